@@ -7,6 +7,7 @@ kernel = autosched.replay(op)                  the best kernel in the logs, with
 y = kernel(a, b)                               on PyTorch tensors
 print(autosched.compare(op))                   against PyTorch and the vendor's library
 autosched.export(op, "fast.py")                a file that needs no autosched
+@autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 
 What stands here is imported when it is first named: a command that needs no PyTorch starts without it.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         TracedKernel,
         trace,
     )
+    from autosched.tuning.autotune import autotune
     from autosched.tuning.many.results import TuneManyResult
     from autosched.tuning.many.tune_many import tune_many
     from autosched.tuning.predict import TracedPredictions, predict
@@ -85,6 +87,7 @@ __all__ = [
     "TuningLog",
     "TuningRecord",
     "Workload",
+    "autotune",
     "close",
     "compare",
     "compare_kernel",
@@ -112,6 +115,7 @@ _HOMES = {
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
     "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",
+    "autosched.tuning.autotune": "autotune",
     "autosched.tuning.many.results": "TuneManyResult",
     "autosched.tuning.many.tune_many": "tune_many",
     "autosched.tuning.predict": "TracedPredictions predict",

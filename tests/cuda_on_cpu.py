@@ -53,6 +53,11 @@ static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static unsigned __cvta_generic_to_shared(void*) { return 0; }
 template <typename T> static T __ldcs(const T* p) { return *p; }
 template <typename T> static void __stcs(T* p, T v) { *p = v; }
+static unsigned atomicCAS(unsigned* p, unsigned seen, unsigned v) {
+    unsigned old = *p;
+    if (old == seen) *p = v;
+    return old;
+}
 template <typename T> static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
 
 // Fibers: a thread runs until it waits for others.
@@ -91,6 +96,9 @@ template <typename T> static T __shfl_sync(unsigned, T x, int lane) { return fro
 # What functions of inline PTX do, by how they begin.
 _EMULATED = {
     "float widened(float16 x)": "{ _Float16 y; memcpy(&y, &x, 2); return float(y); }",
+    "void unpack(float* to, const Vector<float16, count>& v)": (
+        "{ for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]); }"
+    ),
     "void narrowed(float x, float16& y)": "{ _Float16 z = _Float16(x); memcpy(&y, &z, 2); }",
     "void narrowed(float x, bfloat16& y)": (
         "{ unsigned bits = __float_as_uint(x), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;"

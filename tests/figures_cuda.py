@@ -4,6 +4,8 @@ python tests/figures_cuda.py right [--samples N]    every sketch of many workloa
 python tests/figures_cuda.py products [--samples N] the same of products and chains of them
 python tests/figures_cuda.py chains [--samples N]   the same of attention in its forms, gradients, long scans
 python tests/figures_cuda.py fast [--samples N]     memory-bound functions against the same schedules in Triton
+python tests/figures_cuda.py races [--launches N]   kernels whose threads share most, launched so often
+python tests/figures_cuda.py sanitized              the same under the tools of compute-sanitizer, if it is there
 
 Code for an older device runs here as PTX, which the driver compiles.
 """
@@ -17,12 +19,15 @@ import itertools
 import math
 import multiprocessing
 import os
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import cuda_races
 import fused_workloads
 import numpy as np
 import torch
@@ -36,6 +41,7 @@ from autosched import ops
 from autosched.backends import spaces
 from autosched.backends.backend import Artefact, Backend, CompileError, LoadError
 from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.cuda.source import launched
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine.timing import GpuTimer
@@ -107,6 +113,10 @@ CHAINS: tuple[Workload, ...] = (
     gradients(1, 256, 256, 128, causal=True),
     *LONG,
 )
+_POLL_S = 1e-3
+# Of what a tool says, of which the first usually tells why.
+MOST_LINES = 30
+SANITIZERS = ("racecheck", "synccheck", "memcheck")
 CHECKED_PARTS = {"right": CHECKED, "products": PRODUCTS, "chains": CHAINS}
 TIMED: tuple[Workload, ...] = (
     ops.gelu_scale(2**24),
@@ -130,6 +140,7 @@ class Job:
     schedule: Schedule
     backend: Backend
     target: Target
+    part: str = ""
 
     @property
     def bound(self) -> Schedule:
@@ -201,16 +212,18 @@ def right(workloads: Sequence[Workload], samples: int) -> None:
         print(f"sm_{capability}: {dict(found)}", flush=True)
 
 
-def _all_checked(made: Sequence[tuple[Job, Artefact | str]]) -> Iterator[tuple[str, str]]:
+def _all_checked(made: Sequence[tuple[Job, Artefact | str]], launches: int = 2) -> Iterator[tuple[str, str]]:
     """In a process of their own, and in another one behind a kernel that broke the device for its process."""
     fork = multiprocessing.get_context("fork")
     done = 0
     while done < len(made):
         results = fork.SimpleQueue()
-        checker = fork.Process(target=_check, args=(made[done:], results))
+        checker = fork.Process(target=_check, args=(made[done:], launches, results))
         checker.start()
         while done < len(made):
-            status, detail = results.get()
+            while results.empty() and checker.is_alive():
+                time.sleep(_POLL_S)
+            status, detail = ("broken", "its process ended") if results.empty() else results.get()
             done += 1
             yield status, detail
             if status == "broken":
@@ -218,7 +231,7 @@ def _all_checked(made: Sequence[tuple[Job, Artefact | str]]) -> Iterator[tuple[s
         checker.join()
 
 
-def _check(made: Sequence[tuple[Job, Artefact | str]], results: Any) -> None:
+def _check(made: Sequence[tuple[Job, Artefact | str]], launches: int, results: Any) -> None:
     data: TrialData | None = None
     workload: Workload | None = None
     for job, artefact in made:
@@ -228,16 +241,16 @@ def _check(made: Sequence[tuple[Job, Artefact | str]], results: Any) -> None:
             continue
         if data is None or job.workload != workload:
             data, workload = TrialData.drawn(job.workload, 0, torch.device("cuda")), job.workload
-        found = _checked(job, artefact, data)
+        found = _checked(job, artefact, data, launches)
         results.put(found)
         if found[0] == "broken":
             return
 
 
-def _checked(job: Job, artefact: Artefact, data: TrialData) -> tuple[str, str]:
+def _checked(job: Job, artefact: Artefact, data: TrialData, launches: int) -> tuple[str, str]:
     try:
         launcher = CUDA.load(artefact, job.bound.program)
-        for _ in range(2):
+        for _ in range(launches):
             data.poison()
             launcher(data.operands)
             torch.cuda.synchronize()
@@ -299,13 +312,69 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
     return f"{workload.label[:60]:60} {figures} {each:6.2f} {min(ratios):6.2f}  {worst.one_line[:90]}"
 
 
+def races(samples: int, launches: int) -> None:
+    """Every kernel is launched so often, and each result is judged: a race shows in some of them."""
+    wanted = [(case, w, c) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
+    _CASES[:] = [case for case, _, _ in wanted]
+    made = compiled(_made_of_case, [(w, here_as(c), samples) for _, w, c in wanted])
+    counts: dict[tuple[str, int], collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for (job, _), (status, detail) in zip(made, _all_checked(made, launches), strict=True):
+        counts[job.part, job.target.capability][status] += 1
+        if status != "right":
+            print(f"{status}: {detail[:200]} | sm_{job.target.capability} {job.schedule.one_line}", flush=True)
+    for (part, capability), found in counts.items():
+        print(f"{part:36} sm_{capability} {dict(found)}", flush=True)
+
+
+_CASES: list[cuda_races.Case] = []
+
+
+def _made_of_case(number: int) -> list[tuple[Job, Artefact | str]]:
+    (workload, target, samples), case = _TASKS[number], _CASES[number]
+    drawn = case.drawn(spaces.build(workload, target, [CUDA]), samples)
+    return [(job, job.made()) for job in (Job(workload, s, CUDA, target, case.what) for s in drawn)]
+
+
+def sanitized() -> None:
+    """One launch of every such kernel under every tool, all at once; nothing else is looked at."""
+    found = shutil.which("compute-sanitizer")
+    if found is None:
+        print("no compute-sanitizer on the path: it comes with CUDA, or with the wheel nvidia-cuda-sanitizer-api")
+        return
+    wanted = [(w, here_as(c)) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
+    names = {k.name for w, t in wanted for s in spaces.build(w, t, [CUDA]).seeds() for k in launched(s.program, t)}
+    only = [f"--kernel-name=kernel_substring={name}" for name in sorted(names)]
+    itself = [sys.executable, __file__, "races", "--launches", "1"]
+    runs = {
+        tool: subprocess.Popen(
+            [found, "--tool", tool, "--target-processes", "all", "--print-limit", "10", *only, *itself],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for tool in SANITIZERS
+    }
+    for tool, run in runs.items():
+        lines = run.communicate()[0].splitlines()
+        told = [line for line in lines if line.startswith("===")]
+        print(
+            "\n".join([f"{tool}, exit status {run.returncode}:", *lines[-5:], *told[:MOST_LINES], *told[-2:]]),
+            flush=True,
+        )
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("fast", *CHECKED_PARTS))
+    parser.add_argument("what", choices=("fast", "races", "sanitized", *CHECKED_PARTS))
     parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--launches", type=int, default=20, help="of every kernel, where races are looked for")
     given = parser.parse_args(arguments)
     if given.what == "fast":
         fast(given.samples)
+    elif given.what == "races":
+        races(given.samples, given.launches)
+    elif given.what == "sanitized":
+        sanitized()
     else:
         right(CHECKED_PARTS[given.what], given.samples)
 

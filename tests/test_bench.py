@@ -14,14 +14,18 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import autosched
-from autosched.bench import BenchPlan, Case, GemmCase, Suite, draw, read_gemm_suite, run_bench, runner, saved_roofline
+from autosched.bench import runner
 from autosched.bench.drawing.labels import place_labels
+from autosched.bench.drawing.plot import draw
 from autosched.bench.drawing.roofline import Point, Roofline, roofline
 from autosched.bench.history import TuningHistory, tuning_history
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
 from autosched.bench.rows import BenchRow, BenchTable
-from autosched.bench.saved import save_table, table_json
+from autosched.bench.runner import BenchPlan, run_bench
+from autosched.bench.saved import save_table, saved_roofline, table_json
+from autosched.bench.suites.gemm_suite import GemmCase, read_gemm_suite
 from autosched.bench.suites.shipped import suite_path
+from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row

@@ -21,12 +21,13 @@ from typer.testing import CliRunner, Result
 
 import autosched
 from autosched import TracedFunction
-from autosched.bench import BenchPlan, FunctionCase, read_function_suite, runner
+from autosched.bench import runner
 from autosched.bench.history import TuningHistory, all_of
 from autosched.bench.peaks import Peaks, dot_dtype, dot_flops
 from autosched.bench.rows import BenchRow, BenchTable
+from autosched.bench.runner import BenchPlan
 from autosched.bench.saved import table_json
-from autosched.bench.suites.function_suite import Argument
+from autosched.bench.suites.function_suite import Argument, FunctionCase, read_function_suite
 from autosched.bench.table import markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.agreement import in_float64, why_disagrees

@@ -246,6 +246,28 @@ def test_code_is_made_for_every_architecture_without_spilling(sketch: str, targe
     assert 0 < (facts.registers or 0) <= 255
 
 
+@pytest.mark.parametrize("columns", [768, 770])
+def test_rows_of_float16_are_computed_by_code_for_volta(columns: int, tmp_path: Path) -> None:
+    """Of whole vectors, which are inside or outside together, and others."""
+    workload = ops.layernorm(6, columns, dtype="float16")
+    judge(workload, program_of(workload, "row_whole", V100), V100, tmp_path)
+
+
+@pytest.mark.parametrize("target", ["a100", "h200"])
+def test_bfloat16_is_added_to_in_memory(target: str, tmp_path: Path) -> None:
+    """Before Hopper by way of the word that it is half of."""
+    device = target_named(target)
+    made = program(LOAD, Store("out", whole(16, 64), "x", atomic=True))
+    made = replace(made, buffers=(made.buffers[0], replace(made.buffers[1], dtype="bfloat16")), zeroed=("out",))
+    text = BACKEND.render(made, "", device)
+    assert ("atomicCAS" in text) == (device.capability < 90)
+    assert BACKEND.compile(text, made, device).facts.spill_bytes == 0
+    if device.capability < 90:
+        x, out = torch.arange(16.0 * 64).reshape(16, 64) / 4, torch.empty(16, 64, dtype=torch.bfloat16)
+        EmulatedProgram(made, device, tmp_path)([x, out])
+        assert torch.equal(out, x.bfloat16())
+
+
 class TestGoldens:
     def test_gelu(self, check_golden: Callable[[str, str], None]) -> None:
         found = program_of(ops.gelu_scale(1_000_000, dtype="bfloat16"), "pointwise")
@@ -253,6 +275,10 @@ class TestGoldens:
 
     def test_softmax(self, check_golden: Callable[[str, str], None]) -> None:
         found = program_of(ops.softmax(1000, 3000), "row_whole", V100)
+        check_golden("cuda", BACKEND.render(found, "a schedule", V100))
+
+    def test_layernorm(self, check_golden: Callable[[str, str], None]) -> None:
+        found = program_of(ops.layernorm(1000, 768, dtype="float16"), "row_whole", V100)
         check_golden("cuda", BACKEND.render(found, "a schedule", V100))
 
     def test_running_product(self, check_golden: Callable[[str, str], None]) -> None:

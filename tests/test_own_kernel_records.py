@@ -13,7 +13,7 @@ from log_records import A100, H200, SMALL, record
 from typer.testing import CliRunner
 
 import autosched
-from autosched.cli import app
+from autosched.cli.commands import app
 from autosched.tuning.learning import lessons
 from search_spaces import InputError, Schedule
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningLog, TuningRecord

@@ -62,13 +62,14 @@ def write_packed(path: Path, records: Sequence[TuningRecord]) -> bool:
         if path.is_file() and path.read_bytes() == content:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, content)
+        replace_file(path, content)
     except OSError as error:
         raise LogError(f"cannot write {path}: {error.strerror or error}; it is as it was") from error
     return True
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Put the content in place of a file: readers see the old one or the new one, never a part."""
     file, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=path.parent)
     try:
         with os.fdopen(file, "wb") as out:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeGuard
 
 from autosched.strategies.engine import Engine, History
 from search_spaces import AutoschedError, InputError
@@ -136,14 +136,16 @@ def _history(source: Any, space: PlainSpace) -> tuple[History, tuple[str, ...]]:
     points, seconds = _points(source), _seconds(source)
     _check_lengths(points, seconds, len(names))
     there = fitted(names, points, seconds, space)
-    return History(str(source.get("device", "")), there.points, there.seconds), there.remarks
+    device = str(source.get("device") or "")
+    unknown = () if device else ("it does not tell its device",)
+    return History(device, there.points, there.seconds), (*unknown, *there.remarks)
 
 
 def _count(message: dict[str, Any]) -> int:
     count = message.get("n")
     if not _is_count(count):
         raise InputError(f"ask: n {count!r}; expected an integer of at least 0")
-    return int(count)
+    return count
 
 
 def _points(message: dict[str, Any]) -> list[Point]:
@@ -190,9 +192,9 @@ def _check_lengths(points: Sequence[Point], seconds: Sequence[float | None], kno
         raise InputError(f"configuration {list(wrong)}: expected {knobs} values")
 
 
-def _is_rows(value: object) -> bool:
+def _is_rows(value: object) -> TypeGuard[list[list[object]]]:
     return isinstance(value, list) and all(isinstance(row, list) for row in value)
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

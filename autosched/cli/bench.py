@@ -10,16 +10,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from autosched.bench import (
-    BenchPlan,
-    Suite,
-    draw,
-    read_function_suite,
-    read_gemm_suite,
-    run_bench,
-    saved_roofline,
-)
+from autosched.bench.drawing.plot import draw
+from autosched.bench.runner import BenchPlan, run_bench
+from autosched.bench.saved import saved_roofline
+from autosched.bench.suites.function_suite import read_function_suite
+from autosched.bench.suites.gemm_suite import read_gemm_suite
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
+from autosched.bench.suites.suite import Suite
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,

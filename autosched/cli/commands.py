@@ -36,6 +36,7 @@ from autosched.cli.arguments import (
 from autosched.cli.ask_tell import serve
 from autosched.cli.demo import run_demo
 from autosched.cli.predict import predict_command
+from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
 from autosched.comparing.compare import compare
 from autosched.comparing.contenders import USUAL_BASELINES
@@ -75,6 +76,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
+app.command("simulate")(simulate_command)
 
 
 def _print_version(wanted: bool) -> None:

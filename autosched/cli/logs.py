@@ -14,6 +14,7 @@ from rich.text import Text
 
 from autosched.backends.reproduction import Reproduction
 from autosched.cli.arguments import LogPath, console
+from autosched.cli.log_files import diff_command, export_table, import_command, merge_command
 from autosched.machine.timing import policy_text
 from autosched.replaying.arguments import log_path
 from autosched.replaying.log_export import export
@@ -21,10 +22,14 @@ from autosched.replaying.replay import MOST_PRINTED
 from autosched.tuning.effort import WorkSeconds
 from search_spaces import InputError
 from tuning_logs import OwnKernel, Status, TuningLog, TuningRecord
+from tuning_logs.exchange.files import Format
 from tuning_logs.ranking import IsGood, any_record, standing
 from tuning_logs.text import duration_text, table_lines
 
-app = typer.Typer(no_args_is_help=True, help="Look into a tuning log.")
+app = typer.Typer(no_args_is_help=True, help="Look into a tuning log; merge, compare, export and import logs.")
+app.command("merge")(merge_command)
+app.command("diff")(diff_command)
+app.command("import")(import_command)
 
 # A task: workload, target and timing policy. Records of different tasks are never ranked together.
 _Key = tuple[str, str, str]
@@ -112,11 +117,19 @@ def best_command(
 @app.command("export")
 def export_command(
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Where the compressed logs go, a folder a target.")
+        Path,
+        typer.Option("--to", metavar="PATH", help="Where the compressed logs go; with --format a file."),
     ],
     log: LogPath = None,
     best: Annotated[int, typer.Option("--best", help="How many of the fastest schedules of each workload.")] = 200,
     target: Annotated[str | None, typer.Option("--target", help="Only this target, such as h200.")] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="Write a file of another tuner: a Kernel Tuner cache, or T4.")
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="TEXT", help="With --format: part of its name, or its key."),
+    ] = None,
 ) -> None:
     """Write the best of a log as compressed logs, one for each workload, target and way of timing.
 
@@ -127,7 +140,17 @@ def export_command(
     ```
     autosched log export --log tuning.jsonl --to records --target h200
     ```
+
+    With --format, all that was measured of one kernel on one target is written to a file: as a Kernel Tuner cache or in
+    T4, compressed where it ends in .gz. `autosched log import` makes a log of it again.
+
+    ```
+    autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json
+    ```
     """
+    if format:
+        export_table(TuningLog(log_path(log)), to, format, target, kernel)
+        return
     if best < 1:
         raise InputError(f"best={best}; expected an integer of at least 1")
     out, tuning_log = console(), TuningLog(log_path(log))

@@ -38,6 +38,10 @@ _GRAPH_S = 0.5e-3
 _SHORTEST_LAUNCH_S = 1e-6
 
 
+def _nothing() -> None:
+    """What is done before a call where nothing is to be done."""
+
+
 class Timer(Protocol):
     """Times calls one after the other on one device."""
 
@@ -89,15 +93,19 @@ class CpuTimer:
 
     With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
     third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest
-    sample counts: a disturbance only slows. `l2_bytes` is that of all cores in use, which sweep it together.
+    sample counts: a disturbance only slows. `l2_bytes` is that of all cores in use, which sweep it together. `before`
+    is called, untimed, ahead of every call with cold caches.
     """
 
     _MOST_PATIENCE_S = 0.5
     _PATIENCE_PER_SECOND = 0.5
 
-    def __init__(self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None) -> None:
+    def __init__(
+        self, l2_bytes: int, policy: Policy, probe: NeighbourProbe | None = None, before: Run = _nothing
+    ) -> None:
         self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32) if policy == "cold" else None
         self._probe = probe
+        self._before = before
         self._patience_s = self._MOST_PATIENCE_S
         self._patient_at = time.perf_counter()
         self.slowdown = 1.0
@@ -136,8 +144,8 @@ class CpuTimer:
     def _once(self, run: Run) -> float:
         return self._hot(run) if self._swept is None else self._cold(run, self._swept)
 
-    @staticmethod
-    def _cold(run: Run, swept: torch.Tensor) -> float:
+    def _cold(self, run: Run, swept: torch.Tensor) -> float:
+        self._before()
         swept.add_(1)
         return _seconds(run, 1)
 
@@ -151,13 +159,17 @@ class CpuTimer:
 
 
 class GpuTimer:
-    """Time between two CUDA events around each call; all calls are queued, then the device is waited for once."""
+    """Time between two CUDA events around each call; all calls are queued, then the device is waited for once.
+
+    `before` is queued, untimed, ahead of every call with cold caches.
+    """
 
     slowdown = 1.0
 
-    def __init__(self, l2_bytes: int, policy: Literal["cold", "hot"]) -> None:
+    def __init__(self, l2_bytes: int, policy: Literal["cold", "hot"], before: Run = _nothing) -> None:
         self._swept = torch.zeros(_SWEEPS * l2_bytes // 4, dtype=torch.int32, device="cuda")
         self._policy = policy
+        self._before = before
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
         pairs = [(_event(), _event()) for _ in runs]
@@ -165,6 +177,7 @@ class GpuTimer:
             self._swept.zero_()
         for run, (start, end) in zip(runs, pairs, strict=True):
             if self._policy == "cold":
+                self._before()
                 self._swept.zero_()
             else:
                 run()
@@ -250,6 +263,13 @@ def policy_text(policy: str) -> str:
     return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
 
 
+def cold_timer(target: Target, before: Run) -> Timer:
+    """The timer with cold caches of calls that need something done, untimed, ahead of each of them."""
+    if target.kind == "gpu":
+        return GpuTimer(_l2_bytes(), "cold", before)
+    return CpuTimer(target.l2_bytes * target.threads, "cold", before=before)
+
+
 def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Timer:
     """The timer on a target that must be on this machine; `products`: of what computes matrix products.
 
@@ -258,12 +278,15 @@ def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Time
     """
     check_timing(policy, target)
     if target.kind == "gpu":
-        # As the device says: of a card in several versions, or cut into instances, the target knows the usual size.
-        l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
-        return GraphTimer(l2_bytes) if policy == "graph" else GpuTimer(l2_bytes, policy)
+        return GraphTimer(_l2_bytes()) if policy == "graph" else GpuTimer(_l2_bytes(), policy)
     # The probe tells about one core only.
     probe = NeighbourProbe(products) if target.threads == 1 else None
     return CpuTimer(target.l2_bytes * target.threads, policy, probe)
+
+
+def _l2_bytes() -> int:
+    """As the device says: of a card in several versions, or cut into instances, the target knows the usual size."""
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
 def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict[str, list[float]]:

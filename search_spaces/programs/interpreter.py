@@ -136,8 +136,7 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
-                    earlier = any(all(map(self._within, group)) for group in s.since)
-                    if not earlier and all(map(self._within, (s.bound, *s.useful, *s.until))):
+                    if self._is_made(s, value):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
@@ -145,6 +144,11 @@ class _Program:
     def _set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
         self.tiles[tile.name] = (tile, np.asarray(values, dtype=held_as(tile.dtype)))
+
+    def _is_made(self, loop: For, iteration: int) -> bool:
+        earlier = any(all(map(self._within, group)) for group in loop.since)
+        marked = not loop.marks or self.tiles[loop.marks][1][iteration] != 0
+        return marked and not earlier and all(map(self._within, (loop.bound, *loop.useful, *loop.until)))
 
     def _within(self, bound: Bound | None) -> bool:
         return bound is None or bound.start.evaluate(self.variables) < bound.size

@@ -249,6 +249,8 @@ class For:
     out; where the variable makes the start smaller, the first iterations are outside.
     Several loops may have parts of the iterations each: this one those that are within all of `until`, and without
     those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
+    `marks`: the name of a tile along one axis; of these iterations only those are made that it holds another number
+    than 0 for, the first of its elements being for the first iteration. It may hold more than there are iterations.
     """
 
     variable: str
@@ -260,6 +262,7 @@ class For:
     useful: tuple[Bound, ...] = ()
     until: tuple[Bound, ...] = ()
     since: tuple[tuple[Bound, ...], ...] = ()
+    marks: str = ""
 
     def along(self, bound: Bound) -> tuple[int, Affine]:
         """How much the start of a bound grows with the variable, and what it is at the first iteration."""
@@ -336,6 +339,8 @@ def read(statement: Statement) -> tuple[str, ...]:
             return (src,)
         case Scan(srcs=srcs):
             return srcs
+        case For(marks=marks) if marks:
+            return (marks,)
         case Interleave(src=sources):
             return sources
         case _:

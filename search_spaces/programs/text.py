@@ -118,6 +118,7 @@ def _statement_text(s: Statement) -> str:
             marks += [f"until not {b.start} < {b.size}" for b in s.until]
             marks += [f"since not all {', '.join(f'{b.start} < {b.size}' for b in group)}" for group in s.since]
             marks += [f"of use where {b.start} < {b.size}" for b in s.useful]
+            marks += [f"where {s.marks}"] if s.marks else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"

@@ -38,7 +38,7 @@ def classed(workload: Workload) -> Chain:
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
     others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
     rows = _row_axes(kept, (*products, *carried.values(), *others))
-    _check_outputs(workload, kept, walked)
+    _check_outputs(workload, kept, walked, {x for p in (*carried.values(), *others) for x in p.carried})
     batch = tuple(x for x in kept if x not in rows)
     last = _tiled_last(walked, _LONG_PAGES)
     return Chain(workload, batch, rows, last, products, tuple(folds), carried, _results(workload), others)
@@ -118,12 +118,15 @@ def own_access(stage: Stage) -> Access:
     return Access(stage.name, tuple(axis_index(x.name) for x in stage.axes))
 
 
-def _check_outputs(workload: Workload, kept: Collection[Axis], walked: Collection[Axis]) -> None:
+def _check_outputs(
+    workload: Workload, kept: Collection[Axis], walked: Collection[Axis], carried: Collection[Axis]
+) -> None:
     for stage in workload.stages:
         beside = {*stage.axes} - {*kept}
-        fits = {*kept} <= {*stage.axes} and (beside in ({*walked}, set()) or beside.isdisjoint(walked))
+        fits = {*kept} <= {*stage.axes} and (beside == {*walked} or beside <= {*carried})
         if stage.name in workload.output_names and not fits:
-            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {text(kept)} and those walked")
+            every = f"{text(kept)} and those walked or carried"
+            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {every}")
 
 
 def _inner_product(stage: Stage, walked: Sequence[Axis], dtypes: Mapping[str, str]) -> ChainedProduct:

@@ -201,7 +201,7 @@ def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | Non
     if len(relatives) != 1:
         return None
     coefficient = -terms.pop(relatives[0])
-    leader = _extreme_where_finite(relatives[0])
+    leader = extreme_where_finite(relatives[0])
     if leader is None or walk[leader].rule is not None or is_integral(walk[leader].body):
         return None
     towards = {"max": 1.0, "min": -1.0}.get(walk[leader].operator, 0.0)
@@ -211,7 +211,7 @@ def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | Non
     return {Exponent(leader, relatives[0], operator): coefficient}
 
 
-def _extreme_where_finite(e: Expression) -> str | None:
+def extreme_where_finite(e: Expression) -> str | None:
     """The fold whose result this is: all of it, or all but cases of it that are a constant (0 for an infinity)."""
     match e:
         case Access(tensor):

@@ -38,11 +38,13 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
             best[found] = min(best.get(found, math.inf), math.inf if took is None else took)
         else:
             foreign += 1
-    return Fitted(
-        tuple(best),
-        tuple(s if math.isfinite(s) else None for s in best.values()),
-        _remarks([name for name in names if name not in space.names], foreign, len(points)),
-    )
+    unknown = [
+        name
+        for place, name in enumerate(names)
+        if name not in space.names and len({_kind(point[place]) for point in points}) > 1
+    ]
+    fastest = tuple(s if math.isfinite(s) else None for s in best.values())
+    return Fitted(tuple(best), fastest, _remarks(unknown, foreign, len(points)))
 
 
 def _column(name: str, names: list[str], values: Point) -> tuple[int | None, PlainValue]:

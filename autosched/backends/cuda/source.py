@@ -13,6 +13,7 @@ from autosched.backends.cuda.printer import KernelPrinter, Products, function_na
 from autosched.backends.cuda.resources import has_dots
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
+from autosched.backends.printing.loops import why_marked
 from search_spaces import Target, TileProgram
 from search_spaces.devices.target import HOPPER
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
@@ -54,6 +55,8 @@ def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter |
 
 
 def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrinter | HopperPrinter:
+    if why := why_marked(kernel.body):
+        raise CompileError(why)
     if not kernel.launch.producer_warps:
         return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
     if target.capability != HOPPER:

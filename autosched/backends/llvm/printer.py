@@ -17,6 +17,7 @@ from autosched.backends.llvm.bodies.rows import row_printer
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
+from autosched.backends.printing.loops import why_marked
 from search_spaces.programs.statements import Dot, For, Store, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
@@ -55,6 +56,8 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         raise CompileError("atomic stores are not available on a CPU; programs own their output")
     if any(isinstance(s, For) and (s.until or s.since) for s in statements(kernel.body)):
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
+    if why := why_marked(kernel.body):
+        raise CompileError(why)
     names = [b.name for b in program.buffers]
     arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
     # Without this the tuning of some CPUs cuts a 512-bit vector in two.

@@ -15,6 +15,7 @@ from autosched.backends.triton.language.folds import folded_tiles
 from autosched.backends.triton.language.grid import print_grid, stream_iterations
 from autosched.backends.triton.language.index import Along, Indexing, expand
 from autosched.backends.triton.language.loops import turns
+from autosched.backends.triton.language.marked import open_marked
 from autosched.backends.triton.language.scope import identifier, python_identifiers
 from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
@@ -262,16 +263,20 @@ class KernelPrinter:
 
     def _for(self, s: For) -> None:
         streamed = stream_iterations(self._kernel.grid, s.variable)
-        if s.extent == 1 and s.bound is None and not (s.until or s.since):
+        if s.extent == 1 and s.bound is None and not (s.until or s.since or s.marks):
             self._print_body(s.body)
             return
         attributes = [f"num_stages={s.pipeline_stages}"] if s.pipeline_stages else []
         if not (self._kernel.grid.walked and any(s is t for t in self._kernel.body)):
             attributes += ["flatten=True"] if s.flatten else []
-        times = streamed or turns(s, self.indexing)
-        loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
-        self.block.open(f"for {self.indexing.variable(s.variable)} in {loop}:", s.variable)
-        self._print_body(s.body)
+        body = s.body
+        if s.marks:
+            body = open_marked(s, self.tiles[s.marks], self.tiles.name(s.marks), self.indexing, self.block)
+        else:
+            times = streamed or turns(s, self.indexing)
+            loop = f"tl.range({', '.join([times, *attributes])})" if attributes else f"range({times})"
+            self.block.open(f"for {self.indexing.variable(s.variable)} in {loop}:", s.variable)
+        self._print_body(body)
         self.block.close()
         for tile in folded_tiles(s):
             name = self.tiles.name(tile.name)

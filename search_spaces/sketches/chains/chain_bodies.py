@@ -23,6 +23,7 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tiles import Bound
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_turns import Results, Turn
+from search_spaces.sketches.chains.marked_walks import Marks
 from search_spaces.sketches.chains.walk_parts import WalkPart, parts_of
 from search_spaces.workloads.expressions.expression import (
     Apply,
@@ -44,9 +45,11 @@ def fold_by_walk(program: ChainProgram) -> list[Statement]:
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
     parts = parts_of(program.chain, program.mask, program.tile.place, "c.0", program.tile.even)
+    marks = Marks.of(program)
+    body += marks.body
     # Dots that overlap need an iteration to begin with; a boundary has one where whole tiles may have none.
     for part in _boundaries_first(parts) if program.tile.values.flag("overlap") else parts:
-        body += _loop(program, before, part)
+        body += _loop(program, before, replace(part, known=part.known | marks.known), marks)
     settling = replace(program.emitter(), tiles=known)
     return [*body, *program.folds.settle(settling, program.running)]
 
@@ -102,7 +105,7 @@ def _invariants(program: ChainProgram) -> Iterator[Expression]:
         yield from _parts_without(fold.stage.expression, walked, changing)
 
 
-def _loop(program: ChainProgram, before: Emitter, part: WalkPart) -> list[Statement]:
+def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) -> list[Statement]:
     """One of the loops over the columns."""
     turn = Turn(program, before.within(), part)
     body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in turn.statements())
@@ -116,13 +119,15 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart) -> list[Statem
         useful=program.mask.useful(tile.place, "c.0"),
         until=part.until,
         since=part.since,
+        marks=marks.name(program.chain.c.name),
     )
     for number, axis in reversed([*enumerate(around)]):
         # Of nested loops the innermost that turns has iterations in flight.
-        inner = stages if loop.extent == 1 and loop.pipeline_stages else 0
+        inner = stages if loop.extent == 1 and loop.pipeline_stages and not loop.marks else 0
         loop = replace(loop, pipeline_stages=0) if inner else loop
-        extent, bound = (tile.share, _bound(program, axis, axis.extent)) if number == 0 else (axis.extent, None)
-        loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound)
+        bound = _bound(program, axis, axis.extent) if number == 0 else None
+        extent, own = tile.iterations[axis.name], marks.name(axis.name)
+        loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound, marks=own)
     return [loop]
 
 

@@ -59,6 +59,12 @@ class ChainTile:
         return -(-self.chain.walked[0].extent // self.splits) if self.chain.walked[:-1] else self.steps
 
     @property
+    def iterations(self) -> dict[str, int]:
+        """How many iterations the loop over each of the walked axes has, within a program."""
+        first, *others = self.chain.walked[:-1] or (self.chain.c,)
+        return {x.name: x.extent for x in others} | {self.chain.c.name: self.steps, first.name: self.share}
+
+    @property
     def columns(self) -> Slice:
         """Where the columns of an iteration lie."""
         if self.at_once:

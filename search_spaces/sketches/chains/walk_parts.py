@@ -18,11 +18,11 @@ from functools import lru_cache
 
 from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
-from search_spaces.sketches.rows.contributions import Guards
+from search_spaces.sketches.rows.contributions import Forms, Guards, Sign, conditions, positions
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, call
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, call
 from search_spaces.workloads.expressions.walking import rewritten
 
 
@@ -30,35 +30,36 @@ from search_spaces.workloads.expressions.walking import rewritten
 class WalkPart:
     """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
 
-    `known`: forms that are negative nowhere in their tiles. `reaches`: whether tiles may reach beyond the walked axis.
-    `between`: they lie between boundaries, and there may be none.
+    `known`: forms that are negative nowhere in their tiles, and conditions that hold everywhere. `reaches`: whether
+    tiles may reach beyond the walked axis. `between`: they lie between boundaries, and there may be none.
     """
 
     until: tuple[Bound, ...] = ()
     since: tuple[tuple[Bound, ...], ...] = ()
-    known: frozenset[Affine] = frozenset()
+    known: frozenset[Sign] = frozenset()
     reaches: bool = False
     between: bool = False
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Where folds of a chain gain nothing: wherever one of the forms is negative.
+    """Where folds of a chain gain nothing: wherever one of the forms is negative, or a condition does not hold.
 
-    `ends`: that is so of all that lies beyond the end of what is walked.
+    `ends`: that is so of all that lies beyond the end of what is walked. `conditions`: they are of what is read.
     """
 
     guards: Guards
     forms: frozenset[Affine]
     ends: bool = False
+    conditions: frozenset[Expression] = frozenset()
 
     def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
         """What holds of the iterations that do anything."""
         largest = (largest_at(form, place) for form in sorted(self.forms, key=str))
         return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
 
-    def unmasked(self, e: Expression, known: Collection[Affine]) -> Expression:
-        """The expression where none of these forms is negative."""
+    def unmasked(self, e: Expression, known: Collection[Sign]) -> Expression:
+        """The expression where none of these forms is negative, and these conditions hold."""
 
         def chosen(part: Expression) -> Expression | None:
             if not (isinstance(part, Apply) and part.operator == "where" and known):
@@ -68,7 +69,7 @@ class Mask:
             if left is None:
                 return self.unmasked(first, known)
             failing = {-form + Affine(offset=-1) for form in self.guards.holding(condition) or ()}
-            if len(failing) == 1 and failing <= {*known}:
+            if (len(failing) == 1 and failing <= {*known}) or _denied(condition) in known:
                 return self.unmasked(second, known)
             return (
                 None if left == condition else call("where", left, *(self.unmasked(x, known) for x in (first, second)))
@@ -76,10 +77,10 @@ class Mask:
 
         return rewritten(e, chosen)
 
-    def _undecided(self, condition: Expression, known: Collection[Affine]) -> Expression | None:
+    def _undecided(self, condition: Expression, known: Collection[Sign]) -> Expression | None:
         """What is left of a condition where none of these forms is negative; None where it then holds."""
         holding = self.guards.holding(condition)
-        if holding and holding <= {*known}:
+        if condition in known or (holding and holding <= {*known}):
             return None
         match condition:
             case Apply("mul" | "minimum", (a, b)):
@@ -89,22 +90,31 @@ class Mask:
                 return condition
 
 
+def _denied(condition: Expression) -> Expression | None:
+    """Of what a condition is the opposite."""
+    match condition:
+        case Apply("eq", (denied, Literal(0.0) | Integer(0))):
+            return denied
+        case _:
+            return None
+
+
 @lru_cache(256)
 def mask_of(chain: Chain) -> Mask:
     """Where no fold of the chain gains anything. Of a product that is where its rows are 0: what they are multiplied
     by is not read there, so that an infinity or NaN in it does not count."""
     structure = Structure(chain.workload, (*chain.batch, *chain.rows), chain.walked, chain.folds)
-    guards = Guards(structure)
-    found: list[frozenset[Affine]] = []
+    guards = Guards(structure, online=chain.why_at_once is None)
+    found: list[Forms] = []
     for fold in chain.folds:
         product = chain.carried.get(fold.name)
-        forms = guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0)
-        found.append(forms or frozenset())
-    forms = frozenset.intersection(*found)
+        found.append(guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0))
+    forms = frozenset.intersection(*map(positions, found))
     extents = {x.name: x.extent for x in (*chain.batch, *chain.rows, *chain.walked)}
     beyond = (Affine.of((chain.c.name, -1), offset=chain.c.extent - 1) - form for form in forms)
     read = all(isinstance(p.b, Access) for p in (*chain.inner, *chain.carried.values()))
-    return Mask(guards, forms, read and any(f.minimum(extents) >= 0 for f in beyond))
+    ends = read and any(f.minimum(extents) >= 0 for f in beyond)
+    return Mask(guards, forms, ends, frozenset.intersection(*map(conditions, found)))
 
 
 def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:

@@ -5,8 +5,12 @@
     mass[r]  = sum over c of exp(where(…, -inf) - most[r])     points with r - c < 0 add exp(-inf) = 0
     out[i]   = sum over k of x[i + k - 1] or 0                 points with i + k - 1 < 0 add 0
 
-A set of affine forms of the axes says where an expression has a value: wherever one of them is negative. What is not
-known to be a number is not multiplied away: 0 times infinity is no 0.
+A set of affine forms of the axes says where an expression has a value: wherever one of them is negative. Beside these a
+set may have conditions of what is read: it has the value wherever one of them does not hold.
+
+    most[r] = max over c of where(kept[c], x[r, c], -inf)      points without kept[c] are no maximum
+
+What is not known to be a number is not multiplied away: 0 times infinity is no 0.
 """
 
 from __future__ import annotations
@@ -14,17 +18,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
+from search_spaces.structure.moving_folds import extreme_where_finite
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    call,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
-from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, gathers
 from search_spaces.workloads.workload import Stage
 
+# An affine form, or a condition of what is read.
+Sign = Affine | Expression
 # None: everywhere.
-Forms = frozenset[Affine] | None
+Forms = frozenset[Sign] | None
 _NOWHERE: Forms = frozenset()
 # Operators that make 0 of 0 (a negative one of some), and those that make an infinity of the same infinity.
 _KEEP_ZERO = frozenset(
@@ -38,14 +56,29 @@ _MOST_EXACT = 2**24
 def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
     """For every fold, forms of the axes: where one of them is negative, a point leaves the fold as it is."""
     guards = Guards(structure)
-    return {fold.name: guards.unchanged(fold) or frozenset() for fold in structure.folds}
+    return {fold.name: positions(guards.unchanged(fold)) for fold in structure.folds}
+
+
+def positions(forms: Forms) -> frozenset[Affine]:
+    """The affine forms among these."""
+    return frozenset(x for x in forms or () if isinstance(x, Affine))
+
+
+def conditions(forms: Forms) -> frozenset[Expression]:
+    """The conditions among these."""
+    return frozenset(x for x in forms or () if not isinstance(x, Affine))
 
 
 @dataclass
 class Guards:
-    """What is known of the expressions of a structure, and of the maxima among its folds: what they are of."""
+    """What is known of the expressions of a structure, and of the maxima among its folds: what they are of.
+
+    `online`: all folds share one walk, and what exponentials are relative to while that goes on is a finite number, as
+    `structure.dependent_folds` keeps it. Then conditions of what is read count too.
+    """
 
     structure: Structure
+    online: bool = False
     _known: dict[tuple[Expression, float], Forms] = field(default_factory=dict)
     _maxima: dict[str, Expression] = field(default_factory=dict)
 
@@ -97,7 +130,7 @@ class Guards:
         """Where `first - shift` is minus infinity: where `first` is, if the shift is a number.
 
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
-        infinity, and their difference is NaN for every one of them.
+        infinity, and their difference is NaN for every one of them; but of folds in one walk only in the end.
         """
         match first, shift:
             case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
@@ -105,8 +138,12 @@ class Guards:
         forms = self.equal(first, -math.inf)
         if isinstance(shift, Literal):
             return forms if math.isfinite(shift.value) else _NOWHERE
-        is_its_maximum = isinstance(shift, Access) and self._maxima.get(shift.tensor) == first
-        return forms if forms and is_its_maximum and self._every_row_has_points(forms) else _NOWHERE
+        if self._maxima.get(extreme_where_finite(shift) or "") != first:
+            return _NOWHERE
+        places = positions(forms)
+        every = isinstance(shift, Access) and self._every_row_has_points(places)
+        # Of a row that has had none so far a condition leaves what is finite.
+        return conditions(forms) | (places if every else frozenset())
 
     def _every_row_has_points(self, forms: frozenset[Affine]) -> bool:
         """Whether every row has a column where none of the forms is negative; of one column, with steps of 1."""
@@ -133,6 +170,32 @@ class Guards:
 
     def truth(self, e: Expression) -> tuple[Forms, Forms]:
         """Where a condition is false, and where it is true."""
+        false, true = self._by_position(e)
+        if self.online and false == true == _NOWHERE and self._is_read(e):
+            return frozenset({e}), frozenset({call("eq", e, Literal(0.0))})
+        return false, true
+
+    def _is_read(self, e: Expression) -> bool:
+        """Whether this is a condition of what is read, and of nothing that is computed of products or folds."""
+        read = {*(a.tensor for a in accesses(e)), *(g.tensor for g in gathers(e))}
+        return bool(read) and read <= self._dtypes.keys() and self._is_boolean(e)
+
+    def _is_boolean(self, e: Expression) -> bool:
+        match e:
+            case Access(tensor) | Gather(tensor):
+                return self._dtypes[tensor] == "bool"
+            case Apply("mul" | "minimum" | "maximum" | "bitwise_and" | "bitwise_or", arguments):
+                return all(map(self._is_boolean, arguments))
+            case Apply(operator):
+                return operator in COMPARISONS
+            case _:
+                return False
+
+    @cached_property
+    def _dtypes(self) -> dict[str, str]:
+        return {t.name: t.dtype for t in self.structure.workload.inputs}
+
+    def _by_position(self, e: Expression) -> tuple[Forms, Forms]:
         match e:
             case Apply("lt" | "le" | "eq" as operator, (first, second)):
                 a, b = self.position(first), self.position(second)
@@ -157,7 +220,7 @@ class Guards:
                 return _shared(f1, f2), _either(t1, t2)
         return _NOWHERE, _NOWHERE
 
-    def holding(self, e: Expression) -> Forms:
+    def holding(self, e: Expression) -> frozenset[Affine] | None:
         """Forms of which none is negative exactly where a condition holds; None where there are none that say that."""
         match e:
             case Apply("lt" | "le" | "eq" as operator, (first, second)):

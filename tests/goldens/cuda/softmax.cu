@@ -142,7 +142,7 @@ softmax(
     float x_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
-        x_folded[r_c] = own_c + (r_c % 4 + r_c / 4 * 512) < 3000 ? x[r_c] : __int_as_float(0xff800000);
+        x_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? x[r_c] : __int_as_float(0xff800000);
     float top;
     top = fold_max<32, 1>(x_folded);
     top = lanes_max<1, 32>(top);
@@ -159,7 +159,7 @@ softmax(
     float total_body_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
-        total_body_folded[r_c] = own_c + (r_c % 4 + r_c / 4 * 512) < 3000 ? total_body[r_c] : 0.0f;
+        total_body_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? total_body[r_c] : 0.0f;
     float total;
     total = fold_sum<32, 1>(total_body_folded);
     total = lanes_sum<1, 32>(total);

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language import operators
+from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.types import constant, held_type
 from autosched.backends.cuda.registers.exchange import Exchange
-from autosched.backends.cuda.registers.layouts import Layout
+from autosched.backends.cuda.registers.layouts import Layout, Spread, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.tiles import Tiles
@@ -19,13 +20,16 @@ from search_spaces.workloads.dtypes import is_integer
 
 
 class Arithmetic:
-    """Prints such statements of one kernel."""
+    """Prints such statements of one kernel. `by_vectors`: bounds of folds are tested once for neighbours."""
 
-    def __init__(self, tiles: Tiles, positions: Positions, exchange: Exchange, folds: Folds) -> None:
+    def __init__(
+        self, tiles: Tiles, positions: Positions, exchange: Exchange, folds: Folds, by_vectors: bool = False
+    ) -> None:
         self._tiles = tiles
         self._positions = positions
         self._exchange = exchange
         self._folds = folds
+        self._by_vectors = by_vectors
 
     def position(self, s: Position) -> None:
         """Print the positions of a piece."""
@@ -95,7 +99,17 @@ class Arithmetic:
             self._exchange.move(made, dst)
 
     def _tests(self, axis: str, piece: Slice, size: int, layout: Layout) -> str:
-        at = self._positions.position(axis, piece, layout)
+        if self._by_vectors and _is_cut_at_vectors(piece, size, layout[axis]):
+            within = self._positions.of_vector(axis, layout[axis])
+            at = sum_of(self._positions.indexing.affine(piece.start), within)
+        else:
+            at = self._positions.position(axis, piece, layout)
         tests = [f"{at} >= 0"] if self._positions.indexing.precedes(piece) else []
         tests += [f"{at} < {size}"] if self._positions.indexing.exceeds(piece, size) else []
         return " && ".join(tests)
+
+
+def _is_cut_at_vectors(piece: Slice, size: int, spread: Spread) -> bool:
+    """Whether neighbours that a thread holds are all in a dimension, or all outside."""
+    starts = (piece.start.offset, *(coefficient for _, coefficient in piece.start.terms))
+    return piece.skew is None and all(x % vector(spread) == 0 for x in (size, *starts))

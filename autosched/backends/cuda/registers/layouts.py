@@ -112,10 +112,11 @@ def _unnamed(kind: Literal["lane", "warp"], count: int, layout: Layout) -> Itera
 # Text
 
 
-def register_offset(spread: Spread, register: str) -> str:
+def register_offset(spread: Spread, register: str, of_vector: bool = False) -> str:
     """How far the element number `register` of a thread is from its first, along the axis: `r % 2 + r / 2 * 8`.
 
-    A constant expression where `register` is one. It binds as tightly as a sum.
+    A constant expression where `register` is one. It binds as tightly as a sum. `of_vector`: of the first of the
+    neighbours that the thread holds beside it: `r / 2 * 8`.
     """
     digits = [(d, w) for d, w in _merged_weights(spread) if d.kind == "register" and d.size > 1]
     parts = []
@@ -123,7 +124,8 @@ def register_offset(spread: Spread, register: str) -> str:
     for at, (digit, weight) in enumerate(digits):
         value = register if below == 1 else f"{register} / {below}"
         value += f" % {digit.size}" if at + 1 < len(digits) else ""
-        parts.append(value if weight == 1 else f"{value} * {weight}")
+        if not of_vector or weight > 1:
+            parts.append(value if weight == 1 else f"{value} * {weight}")
         below *= digit.size
     return " + ".join(parts) or "0"
 

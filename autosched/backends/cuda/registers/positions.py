@@ -50,6 +50,11 @@ class Positions:
         """Where one of the thread's elements is along an axis."""
         return sum_of(self.own(axis, spread), grouped(self.register(axis, spread)))
 
+    def of_vector(self, axis: str, spread: Spread) -> str:
+        """Where the first of the neighbours is that the thread holds beside one of its elements."""
+        register = self._tiles.at([axis], {axis: spread})[axis]
+        return sum_of(self.own(axis, spread), grouped(register_offset(spread, register, of_vector=True)))
+
     def within_at(self, axis: str, spread: Spread, number: str) -> str:
         """Where the thread's element of this number is along an axis."""
         return sum_of(self.own(axis, spread), grouped(register_offset(spread, grouped(number))))

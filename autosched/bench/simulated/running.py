@@ -1,0 +1,136 @@
+"""Many runs on recorded tables: a seed each, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from autosched.bench.simulated.figures import Figures, figures
+from autosched.bench.simulated.replayed import ReplayedTable, replay
+from autosched.bench.simulated.searches import search_named
+from autosched.strategies.engine import History
+from search_spaces.schedules.plain_space import PlainSpace
+from tuning_logs.exchange.fitting import Fitted, fitted
+
+# What the libraries that numpy may come with ask for their number of threads.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to replay: `seeds` runs of a search on every table.
+
+    A search is told what `sources` hold, other tables of the same kernel: all of it, or with `source_budget` what a
+    search of that many evaluations, with the same seed and nothing to start from, measured there.
+    """
+
+    tables: Sequence[ReplayedTable]
+    strategy: str = "evolutionary"
+    budget: int = 400
+    seeds: int = 20
+    sources: Sequence[ReplayedTable] = ()
+    source_budget: int | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    table: ReplayedTable
+    strategy: str
+    seed: int
+    budget: int
+    sources: Sequence[ReplayedTable]
+    source_budget: int | None
+
+
+def check(plan: Plan) -> list[str]:
+    """What of the sources is unknown, or cannot be taken over: one remark each.
+
+    Raises:
+        InputError: a source lacks a knob of a table.
+    """
+    remarks = [f"{source.name} does not tell its device" for source in plan.sources if not source.device]
+    for table in plan.tables:
+        for source in _sources(plan, table):
+            there = _fitted(source, range(len(source.points)), table.space)
+            remarks += [f"{source.name} for {table.name}: {remark}" for remark in there.remarks]
+    return remarks
+
+
+def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
+    """The figures of each table, when all of its runs have ended.
+
+    The same plan gives the same figures, but for the time that searching took, however many processes there are.
+    """
+    tasks = [
+        _Run(table, plan.strategy, seed, plan.budget, _sources(plan, table), plan.source_budget)
+        for table in plan.tables
+        for seed in range(plan.seeds)
+    ]
+    jobs = min(jobs, len(tasks))
+    if jobs <= 1:
+        yield from _collected(plan, map(_run, tasks))
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            with _one_thread_each():
+                runs = pool.map(_run, tasks)
+            yield from _collected(plan, runs)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that begin meanwhile do linear algebra in one thread: there is one for every core already."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _sources(plan: Plan, table: ReplayedTable) -> list[ReplayedTable]:
+    """A table is no history of itself: every one of several may be told of the others."""
+    return [source for source in plan.sources if source.name != table.name]
+
+
+def _collected(plan: Plan, runs: Iterator[tuple[list[int], float]]) -> Iterator[Figures]:
+    for table in plan.tables:
+        own = [next(runs) for _ in range(plan.seeds)]
+        yield figures(table, plan.strategy, [rows for rows, _ in own], plan.budget, sum(took for _, took in own))
+
+
+def _run(run: _Run) -> tuple[list[int], float]:
+    """The rows that a search measured, and the seconds that it took itself."""
+    history = [_history(source, run) for source in run.sources]
+    make = search_named(run.strategy)
+    start = time.perf_counter()
+    rows = replay(run.table, make(run.table.space, run.seed, run.budget, history), run.budget)
+    return rows, time.perf_counter() - start
+
+
+def _history(source: ReplayedTable, run: _Run) -> History:
+    rows: Sequence[int] = range(len(source.points))
+    if run.source_budget is not None:
+        search = search_named(run.strategy)(source.space, run.seed, run.source_budget, ())
+        rows = replay(source, search, run.source_budget)
+    there = _fitted(source, rows, run.table.space)
+    return History(source.device, there.points, there.seconds)
+
+
+def _fitted(source: ReplayedTable, rows: Sequence[int], space: PlainSpace) -> Fitted:
+    seconds = [float(source.seconds[row]) if np.isfinite(source.seconds[row]) else None for row in rows]
+    return fitted(source.names, [source.points[row] for row in rows], seconds, space)

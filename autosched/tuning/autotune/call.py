@@ -1,0 +1,118 @@
+"""A call of a kernel, with everything but the choice: what is launched, compiled, and filed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from autosched.tuning.autotune.configurations import Configuration
+from tuning_logs import OwnKernel
+
+Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
+# Pointers that are multiples of so many bytes are what Triton compiles other code for.
+_ALIGNMENT = 16
+# Values of a key that JSON knows; of others, such as element types, their name.
+_SCALARS = (int, float, str, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What Triton calls around trials, and never around calls: `before(arguments, reset_only=…)` and
+    `after(arguments, exception=…)`.
+    """
+
+    before: Callable[..., object] | None = None
+    after: Callable[..., object] | None = None
+
+
+class JitKernel(Protocol):
+    """What `triton.jit` makes, or a decorator of Triton's around it."""
+
+    arg_names: Sequence[str]
+
+    def run(self, *arguments: Any, grid: Grid, warmup: bool, **keywords: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel with its arguments, which are those that the user gave."""
+
+    kernel: JitKernel
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    grid: Grid
+
+    @cached_property
+    def positional(self) -> dict[str, Any]:
+        """The positional arguments by name."""
+        return dict(zip(self.kernel.arg_names, self.arguments, strict=False))
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """All arguments by name."""
+        return {**self.positional, **self.keywords}
+
+    @cached_property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors among the arguments by name; in a tuple, or under a descriptor, `name.0` and `name.base`."""
+        return dict(found for name, value in self.named.items() for found in _tensors(name, value))
+
+    def tensors_of(self, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """Those that are, or are in, the arguments of these names."""
+        return {name: tensor for name, tensor in self.tensors.items() if name.partition(".")[0] in names}
+
+    def launch(self, configuration: Configuration) -> Any:
+        """Run the kernel once, with what the configuration does before."""
+        self._prepare(configuration)
+        return self.kernel.run(
+            *self.arguments, grid=self.grid, warmup=False, **{**self.keywords, **configuration.keywords}
+        )
+
+    def compile(self, configuration: Configuration) -> Any:
+        """Compile and not run: what Triton has of the kernel then, which may still be under way."""
+        self._prepare(configuration)
+        return self.kernel.run(
+            *self.arguments, grid=self.grid, warmup=True, **{**self.keywords, **configuration.keywords}
+        )
+
+    def _prepare(self, configuration: Configuration) -> None:
+        if configuration.pre_hook is not None:
+            configuration.pre_hook({**self.named, **configuration.keywords})
+
+
+def key_of(named: Mapping[str, Any], key: Sequence[str]) -> tuple[Any, ...]:
+    """What calls have in common that take the same configuration: values of the key, element types, alignment."""
+    return (*(named.get(name) for name in key), *(type_of(value) for value in named.values()))
+
+
+def own_kernel(name: str, fingerprint: str, named: Mapping[str, Any], key: Sequence[str]) -> OwnKernel:
+    """The same for a log."""
+    values = ((k, v if isinstance(v, _SCALARS) else str(v)) for k in key for v in [named.get(k)])
+    types = ((k, told) for k, v in named.items() if (told := type_of(v)) is not None)
+    return OwnKernel(name, fingerprint, tuple(values), tuple(types))
+
+
+def type_of(value: Any) -> str | None:
+    """The element type of a tensor or descriptor, and whether it is badly aligned; None for anything else."""
+    base = getattr(value, "base", value)
+    if isinstance(base, torch.dtype):
+        return str(base).removeprefix("torch.")
+    kind = getattr(base, "dtype", None)
+    if kind is None:
+        return None
+    aligned = not isinstance(base, torch.Tensor) or base.data_ptr() % _ALIGNMENT == 0
+    return str(kind).removeprefix("torch.") + ("" if aligned else " unaligned")
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, tuple | list):
+        for number, member in enumerate(value):
+            yield from _tensors(f"{name}.{number}", member)
+    elif isinstance(base := getattr(value, "base", None), torch.Tensor):
+        yield f"{name}.base", base

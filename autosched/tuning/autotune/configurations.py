@@ -1,0 +1,157 @@
+"""What may be chosen of a kernel: values of knobs with a rule, or a list of Triton's configurations.
+
+A point of the search space has what a log can hold: numbers, words, None. What else a knob may be (an element type, a
+function of the kernel's language) stands there by its name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from search_spaces import InputError, Schedule
+from search_spaces.schedules.knobs import KnobValue
+from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
+
+# What Triton takes beside the arguments of a kernel, on one of its backends or another.
+LAUNCH_OPTIONS = frozenset(
+    {
+        *("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override", "enable_fp_fusion"),
+        *("launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+    }
+)
+# The sketch that schedules of a user's kernel name, and what makes them.
+_SKETCH, _BACKEND = "own", "triton"
+
+Legal = Callable[[dict[str, Any]], bool]
+Hook = Callable[[dict[str, Any]], object]
+
+
+class ListedConfig(Protocol):
+    """`triton.Config`."""
+
+    kwargs: dict[str, Any]
+    pre_hook: Hook | None
+
+    def all_kwargs(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A choice: what a call is given beside its own arguments, and what is done before every launch of it."""
+
+    keywords: Mapping[str, Any]
+    pre_hook: Hook | None = None
+
+    def as_config(self) -> Any:
+        """The same as a `triton.Config`."""
+        import triton
+
+        known = inspect.signature(triton.Config).parameters
+        options = {name: value for name, value in self.keywords.items() if name in known}
+        kwargs = {name: value for name, value in self.keywords.items() if name not in known}
+        return triton.Config(kwargs, **options, pre_hook=self.pre_hook)
+
+
+class Choices(Protocol):
+    """Everything that may be chosen for a call, whose positional and keyword arguments are given by their names."""
+
+    def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace: ...
+
+    def configuration(self, point: Point) -> Configuration: ...
+
+
+class KnobChoices:
+    """Every combination of the knobs' values that the rule allows.
+
+    `legal` is asked with the arguments of the call and the values of the knobs, by their names.
+    """
+
+    def __init__(self, knobs: Mapping[str, Sequence[Any]], legal: Legal | None) -> None:
+        """Raises InputError: a knob without values, or with one twice."""
+        self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
+        # 1, 1.0 and True are equal, and not the same.
+        self._meanings = {(name, type(t := _told(v)), t): v for name, values in knobs.items() for v in values}
+        self._legal = legal
+        PlainSpace(self._knobs)
+
+    def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace:
+        legal = self._legal
+        if legal is None:
+            return PlainSpace(self._knobs)
+        return PlainSpace(self._knobs, legal=lambda told: bool(legal({**positional, **keywords, **self._meant(told)})))
+
+    def configuration(self, point: Point) -> Configuration:
+        return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
+
+    def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
+        return {name: self._meanings[name, type(value), value] for name, value in told.items()}
+
+
+class ListChoices:
+    """Triton's configurations, as far as `prune_configs_by` leaves them. Of two that say the same the first counts."""
+
+    def __init__(self, configs: Sequence[ListedConfig], prune_configs_by: Mapping[str, Any] | None) -> None:
+        self._prune = dict(prune_configs_by or {})
+        # A configuration that says nothing of a knob leaves it to the kernel's default: None.
+        self._names = tuple(dict.fromkeys(name for config in configs for name in config.all_kwargs()))
+        self._configs: dict[Point, ListedConfig] = {}
+        for config in configs:
+            self._configs.setdefault(self._point(config), config)
+
+    def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace:
+        points = [self._point(config) for config in self._pruned(positional, keywords)]
+        columns = zip(*points, strict=True) if points else [() for _ in self._names]
+        knobs = {n: list(dict.fromkeys(column)) or [None] for n, column in zip(self._names, columns, strict=True)}
+        return PlainSpace(knobs, configurations=points)
+
+    def configuration(self, point: Point) -> Configuration:
+        config = self._configs[point]
+        return Configuration(config.all_kwargs(), config.pre_hook)
+
+    def _point(self, config: ListedConfig) -> Point:
+        said = config.all_kwargs()
+        return tuple(_told(said.get(name)) for name in self._names)
+
+    def _pruned(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[ListedConfig]:
+        """As Triton prunes: by a function of all of them, then to those that a model of their time puts first."""
+        kept = list(self._configs.values())
+        if early := self._prune.get("early_config_prune"):
+            kept = list(early(kept, positional, **keywords))
+        model, top = self._prune.get("perf_model"), self._prune.get("top_k", 1.0)
+        if model is None:
+            return kept
+        count = max(1, int(len(kept) * top)) if isinstance(top, float) and top <= 1.0 else int(top)
+        return sorted(kept, key=lambda c: float(model(**positional, **keywords, **c.all_kwargs())))[:count]
+
+
+def schedule_of(space: PlainSpace, point: Point) -> Schedule:
+    """A point as a log holds it."""
+    return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=_BACKEND)
+
+
+def point_of(space: PlainSpace, schedule: Schedule) -> Point | None:
+    """The point that a log holds; None where it is not of the space, or no longer legal."""
+    values = dict(schedule.values)
+    if schedule.sketch != _SKETCH or not values.keys() <= set(space.names):
+        return None
+    point: Point = tuple(values.get(name) for name in space.names)
+    return point if space.holds(point) else None
+
+
+def check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:
+    """Raise InputError for a name that is none of the kernel's arguments (or launch options, for a knob)."""
+    unknown = [name for name in names if name not in allowed]
+    if unknown:
+        got, expected = ", ".join(map(repr, unknown)), ", ".join(allowed)
+        raise InputError(f"{what} names {got}; expected of the kernel's arguments: {expected}")
+
+
+def _told(value: Any) -> PlainValue:
+    if value is None or isinstance(value, int | float | str):
+        return value
+    if isinstance(value, tuple) and all(v is None or isinstance(v, int | float | str) for v in value):
+        return value
+    return str(value)

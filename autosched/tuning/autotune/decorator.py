@@ -1,0 +1,117 @@
+"""`autotune`: the decorator, and the checks of what it is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from autosched.replaying.arguments import check_integer, written_log_path
+from autosched.tuning.autotune.call import Hooks, JitKernel
+from autosched.tuning.autotune.configurations import (
+    LAUNCH_OPTIONS,
+    Choices,
+    KnobChoices,
+    Legal,
+    ListChoices,
+    ListedConfig,
+    check_names,
+)
+from autosched.tuning.autotune.trials.bench_timer import DoBench
+from autosched.tuning.autotune.tuned_kernel import Plan, TunedKernel
+from search_spaces import InputError
+
+
+def autotune(
+    configs: Sequence[ListedConfig] | None = None,
+    key: Sequence[str] = (),
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Collection[str] | None = None,
+    restore_value: Collection[str] | None = None,
+    pre_hook: Callable[..., object] | None = None,
+    post_hook: Callable[..., object] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: DoBench | None = None,
+    cache_results: bool = False,
+    *,
+    space: Mapping[str, Sequence[Any]] | None = None,
+    legal: Legal | None = None,
+    trials: int = 64,
+    outputs: Collection[str] | None = None,
+    log: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> Callable[[Any], TunedKernel]:
+    """Tune a kernel of your own, in the place of `triton.autotune`: above `@triton.jit`, with the same arguments.
+
+    @autosched.autotune(space={"BLOCK": [64, 128, 256], "num_warps": [2, 4, 8]}, key=["n"])
+    @triton.jit
+    def kernel(x, y, n, BLOCK: tl.constexpr): ...
+
+    `space` gives every knob its values: parameters of the kernel, and what Triton takes at a launch (num_warps,
+    num_stages, num_ctas, maxnreg …); `legal` is a rule, asked with a dictionary of the call's arguments and the knobs'
+    values. In their place `configs` lists `triton.Config`s. The first call with new values of `key`, or new element
+    types, tries up to `trials` configurations, chosen by what was learnt from those before and from other keys, and
+    writes each to the log (`log`, by default the user's); the next start takes the winner from there.
+
+    Every trial runs on the call's own arguments, and all tensors among them are put back, whichever the kernel changes:
+    `restore_value` need not be given. Those in `reset_to_zero` are zero before each trial and before the call itself.
+    What configurations compute is compared, and one that differs from most is never chosen: `outputs` names the
+    arguments that count, by default all tensors of floating-point numbers that the kernel changes; () compares nothing.
+
+    `pre_hook` and `post_hook` are called around trials as Triton does. `do_bench` times in the place of autosched. What
+    else Triton takes (`warmup`, `rep`, `use_cuda_graph`, `cache_results`) says nothing here: times are those of the
+    device with cold caches, and results are always kept.
+
+    Raises:
+        InputError: an argument is not allowed, or names what the kernel has not.
+        LogError: the log is out of reach.
+    """
+    check_integer("trials", trials, 1)
+    check_integer("seed", seed, 0)
+    if (configs is None) == (space is None):
+        raise InputError("expected either space={knob: values, …} or configs=[triton.Config(…), …], and not both")
+    if legal is not None and space is None:
+        raise InputError("legal= is a rule over space=; a list of configs is pruned by prune_configs_by=")
+    plan = Plan(
+        tuple(key),
+        trials,
+        seed,
+        written_log_path(log),
+        outputs,
+        tuple(reset_to_zero or ()),
+        Hooks(pre_hook, post_hook),
+        do_bench,
+    )
+
+    def decorate(kernel: JitKernel) -> TunedKernel:
+        names = list(_arguments_of(kernel))
+        for what, given in (("key", key), ("reset_to_zero", reset_to_zero), ("restore_value", restore_value)):
+            check_names(what, list(given or ()), names)
+        check_names("outputs", list(outputs or ()), names)
+        return TunedKernel(kernel, _choices(configs, prune_configs_by, space, legal, names), plan)
+
+    return decorate
+
+
+def _arguments_of(kernel: object) -> Sequence[str]:
+    names: Sequence[str] | None = getattr(kernel, "arg_names", None)
+    if names is None or not hasattr(kernel, "run"):
+        raise InputError(f"got {type(kernel).__name__}; expected a kernel: a function under @triton.jit")
+    return names
+
+
+def _choices(
+    configs: Sequence[ListedConfig] | None,
+    prune_configs_by: Mapping[str, Any] | None,
+    space: Mapping[str, Sequence[Any]] | None,
+    legal: Legal | None,
+    names: Sequence[str],
+) -> Choices:
+    if space is not None:
+        check_names("space", list(space), [*names, *sorted(LAUNCH_OPTIONS)])
+        return KnobChoices(space, legal)
+    if not configs:
+        raise InputError("configs=[]; expected at least one triton.Config")
+    return ListChoices(configs, prune_configs_by)

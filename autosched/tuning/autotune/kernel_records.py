@@ -1,0 +1,83 @@
+"""What a log knows of a user's kernel: for the values of its key here, and for others.
+
+Where the log cannot be written, records are kept until the process ends: a kernel must run all the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from autosched.strategies.engine import History
+from autosched.tuning.autotune.configurations import point_of
+from search_spaces import LogError, Target
+from search_spaces.schedules.plain_space import PlainSpace, Point
+from tuning_logs import OwnKernel, TuningLog, TuningRecord
+from tuning_logs.ranking import best_of, standing
+from tuning_logs.selection import nearest
+
+# Of other keys and devices, those that say most: enough to train a model, few enough to do it in a second.
+_MOST_RECORDS = 512
+# The only way in which they are timed.
+POLICY = "cold"
+
+
+class KernelRecords:
+    """The records of one kernel, in a log and in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = TuningLog(path)
+        self._unwritten: list[TuningRecord] = []
+
+    def append(self, *records: TuningRecord) -> None:
+        """Write them to the log; where that fails, warn once and keep them."""
+        try:
+            self._log.append(*records)
+        except LogError as error:
+            if not self._unwritten:
+                warnings.warn(f"what is measured of your kernels is lost when the process ends: {error}", stacklevel=2)
+            self._unwritten += records
+
+    def of(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
+        """Those for this key on this device whose configuration there still is, oldest first."""
+        kept = (r for r in self._unwritten if r.key == (kernel.key, target.key))
+        found = [*self._read(kernel, target), *kept]
+        return [r for r in found if point_of(space, r.schedule) is not None]
+
+    def _read(self, kernel: OwnKernel, target: Target) -> list[TuningRecord]:
+        try:
+            return self._log.records(kernel, target, POLICY)
+        except LogError:
+            return []
+
+    def elsewhere(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
+        """Successful ones for other keys and devices whose configuration there is here too, nearest first."""
+        try:
+            found = self._log.nearest(kernel, target, _MOST_RECORDS)
+        except LogError:
+            found = []
+        found = nearest([*found, *self._unwritten], kernel, target, _MOST_RECORDS)
+        others = (r for r in found if r.key != (kernel.key, target.key))
+        return [r for r in others if point_of(space, r.schedule) is not None]
+
+
+def histories(records: list[TuningRecord], space: PlainSpace) -> list[History]:
+    """What the search core learns from: a history for every key and device."""
+    groups: dict[tuple[str, str], list[TuningRecord]] = {}
+    for record in records:
+        groups.setdefault(record.key, []).append(record)
+    # The nearest come fast before slow: of several records of one schedule, the last that is left is the fastest.
+    return [History(group[0].target.key, *outcomes(standing(reversed(group)), space)) for group in groups.values()]
+
+
+def outcomes(records: Iterable[TuningRecord], space: PlainSpace) -> tuple[list[Point], list[float | None]]:
+    """Which points records tell of, and the seconds of each; None for a failure."""
+    told = [(point, r.measurement) for r in records if (point := point_of(space, r.schedule)) is not None]
+    return [point for point, _ in told], [m.latency_s if m.ok else None for _, m in told]
+
+
+def best_point(records: list[TuningRecord], space: PlainSpace) -> Point | None:
+    """The configuration that won, of records of one key and device."""
+    best = best_of(records)
+    return point_of(space, best.schedule) if best else None

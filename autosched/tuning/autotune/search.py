@@ -1,0 +1,140 @@
+"""The search for the fastest configuration of one call: ask, compile, try, log, tell; then the finals."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from autosched.machine.devices import environment
+from autosched.strategies.engine import Engine
+from autosched.tuning.autotune.configurations import schedule_of
+from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes
+from autosched.tuning.autotune.task import Task
+from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
+from search_spaces import AutoschedError
+from search_spaces.schedules.plain_space import Point
+from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs.ranking import standing
+
+# Configurations that are asked for at once: as many as compile at once on a large machine.
+_MOST_ASKED = 16
+# Configurations that are measured again, interleaved, before one is called best, and how often each.
+_FINALISTS = 5
+_FINAL_ROUNDS = 15
+# What is so much slower than the best in its trial takes no part in the finals.
+_HOPELESS = 1.2
+
+
+class Search:
+    """One search, whose trials are of one call."""
+
+    def __init__(self, task: Task, trials: Trials) -> None:
+        self.task, self.trials = task, trials
+        # What came of the points that this search tried, and what was written of it.
+        self._tried: dict[Point, Tried] = {}
+        self._told: dict[Point, Measurement] = {}
+        self._versions = environment(task.target)
+        self._propose_s = 0.0
+
+    def run(self) -> Point:
+        """The best configuration.
+
+        Raises:
+            AutoschedError: none of them works, or one broke the device.
+        """
+        task = self.task
+        known = task.known
+        engine, count = self._engine(known), len(standing(known))
+        while count < task.wanted and (asked := self._ask(engine, task.wanted - count)):
+            self._try(asked)
+            latencies = self._latencies()
+            engine.tell(asked, [latencies[point] for point in asked])
+            count += len(asked)
+        self._finals(known)
+        best = best_point(task.records.of(task.kernel, task.target, task.space), task.space)
+        if best is None:
+            raise AutoschedError(self._why_none())
+        return best
+
+    def _engine(self, known: Sequence[TuningRecord]) -> Engine:
+        task = self.task
+        elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
+        engine = Engine(task.space, task.seed, task.wanted, histories(elsewhere, task.space))
+        if known:
+            engine.tell(*outcomes(standing(known), task.space))
+        return engine
+
+    def _ask(self, engine: Engine, most: int) -> list[Point]:
+        begin = time.perf_counter()
+        asked = engine.ask(min(most, _MOST_ASKED))
+        self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
+        return asked
+
+    def _try(self, points: Sequence[Point]) -> None:
+        """Try these, and write down what came of them, whatever happens."""
+        choices = {point: self.task.choices.configuration(point) for point in points}
+        compile_s = self.trials.compile(list(choices.values()))
+        try:
+            for point, configuration in choices.items():
+                try:
+                    self._tried[point] = self.trials.run(configuration, compile_s)
+                except LostDeviceError as error:
+                    self._tried[point] = Tried("run_error", str(error))
+                    raise
+        finally:
+            self._write_trials()
+
+    def _write_trials(self) -> None:
+        """Write what is new: trials, and those of which the majority now says otherwise."""
+        now = {point: self._measurement(point) for point in self._tried}
+        new = {point: m for point, m in now.items() if self._told.get(point) != m}
+        self.task.records.append(*(self._record(p, m, len(self._told) + n) for n, (p, m) in enumerate(new.items())))
+        self._told |= new
+
+    def _finals(self, known: Sequence[TuningRecord]) -> None:
+        """Measure the fastest again, in turn with each other, those of earlier runs included."""
+        points, seconds = outcomes(standing(known), self.task.space)
+        earlier = {p: s for p, s in zip(points, seconds, strict=True) if p not in self._tried}
+        self._try([p for p in _fastest({**earlier, **self._latencies()}) if p not in self._tried])
+        finalists = _fastest(self._latencies())
+        if not finalists:
+            return
+        taken = self.trials.finals([self.task.choices.configuration(p) for p in finalists], _FINAL_ROUNDS)
+        moment = int(time.time() * 1e3)
+        measured = (replace(self._measurement(p), latencies_s=t) for p, t in zip(finalists, taken, strict=True))
+        self.task.records.append(
+            *(self._record(p, m, n, moment) for n, (p, m) in enumerate(zip(finalists, measured, strict=True)))
+        )
+
+    def _latencies(self) -> dict[Point, float | None]:
+        return {point: m.latency_s if (m := self._measurement(point)).ok else None for point in self._tried}
+
+    def _measurement(self, point: Point) -> Measurement:
+        return self._tried[point].measurement(self.trials.agreement)
+
+    def _record(self, point: Point, measurement: Measurement, number: int, finals: int = 0) -> TuningRecord:
+        task = self.task
+        provenance = Provenance(
+            task.kernel.fingerprint, POLICY, time.time(), task.seed, number, self._versions, finals, self._propose_s
+        )
+        return TuningRecord(task.kernel, task.target, schedule_of(task.space, point), measurement, provenance)
+
+    def _why_none(self) -> str:
+        name, tried = self.task.kernel.label, [(p, self._measurement(p)) for p in self._tried]
+        if not tried:
+            return f"{name}: there is no configuration to try"
+        (point, first), counts = tried[0], Counter(m.status for _, m in tried)
+        others = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+        return (
+            f"{name}: none of {len(tried)} configurations works ({others}); the first, "
+            f"{schedule_of(self.task.space, point).one_line}: {first.detail or first.status}"
+        )
+
+
+def _fastest(latencies: Mapping[Point, float | None]) -> list[Point]:
+    """The finalists, in the order in which they were tried: those that are not hopelessly slower than the best."""
+    known = {point: seconds for point, seconds in latencies.items() if seconds is not None}
+    best = sorted(known, key=lambda point: known[point])[:_FINALISTS]
+    return [point for point in known if point in best and known[point] <= _HOPELESS * known[best[0]]]

@@ -1,0 +1,59 @@
+"""What is tuned: a kernel for one key on one device; and what the log says of it before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from autosched.tuning.autotune.configurations import Choices, point_of
+from autosched.tuning.autotune.kernel_records import KernelRecords, best_point
+from search_spaces import Target
+from search_spaces.schedules.plain_space import PlainSpace, Point
+from tuning_logs import OwnKernel, TuningRecord
+from tuning_logs.ranking import standing
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end."""
+
+    kernel: OwnKernel
+    target: Target
+    space: PlainSpace
+    choices: Choices
+    records: KernelRecords
+    trials: int
+    seed: int
+
+    @property
+    def wanted(self) -> int:
+        """As many as there are, where there are fewer."""
+        points = self.space.points
+        return self.trials if points is None else min(self.trials, len(points))
+
+    @cached_property
+    def known(self) -> list[TuningRecord]:
+        """The records of this key; none where nothing succeeded: what was in the way then may have gone."""
+        found = self.records.of(self.kernel, self.target, self.space)
+        return found if any(r.measurement.ok for r in found) else []
+
+    @property
+    def found(self) -> Point | None:
+        """What a search has ended with; None where there was none, or more trials are wanted now."""
+        last = next((r for r in reversed(self.known) if r.measurement.ok), None)
+        if last is None or not last.provenance.finals or len(standing(self.known)) < self.wanted:
+            return None
+        return best_point(self.known, self.space)
+
+    @property
+    def guess(self) -> Point:
+        """A choice without measuring: the best known one, else that of the nearest key, else the first legal one."""
+        if (best := best_point(self.known, self.space)) is not None:
+            return best
+        for record in self.records.elsewhere(self.kernel, self.target, self.space):
+            if (point := point_of(self.space, record.schedule)) is not None:
+                return point
+        points = self.space.points
+        return points[0] if points else self.space.sample(np.random.default_rng(self.seed))

@@ -1,0 +1,29 @@
+"""A user's own way of timing, in the form that Triton asks for it, as a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autosched.machine.timing import Run
+
+# Of a call that is given and quantiles: milliseconds, one figure or one for each quantile.
+DoBench = Callable[..., Any]
+_QUANTILES = (0.5, 0.2, 0.8)
+
+
+class BenchTimer:
+    """Times each call by `do_bench(call, quantiles=…)`, whose calls are warm and not reset between."""
+
+    slowdown = 1.0
+
+    def __init__(self, do_bench: DoBench, before: Run) -> None:
+        self._do_bench, self._before = do_bench, before
+
+    def sample(self, runs: Sequence[Run]) -> list[float]:
+        return [self._once(run) for run in runs]
+
+    def _once(self, run: Run) -> float:
+        self._before()
+        taken = self._do_bench(run, quantiles=_QUANTILES)
+        return float(taken[0] if isinstance(taken, list | tuple) else taken) * 1e-3

@@ -1,0 +1,59 @@
+"""Tensors as they were before a kernel was tried on them, to be put back between trials and after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+
+
+class SavedTensors:
+    """Copies of everything that the arguments of a call may change: of whole storages, whatever part is an argument.
+
+    Which of them a kernel does change is seen by comparing (`note_changes`), and only those are put back. The copies
+    lie on the device, or in the host's memory where the device has no room. `zeroed` tensors are set to zero instead.
+    What a kernel reaches by addresses that it reads from memory is not seen, and not put back.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], zeroed: Collection[str] = ()) -> None:
+        self._zeroed = [t for name, t in tensors.items() if name in zeroed]
+        apart = {t.untyped_storage().data_ptr() for t in self._zeroed}
+        storages = {s.data_ptr(): s for s in (t.untyped_storage() for t in tensors.values()) if s.nbytes()}
+        self._now = {at: _as_bytes(s) for at, s in storages.items() if at not in apart}
+        self._then = {at: _copied(now) for at, now in self._now.items()}
+        self._changed: set[int] = set()
+
+    def note_changes(self) -> None:
+        """Remember which tensors differ from what they were."""
+        for at, now in self._now.items():
+            if at not in self._changed and not torch.equal(now, self._then[at].to(now.device)):
+                self._changed.add(at)
+
+    def changed(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor was ever seen changed, or is one that is set to zero."""
+        at = tensor.untyped_storage().data_ptr()
+        return at in self._changed or at not in self._now
+
+    def original(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What a tensor was, where the copy lies; it is one of those that are put back."""
+        copy = self._then[tensor.untyped_storage().data_ptr()].untyped_storage()
+        made = torch.empty(0, dtype=tensor.dtype, device=copy.device)
+        return made.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def restore(self) -> None:
+        """Put back what was seen to change."""
+        for at in self._changed:
+            self._now[at].copy_(self._then[at])
+        for tensor in self._zeroed:
+            tensor.zero_()
+
+
+def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _copied(content: torch.Tensor) -> torch.Tensor:
+    try:
+        return content.clone()
+    except torch.OutOfMemoryError:
+        return content.cpu()

@@ -1,0 +1,195 @@
+"""Trying configurations on a call's own arguments: compiled, run, compared with each other, timed, and put back."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import torch
+
+from autosched.machine.timing import Run, Timer, cold_timer
+from autosched.tuning.autotune.call import Call, Hooks
+from autosched.tuning.autotune.configurations import Configuration
+from autosched.tuning.autotune.trials import launching
+from autosched.tuning.autotune.trials.agreement import Agreement, compared
+from autosched.tuning.autotune.trials.bench_timer import BenchTimer, DoBench
+from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
+from search_spaces import AutoschedError, Target
+from tuning_logs import CompileFacts, Measurement, Status
+
+# Calls that a configuration is first timed with, and with which it is timed again unless it is clearly slower than the
+# best: so few at once that the device never waits for the next launch.
+FIRST_CALLS = 3
+_MORE_CALLS, _MORE_TIMES = 5, 2
+_CLEARLY_SLOWER = 1.25
+
+
+class LostDeviceError(AutoschedError):
+    """A configuration broke what all kernels of this process run in; nothing can be run, or put back, any more."""
+
+
+@dataclass
+class Tried:
+    """What came of a configuration; the number of the result that it agreed with decides whether it was right."""
+
+    status: Status
+    detail: str = ""
+    result: int = 0
+    latencies_s: tuple[float, ...] = ()
+    facts: CompileFacts | None = None
+    seconds: float = 0.0
+    timing_s: float = 0.0
+    short: bool = False
+
+    def measurement(self, agreement: Agreement) -> Measurement:
+        """What is known now: the result of the majority is right."""
+        status, detail, latencies = self.status, self.detail, self.latencies_s
+        if status == "ok" and self.result != agreement.winner:
+            status, detail, latencies = "wrong_result", "most configurations compute something else", ()
+        return Measurement(
+            status,
+            latencies,
+            detail,
+            self.facts,
+            seconds=self.seconds,
+            timing="short" if self.short and latencies else "full",
+            timing_s=self.timing_s,
+        )
+
+
+class Trials:
+    """Tries configurations of one call, one after the other. `outputs`: what of its tensors is compared."""
+
+    def __init__(
+        self,
+        call: Call,
+        saved: SavedTensors,
+        outputs: Mapping[str, torch.Tensor],
+        make_timer: Callable[[Run], Timer],
+        hooks: Hooks,
+    ) -> None:
+        self._call, self._saved, self._outputs, self._hooks = call, saved, outputs, hooks
+        self._timer = make_timer(self._reset)
+        self._best_s = math.inf
+        self._lost = False
+        self.agreement = Agreement(lambda name: saved.original(outputs[name]))
+
+    @staticmethod
+    def of(
+        call: Call,
+        target: Target,
+        outputs: Collection[str] | None,
+        zeroed: Collection[str],
+        hooks: Hooks,
+        do_bench: DoBench | None,
+    ) -> Trials:
+        """Trials on a device; `outputs` None: all floating-point tensors. Nothing is run yet."""
+        found = compared(call.tensors_of(outputs) if outputs is not None else call.tensors)
+        saved = SavedTensors(call.tensors, call.tensors_of(zeroed))
+        bench = partial(BenchTimer, do_bench) if do_bench else partial(cold_timer, target)
+        return Trials(call, saved, found, bench, hooks)
+
+    def end(self) -> None:
+        """Put the arguments back, unless nothing can be run any more."""
+        if not self._lost:
+            self._saved.restore()
+            if self._hooks.before is not None:
+                self._hooks.before(self._call.named, reset_only=True)
+
+    def _reset(self) -> None:
+        """Make the arguments what they were; before every single run of the kernel."""
+        self._saved.restore()
+        if self._hooks.before is not None:
+            self._hooks.before(self._call.named, reset_only=False)
+
+    def compile(self, configurations: Sequence[Configuration]) -> float:
+        """Compile these in parallel; seconds for each."""
+        seconds = launching.compile_all(self._call, configurations)
+        if any(c.pre_hook for c in configurations):
+            # It was called, since it may change what is compiled for; what else it changed is put back.
+            self._saved.note_changes()
+        return seconds
+
+    def run(self, configuration: Configuration, compile_s: float) -> Tried:
+        """Try one.
+
+        Raises:
+            LostDeviceError: nothing can be run any more.
+        """
+        begin = perf_counter()
+        tried = self._compiled(configuration)
+        if tried.status == "ok":
+            tried = self._checked(configuration, compile_s)
+        if tried.status == "ok":
+            self._time(tried, configuration)
+        tried.seconds = perf_counter() - begin
+        if self._hooks.after is not None:
+            self._hooks.after(self._call.named, exception=None)
+        return tried
+
+    def _compiled(self, configuration: Configuration) -> Tried:
+        try:
+            launching.compiled(self._call, configuration)
+        except Exception as error:
+            return Tried(*launching.failure_of(error, compiling=True))
+        return Tried("ok")
+
+    def _checked(self, configuration: Configuration, compile_s: float) -> Tried:
+        """Run it once on the arguments as they were, and see what it made of them."""
+        try:
+            self._reset()
+            kernel = self._call.launch(configuration)
+            _wait()
+        except Exception as error:
+            status, detail = launching.failure_of(error, compiling=False)
+            self._refuse_lost_device(detail, configuration)
+            self._saved.note_changes()
+            return Tried(status, detail)
+        self._saved.note_changes()
+        made = {name: t for name, t in self._outputs.items() if self._saved.changed(t)}
+        result = self.agreement.vote(made)
+        return Tried("ok", result=result, facts=launching.facts_of(kernel, compile_s))
+
+    def _time(self, tried: Tried, configuration: Configuration) -> None:
+        begin, run = perf_counter(), partial(self._call.launch, configuration)
+        latencies = self._timer.sample([run] * FIRST_CALLS)
+        tried.short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
+        if not tried.short:
+            for _ in range(_MORE_TIMES):
+                latencies += self._timer.sample([run] * _MORE_CALLS)
+            self._best_s = min(self._best_s, statistics.median(latencies))
+        tried.latencies_s, tried.timing_s = tuple(latencies), perf_counter() - begin
+
+    def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:
+        """Latencies of all of these, which have run before, in rounds that each begin with another one."""
+        runs = [partial(self._call.launch, c) for c in configurations]
+        taken: list[list[float]] = [[] for _ in runs]
+        for turn in range(rounds):
+            order = [(turn + n) % len(runs) for n in range(len(runs))]
+            for number, seconds in zip(order, self._timer.sample([runs[n] for n in order]), strict=True):
+                taken[number].append(seconds)
+        return [tuple(latencies) for latencies in taken]
+
+    def _refuse_lost_device(self, detail: str, configuration: Configuration) -> None:
+        """Raise LostDeviceError where a launch left an error that stays until the process ends."""
+        try:
+            _wait()
+        except Exception as error:
+            self._lost = True
+            raise LostDeviceError(
+                f"the configuration {_text(configuration)} broke the device for this process: {detail}. The log names "
+                "it, and the next start leaves it out; a rule `legal=` keeps others like it out"
+            ) from error
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _text(configuration: Configuration) -> str:
+    return " ".join(f"{name}={value}" for name, value in configuration.keywords.items())

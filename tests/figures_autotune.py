@@ -1,0 +1,457 @@
+"""What a GPU shows of `autosched.autotune`: kernels of the kinds of Triton's tutorials, tuned by Triton and by us.
+
+python tests/figures_autotune.py lists     the same list of configurations: seconds of tuning, time of what was chosen
+python tests/figures_autotune.py spaces    a space of knobs in the place of the list; then the next key
+python tests/figures_autotune.py again     a second start: nothing is measured
+python tests/figures_autotune.py edges     capture in a CUDA graph, a configuration that breaks the device
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+
+import autosched
+from autosched.machine import devices
+from autosched.machine.timing import cold_timer, interleaved
+from tuning_logs import TuningLog
+
+LOG = Path(os.environ.get("AUTOTUNE_LOG", tempfile.gettempdir() + "/autotune.jsonl"))
+Grid = Any
+
+
+def kernels() -> ModuleType:
+    """The kernels, anew: what one tuner has compiled is not there for the other."""
+    spec = importlib.util.spec_from_file_location("own", Path(__file__).with_name("own_triton_kernels.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a kernel: how it is tuned, what it is given, and what is right, of the tensors that it leaves."""
+
+    kernel: str
+    key: Sequence[str]
+    configs: Sequence[triton.Config]
+    arguments: tuple[Any, ...]
+    grid: Grid
+    result: Callable[[], torch.Tensor]
+    expected: torch.Tensor
+    keywords: dict[str, Any] = field(default_factory=dict)
+    reset: Callable[[], object] = lambda: None
+    reset_to_zero: Sequence[str] = ()
+    restore: Sequence[str] = ()
+    space: dict[str, Sequence[Any]] | None = None
+    legal: Callable[[dict[str, Any]], bool] | None = None
+
+    @property
+    def right(self) -> bool:
+        made, expected = self.result().float(), self.expected.float()
+        scale = float(expected.square().mean().sqrt())
+        return bool(((made - expected).abs() <= 2e-2 * expected.abs().clamp(min=scale)).all())
+
+
+def configs(names: str, *rows: tuple[int, ...]) -> list[triton.Config]:
+    """Configurations whose last two numbers are warps and stages."""
+    return [
+        triton.Config(dict(zip(names.split(), row, strict=False)), num_warps=row[-2], num_stages=row[-1])
+        for row in rows
+    ]
+
+
+TILES = configs(
+    "BLOCK_M BLOCK_N BLOCK_K GROUP",
+    (128, 256, 64, 8, 8, 3),
+    (64, 256, 32, 8, 4, 4),
+    (128, 128, 32, 8, 4, 4),
+    (128, 128, 64, 8, 8, 3),
+    (128, 64, 32, 8, 4, 4),
+    (64, 128, 32, 8, 4, 4),
+)
+TILE_SPACE: dict[str, Sequence[Any]] = {
+    "BLOCK_M": [32, 64, 128, 256],
+    "BLOCK_N": [32, 64, 128, 256],
+    "BLOCK_K": [32, 64, 128],
+    "GROUP": [1, 4, 8, 16],
+    "num_warps": [4, 8],
+    "num_stages": [2, 3, 4, 5],
+}
+
+
+def tiles_fit(meta: dict[str, Any]) -> bool:
+    held = (meta["BLOCK_M"] + meta["BLOCK_N"]) * meta["BLOCK_K"] * 2 * meta["num_stages"]
+    return held <= 227 * 1024 and meta["BLOCK_M"] * meta["BLOCK_N"] <= 128 * 256
+
+
+def product(M: int, N: int, K: int) -> Case:
+    a, b = half(M, K), half(K, N)
+    c = torch.empty(M, N, device="cuda", dtype=torch.float16)
+    return Case(
+        "matmul_kernel",
+        ["M", "N", "K"],
+        TILES,
+        (a, b, c, M, N, K),
+        lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),),
+        lambda: c,
+        a @ b,
+        space=TILE_SPACE,
+        legal=tiles_fit,
+    )
+
+
+def persistent(M: int, N: int, K: int) -> Case:
+    case, programs = product(M, N, K), torch.cuda.get_device_properties(0).multi_processor_count
+    return Case(
+        "persistent_matmul_kernel",
+        case.key,
+        TILES[:4],
+        case.arguments,
+        (programs,),
+        case.result,
+        case.expected,
+        {"PROGRAMS": programs},
+    )
+
+
+def split() -> Case:
+    M = N = 512
+    K = 16384
+    a, b, c = half(M, K), half(K, N), torch.zeros(M, N, device="cuda")
+
+    def zero(arguments: dict[str, Any]) -> None:
+        arguments["c"].zero_()
+
+    found = configs(
+        "BLOCK_M BLOCK_N BLOCK_K SPLIT",
+        *((m, n, 64, s, 4, 3) for m, n in ((64, 64), (128, 128)) for s in (1, 4, 16)),
+    )
+    for config in found:
+        config.pre_hook = zero
+    return Case(
+        "split_matmul_kernel",
+        ["M", "N", "K"],
+        found,
+        (a, b, c, M, N, K),
+        lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]), meta["SPLIT"]),
+        lambda: c,
+        a.float() @ b.float(),
+    )
+
+
+def grouped() -> Case:
+    sizes = [(1024, 1024, 1024), (512, 2048, 768), (256, 4096, 1024), (2048, 512, 512)]
+    operands = [(half(m, k), half(k, n), half(m, n)) for m, n, k in sizes]
+    addresses = torch.tensor([[t.data_ptr() for t in ts] for ts in operands], device="cuda")
+    shapes = torch.tensor(sizes, dtype=torch.int32, device="cuda")
+    return Case(
+        "grouped_matmul_kernel",
+        ["count"],
+        configs(
+            "PROGRAMS BLOCK_M BLOCK_N BLOCK_K",
+            *((p, m, n, 64, 4, 3) for p in (66, 132) for m, n in ((64, 64), (128, 128))),
+        ),
+        (addresses, shapes, len(sizes)),
+        lambda meta: (meta["PROGRAMS"],),
+        lambda: torch.cat([c.flatten() for _, _, c in operands]),
+        torch.cat([(a @ b).flatten() for a, b, _ in operands]),
+    )
+
+
+def small_cases() -> list[Case]:
+    n = 1 << 25
+    x, y, out = torch.randn(n, device="cuda"), torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+    blocks = configs("BLOCK", *((b, w, 3) for b in (512, 4096) for w in (4, 8)))
+    along = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)  # noqa: E731
+    rows, columns = 8192, 4096
+    matrix, normal = half(rows, columns), half(rows, columns)
+    soft = torch.softmax(matrix.float(), 1)
+    line, zero = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
+    mean, scale = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
+    normed = torch.nn.functional.layer_norm(matrix.float(), (columns,))
+    changed, counter = x.clone(), torch.zeros(1, dtype=torch.int32, device="cuda")
+    dropped = torch.empty_like(out)
+    once = kernels().dropout_kernel
+    once[(triton.cdiv(n, 1024),)](x, dropped, n, 0.3, 7, BLOCK=1024)
+    return [
+        Case("add_kernel", ["n"], blocks, (x, y, out, n), along, lambda: out, x + y),
+        Case("dropout_kernel", ["n"], blocks, (x, out, n, 0.3, 7), along, lambda: out, dropped),
+        Case(
+            "softmax_kernel",
+            ["rows", "columns"],
+            configs("ROWS", *((r, w, s) for r in (1, 4) for w in (4, 8) for s in (2,))),
+            (normal, matrix, columns, rows, columns),
+            lambda meta: (triton.cdiv(rows, meta["ROWS"]),),
+            lambda: normal,
+            soft,
+            {"WIDTH": columns},
+            space={"ROWS": [1, 2, 4, 8, 16], "num_warps": [1, 2, 4, 8, 16, 32], "num_stages": [1, 2, 3, 4]},
+        ),
+        Case(
+            "layer_norm_kernel",
+            ["columns"],
+            configs("BLOCK", *((b, w, 3) for b in (1024, 4096) for w in (4, 8))),
+            (matrix, normal, line, zero, mean, scale, columns, 1e-5),
+            (rows,),
+            lambda: normal,
+            normed,
+        ),
+        Case(
+            "scale_in_place_kernel",
+            ["n"],
+            blocks,
+            (changed, 3.0, n),
+            along,
+            lambda: changed,
+            x * 3,
+            reset=lambda: changed.copy_(x),
+            restore=["x"],
+        ),
+        Case(
+            "queue_kernel",
+            ["n"],
+            blocks,
+            (x, out, counter, n),
+            (264,),
+            lambda: out,
+            x + 1,
+            reset=counter.zero_,
+            reset_to_zero=["counter"],
+        ),
+    ]
+
+
+def gradient() -> Case:
+    rows, columns, groups = 4096, 2048, 64
+    x, dy, weight = half(rows, columns), half(rows, columns), torch.randn(columns, device="cuda")
+    wide = x.float().requires_grad_()
+    leaf = weight.clone().requires_grad_()
+    torch.nn.functional.layer_norm(wide, (columns,), leaf).backward(dy.float())
+    mean = x.float().mean(1)
+    scale = 1 / (x.float().var(1, correction=0) + 1e-5).sqrt()
+    dx, dw = torch.empty_like(x), torch.zeros(groups, columns, device="cuda")
+    db, locks = torch.zeros_like(dw), torch.zeros(2 * groups, dtype=torch.int32, device="cuda")
+    assert wide.grad is not None
+    assert leaf.grad is not None
+    expected = torch.cat([wide.grad.flatten(), leaf.grad])
+    return Case(
+        "layer_norm_gradient_kernel",
+        ["columns"],
+        [triton.Config({}, num_warps=w) for w in (2, 4, 8, 16)],
+        (dx, dy, dw, db, x, weight, mean, scale, locks, columns),
+        (rows,),
+        lambda: torch.cat([dx.float().flatten(), dw.sum(0)]),
+        expected,
+        {"GROUPS": groups, "WIDTH": columns},
+        reset=locks.zero_,
+        restore=["locks", "dw", "db"],
+    )
+
+
+def attention(heads: int = 32, length: int = 2048) -> Case:
+    q, k, v = (half(heads, length, 64) for _ in range(3))
+    out = torch.empty_like(q)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return Case(
+        "attention_kernel",
+        ["length"],
+        configs("BLOCK_M BLOCK_N", *((m, n, w, s) for m in (64, 128) for n in (32, 64) for w, s in ((4, 3), (8, 2)))),
+        (q, k, v, out, 0.125, length),
+        lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), heads),
+        lambda: out,
+        expected,
+        {"WIDTH": 64},
+        space={
+            "BLOCK_M": [32, 64, 128, 256],
+            "BLOCK_N": [16, 32, 64, 128],
+            "num_warps": [2, 4, 8],
+            "num_stages": [1, 2, 3, 4, 5],
+        },
+    )
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.float16)
+
+
+def all_cases() -> list[Case]:
+    products = [product(4096, 4096, 4096), persistent(4096, 4096, 4096), split(), grouped()]
+    return [*small_cases(), gradient(), *products, attention()]
+
+
+def called(tuner: Any, case: Case, cache: str) -> tuple[Any, float, bool]:
+    """The tuned kernel after its first call, the seconds that took, and whether the result was right."""
+    triton.knobs.cache.dir = tempfile.mkdtemp(prefix=cache)
+    tuned = tuner(getattr(kernels(), case.kernel))
+    case.reset()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    tuned[case.grid](*case.arguments, **case.keywords)
+    torch.cuda.synchronize()
+    return tuned, time.perf_counter() - begin, case.right
+
+
+def by_triton(case: Case) -> Any:
+    restored = {"reset_to_zero": list(case.reset_to_zero), "restore_value": list(case.restore)}
+    return triton.autotune(configs=list(case.configs), key=list(case.key), **restored)
+
+
+def by_autosched(case: Case) -> Any:
+    return autosched.autotune(configs=list(case.configs), key=list(case.key), log=LOG)
+
+
+def in_turn(case: Case, tuned: dict[str, Any], rounds: int = 30) -> dict[str, float]:
+    """Seconds of a call by each, with cold caches, in interleaved rounds."""
+    timer = cold_timer(devices.detect(), case.reset)
+    runs = {name: lambda k=kernel: k[case.grid](*case.arguments, **case.keywords) for name, kernel in tuned.items()}
+    return {name: statistics.median(taken) for name, taken in interleaved(runs, rounds, timer).items()}
+
+
+def lists() -> None:
+    print(f"{'kernel':28} configs  triton s  ours s   triton µs  ours µs  right (triton, ours)  chosen")
+    for case in all_cases():
+        slow, triton_s, triton_right = called(by_triton(case), case, "theirs")
+        fast, ours_s, ours_right = called(by_autosched(case), case, "ours")
+        taken = in_turn(case, {"triton": slow, "ours": fast})
+        print(
+            f"{case.kernel:28} {len(case.configs):7}  {triton_s:8.2f}  {ours_s:6.2f}  {taken['triton'] * 1e6:10.1f}  "
+            f"{taken['ours'] * 1e6:7.1f}  {triton_right!s:5} {ours_right!s:5}  {said(slow)} | {said(fast)}",
+            flush=True,
+        )
+    overhead()
+
+
+def said(tuned: Any) -> str:
+    config = tuned.best_config
+    return " ".join([*map(str, config.kwargs.values()), f"w{config.num_warps} s{config.num_stages}"])
+
+
+def overhead() -> None:
+    """What a call takes of the processor, once it is tuned."""
+    n = 1024
+    x, y, out = (torch.zeros(n, device="cuda") for _ in range(3))
+    few = configs("BLOCK", (256, 4, 3), (512, 4, 3))
+    plain = kernels().add_kernel
+    tuned = {
+        "triton.jit": lambda: plain[(4,)](x, y, out, n, BLOCK=256),
+        "triton.autotune": partial_call(triton.autotune(configs=few, key=["n"])(kernels().add_kernel), x, y, out, n),
+        "autosched.autotune": partial_call(
+            autosched.autotune(configs=few, key=["n"], log=LOG)(kernels().add_kernel), x, y, out, n
+        ),
+    }
+    for name, call in tuned.items():
+        for _ in range(200):
+            call()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(5000):
+            call()
+        took = (time.perf_counter() - begin) / 5000
+        torch.cuda.synchronize()
+        print(f"a call of {name:20} {took * 1e6:6.1f} µs of the processor")
+
+
+def partial_call(kernel: Any, *arguments: Any) -> Callable[[], object]:
+    return lambda: kernel[lambda meta: (4,)](*arguments)
+
+
+def spaces() -> None:
+    print(f"{'kernel':18} {'key':16} trials  ours s   list µs  ours µs  right  best after trials  chosen")
+    for case in (product(4096, 4096, 4096), product(2048, 8192, 1024), attention(), attention(64, 1024)):
+        listed, _, _ = called(by_triton(case), case, "theirs")
+        before = len(records())
+        searching = autosched.autotune(space=case.space, legal=case.legal, key=list(case.key), log=LOG, trials=48)
+        found, ours_s, right = called(searching, case, "ours")
+        tried = [r for r in records()[before:] if not r.provenance.finals]
+        taken = in_turn(case, {"list": listed, "ours": found})
+        sizes = "x".join(str(a) for a in case.arguments if isinstance(a, int))
+        print(
+            f"{case.kernel:18} {sizes:16} {len(tried):6}  {ours_s:6.2f}  {taken['list'] * 1e6:8.1f}  "
+            f"{taken['ours'] * 1e6:7.1f}  {right!s:5}  {curve(tried)}  {said(found)}",
+            flush=True,
+        )
+        failed = [r.measurement for r in tried if not r.measurement.ok]
+        for status in dict.fromkeys(m.status for m in failed):
+            some = [m for m in failed if m.status == status]
+            print(f"    {len(some)} {status}: {some[0].detail[:110]}")
+
+
+def curve(tried: Sequence[Any]) -> str:
+    """The best so far after so many trials, as a share of the best of all."""
+    latencies = [r.measurement.latency_s if r.measurement.ok else math.inf for r in tried]
+    best = min(latencies, default=math.inf)
+    return " ".join(f"{n}:{best / min(latencies[:n]):.2f}" for n in (1, 4, 8, 16, 32, 48) if n <= len(latencies))
+
+
+def records() -> list[Any]:
+    return list(TuningLog(LOG))
+
+
+def again() -> None:
+    before, begin = len(records()), time.perf_counter()
+    case = product(4096, 4096, 4096)
+    for tuner in (
+        by_autosched(case),
+        autosched.autotune(space=case.space, legal=case.legal, key=case.key, log=LOG, trials=48),
+    ):
+        _, seconds, right = called(tuner, case, "again")
+        print(f"second start: {len(records()) - before} records more, first call {seconds:.2f} s, right: {right}")
+    print(f"in all {time.perf_counter() - begin:.1f} s")
+
+
+def edges() -> None:
+    case = product(1024, 1024, 512)
+    tuned = by_autosched(case)(kernels().matmul_kernel)
+    case.result().zero_()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        before, graph = len(records()), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            tuned[case.grid](*case.arguments)
+            tuned[case.grid](*case.arguments)
+        graph.replay()
+        torch.cuda.synchronize()
+    ours = [str(w.message) for w in told if "captured" in str(w.message)]
+    print(f"capture: {len(records()) - before} records more, right: {case.right}, warnings: {len(ours)}: {ours[:1]}")
+    tuned[case.grid](*case.arguments)
+    print(f"and after it, tuned: {len(records()) - before} records more, right: {case.right}")
+    print("a configuration that reads and writes far outside:", flush=True)
+    subprocess.run([sys.executable, __file__, "broken"], check=False)
+    subprocess.run([sys.executable, __file__, "broken"], check=False)
+
+
+def broken() -> None:
+    n = 1 << 20
+    x, out = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+    some = [triton.Config({"BLOCK": 256, "STEP": s}) for s in (256, 1 << 28)]
+    tuned = autosched.autotune(configs=some, key=["n"], log=LOG)(kernels().careless_kernel)
+    begin = len(records())
+    try:
+        # Without a bound of its own, and with offsets of 64 bits, STEP reaches far beyond the tensor.
+        tuned[(4096,)](x, out, 1 << 40)
+        torch.cuda.synchronize()
+        print(f"  right: {torch.equal(out, x * 2)}, records: {len(records()) - begin}, {said(tuned)}")
+    except autosched.AutoschedError as error:
+        print(f"  {type(error).__name__}: {str(error)[:300]}, records: {len(records()) - begin}")
+
+
+if __name__ == "__main__":
+    {"lists": lists, "spaces": spaces, "again": again, "edges": edges, "broken": broken}[sys.argv[1]]()

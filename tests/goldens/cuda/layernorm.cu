@@ -1,0 +1,204 @@
+// a schedule
+//
+// kernel layernorm: grid r.0 in 1000  [warps 4, stages 1]
+//   x: (r 1, c 1024) float16 = load x[r.0 : +1, 0 : +1024]
+//   total: (r 1) float32 = sum of x over c
+//   t: (r 1) float32 = mul(total, 0.00130208)
+//   t2: (r 1, c 1024) float32 = sub(x, t)
+//   squares_body: (r 1, c 1024) float32 = mul(t2, t2)
+//   squares: (r 1) float32 = sum of squares_body over c
+//   t3: (r 1) float32 = mul(squares, 0.00130208)
+//   t4: (r 1) float32 = add(t3, 1e-05)
+//   t5: (r 1) float32 = rsqrt(t4)
+//   t6: (r 1, c 1024) float32 = mul(t2, t5)
+//   weight: (c 1024) float16 = load weight[0 : +1024]
+//   t7: (r 1, c 1024) float32 = mul(t6, weight)
+//   bias: (c 1024) float16 = load bias[0 : +1024]
+//   result: (r 1, c 1024) float32 = add(t7, bias)
+//   store out[r.0 : +1, 0 : +1024] = result
+
+using int64 = long long;
+using uint64 = unsigned long long;
+using uint32 = unsigned int;
+using int8 = signed char;
+using uint8 = unsigned char;
+using int16 = short;
+struct float16 { unsigned short bits; };
+struct bfloat16 { unsigned short bits; };
+struct float8_e4m3fn { unsigned char bits; };
+struct float8_e5m2 { unsigned char bits; };
+struct truth { unsigned char bits; };
+
+__device__ __forceinline__ float widened(float x) { return x; }
+
+__device__ __forceinline__ float widened(float16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+__device__ __forceinline__ void narrowed(float x, float& y) { y = x; }
+
+__device__ __forceinline__ void narrowed(float x, float16& y) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+}
+
+// What is moved at once.
+template <int bytes> struct Words { struct type {}; };  // Of no use, but named where overloads are chosen among.
+template <> struct Words<1> { using type = unsigned char; };
+template <> struct Words<2> { using type = unsigned short; };
+template <> struct Words<4> { using type = unsigned int; };
+template <> struct Words<8> { using type = uint2; };
+template <> struct Words<16> { using type = uint4; };
+template <typename T, int count> union Vector {
+    using Type = typename Words<sizeof(T) * count>::type;
+    Type words;
+    T at[count];
+    unsigned int pairs[sizeof(T) * count / 4 + 1];
+    __device__ Vector() {}
+};
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void unpack(H* to, const Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = widened(v.at[i]);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void pack(const H* from, Vector<T, count>& v) {
+    #pragma unroll
+    for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
+}
+
+template <int count, int apart>
+__device__ __forceinline__ void unpack(float* to, const Vector<float16, count>& v) {
+    if constexpr (count == 1) to[0] = widened(v.at[0]);
+    #pragma unroll
+    for (int i = 0; i + 1 < count; i += 2)
+        asm("{.reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+            : "=f"(to[i * apart]), "=f"(to[(i + 1) * apart]) : "r"(v.pairs[i / 2]));
+}
+
+// Neighbours in memory to registers that are so far apart; where it is not inside, 0 or what is given.
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from) {
+    Vector<T, count> v;
+    v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from, bool inside) {
+    Vector<T, count> v;
+    v.words = {};
+    if (inside) v.words = *reinterpret_cast<const typename Vector<T, count>::Type*>(from);
+    unpack<count, apart>(to, v);
+}
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void load(H* to, const T* from, bool inside, H otherwise) {
+    load<count, apart>(to, from, inside);
+    #pragma unroll
+    for (int i = 0; i < count; ++i) to[i * apart] = inside ? to[i * apart] : otherwise;
+}
+
+template <int count, int apart, typename T, typename H>
+__device__ __forceinline__ void store(T* to, const H* from) {
+    Vector<T, count> v;
+    pack<count, apart>(from, v);
+    *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
+}
+
+__device__ __forceinline__ float join_sum(float a, float b) { return a + b; }
+
+template <int count, int apart, typename T>
+__device__ __forceinline__ T fold_sum(const T* x) {
+    if constexpr (count == 1) return x[0];
+    else return join_sum(fold_sum<count / 2, apart>(x), fold_sum<count - count / 2, apart>(x + count / 2 * apart));
+}
+template <int first, int end, typename T>
+__device__ __forceinline__ T lanes_sum(T x) {
+    #pragma unroll
+    for (int apart = first; apart < end; apart *= 2) x = join_sum(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1)
+layernorm(
+    const float16* __restrict__ x_ptr,
+    const float16* __restrict__ weight_ptr,
+    const float16* __restrict__ bias_ptr,
+    float16* __restrict__ out_ptr) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    constexpr int small_1 = 0;
+    constexpr int small_2 = 16;
+    const uint32 shared_at = __cvta_generic_to_shared(shared);
+    __builtin_assume(threadIdx.x < 128);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int block = blockIdx.x;
+    const int r_0 = block;
+    const int own_c = lane * 8 + warp * 256;
+    float x[8];
+    const float16* const x_at = x_ptr + r_0 * 768 + own_c;
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; r_c += 8)
+        load<8, 1>(x + r_c, x_at + r_c, own_c + r_c < 768);
+    float x_folded[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c)
+        x_folded[r_c] = own_c < 768 ? x[r_c] : 0.0f;
+    float total;
+    total = fold_sum<8, 1>(x_folded);
+    total = lanes_sum<1, 32>(total);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_1)[warp] = total;
+    __syncthreads();
+    total = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
+    float t;
+    t = total * 0.0013020833721384406f;
+    float t2[8];
+    float squares_body[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c) {
+        t2[r_c] = x[r_c] - t;
+        squares_body[r_c] = t2[r_c] * t2[r_c];
+    }
+    float squares_body_folded[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c)
+        squares_body_folded[r_c] = own_c < 768 ? squares_body[r_c] : 0.0f;
+    float squares;
+    squares = fold_sum<8, 1>(squares_body_folded);
+    squares = lanes_sum<1, 32>(squares);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_2)[warp] = squares;
+    __syncthreads();
+    squares = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_2) + 0);
+    float t3;
+    float t4;
+    float t5;
+    t3 = squares * 0.0013020833721384406f;
+    t4 = t3 + 9.999999747378752e-06f;
+    t5 = rsqrtf(t4);
+    float t6[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c)
+        t6[r_c] = t2[r_c] * t5;
+    float weight[8];
+    const float16* const weight_at = weight_ptr + own_c;
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; r_c += 8)
+        load<8, 1>(weight + r_c, weight_at + r_c, own_c + r_c < 768);
+    float t7[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c)
+        t7[r_c] = t6[r_c] * weight[r_c];
+    float bias[8];
+    const float16* const bias_at = bias_ptr + own_c;
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; r_c += 8)
+        load<8, 1>(bias + r_c, bias_at + r_c, own_c + r_c < 768);
+    float result[8];
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; ++r_c)
+        result[r_c] = t7[r_c] + bias[r_c];
+    float16* const result_at = out_ptr + r_0 * 768 + own_c;
+    #pragma unroll
+    for (int r_c = 0; r_c < 8; r_c += 8)
+        if (own_c + r_c < 768)
+            store<8, 1>(result_at + r_c, result + r_c);
+}

@@ -1,0 +1,406 @@
+"""A user's own kernel under `autosched.autotune`: tuned where it is called, on its own arguments, once."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import autosched
+from search_spaces import AutoschedError, InputError, LogError
+from tuning_logs import TuningLog, TuningRecord
+
+Body = Callable[..., object]
+SCALE = {"BLOCK": [16, 32, 64, 128], "num_warps": [2, 4]}
+
+
+def scale(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+    out[:n] = x[:n] * 2
+
+
+class FakeKernel:
+    """What `triton.jit` makes, of a function that does its work on tensors of the processor."""
+
+    def __init__(self, body: Body, defaults: dict[str, Any] | None = None) -> None:
+        self.fn = body
+        self.arg_names = [
+            name for name in body.__code__.co_varnames[: body.__code__.co_argcount] if name != "num_warps"
+        ]
+        self.launched: list[dict[str, Any]] = []
+        self.defaults = defaults or {}
+
+    def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+        if not warmup:
+            self.launched.append(keywords)
+            self.fn(*arguments, **self.defaults, **keywords)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "own.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call takes as long as its configuration says: the larger its block, the shorter."""
+
+    class Instant:
+        slowdown = 1.0
+
+        def __init__(self, target: object, before: Callable[[], object]) -> None:
+            self._before = before
+
+        def sample(self, runs: Sequence[Any]) -> list[float]:
+            taken = []
+            for run in runs:
+                self._before()
+                run()
+                taken.append(1e-3 / run.args[0].keywords.get("BLOCK", 1))
+            return taken
+
+    monkeypatch.setattr("autosched.tuning.autotune.trials.trials.cold_timer", Instant)
+
+
+def records(log: Path) -> list[TuningRecord]:
+    return list(TuningLog(log))
+
+
+def tensors(n: int = 256) -> tuple[torch.Tensor, torch.Tensor, int]:
+    return torch.arange(float(n)), torch.zeros(n), n
+
+
+def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> None:
+    kernel = FakeKernel(scale)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)
+    x, out, n = tensors()
+    tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert kernel.launched[-1]["BLOCK"] == 128
+    assert len({r.schedule for r in records(log)}) == 8
+
+
+def test_the_next_call_of_a_key_launches_once(log: Path) -> None:
+    kernel = FakeKernel(scale)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)
+    x, out, n = tensors()
+    tuned[(1,)](x, out, n)
+    before = len(kernel.launched)
+    tuned[(1,)](x, out, n)
+    assert len(kernel.launched) == before + 1
+
+
+def test_the_next_start_measures_nothing(log: Path) -> None:
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))[(1,)](x, out, n)
+    before, kernel = len(records(log)), FakeKernel(scale)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](x, out, n)
+    assert len(kernel.launched) == 1
+    assert kernel.launched[0]["BLOCK"] == 128
+    assert len(records(log)) == before
+
+
+def test_more_trials_than_the_log_knows_continue_the_search(log: Path) -> None:
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log, trials=3)(FakeKernel(scale))[(1,)](x, out, n)
+    assert len({r.schedule for r in records(log)}) == 3
+    autosched.autotune(space=SCALE, key=["n"], log=log, trials=8)(FakeKernel(scale))[(1,)](x, out, n)
+    assert len({r.schedule for r in records(log)}) == 8
+
+
+def test_an_edited_kernel_is_tuned_anew(log: Path) -> None:
+    def other(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2 + 0
+
+    x, out, n = tensors()
+    for body in (scale, other):
+        autosched.autotune(space=SCALE, key=["n"], log=log, trials=2)(FakeKernel(body))[(1,)](x, out, n)
+    assert len({r.subject.key for r in records(log)}) == 2
+
+
+def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2)(FakeKernel(scale))
+    x, out, n = tensors()
+    for given in ((x, out, n), (x, out, 128), (x.half(), out, n), (x[1:], out, 128)):
+        tuned[(1,)](*given)
+    assert len({r.subject.key for r in records(log)}) == 4
+
+
+def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
+    def accumulate(x: torch.Tensor, total: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        total += x
+        x *= 3
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(accumulate))
+    x, total, n = tensors()
+    tuned[(1,)](x, total, n)
+    assert torch.equal(x, torch.arange(256.0) * 3)
+    assert torch.equal(total, torch.arange(256.0))
+    assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_what_lies_beside_an_argument_in_memory_is_put_back_too(log: Path) -> None:
+    def beyond(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x._base.add_(1)  # type: ignore[union-attr]
+
+    whole = torch.zeros(64)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(beyond))[(1,)](whole[16:32], 16)
+    assert torch.equal(whole, torch.ones(64))
+
+
+def test_tensors_in_tuples_are_put_back(log: Path) -> None:
+    def of_several(them: tuple[torch.Tensor, ...], n: int, BLOCK: int, num_warps: int) -> None:
+        for tensor in them:
+            tensor += 1
+
+    several = (torch.zeros(8), torch.zeros(8))
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(of_several))[(1,)](several, 8)
+    assert all(torch.equal(t, torch.ones(8)) for t in several)
+
+
+def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) -> None:
+    def counted(x: torch.Tensor, count: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        assert int(count) == 0
+        count += 1
+
+    count = torch.ones(1, dtype=torch.int32)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, reset_to_zero=["count"])(FakeKernel(counted))
+    tuned[(1,)](torch.zeros(4), count, 4)
+    assert int(count) == 1
+    assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
+    def picky(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        if BLOCK > 32:
+            raise RuntimeError("the block is too large")
+        out[:n] = x[:n] * 2
+
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(picky))[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    failed = [r.measurement for r in records(log) if not r.measurement.ok]
+    assert len(failed) == 4
+    assert failed[0].detail == "RuntimeError: the block is too large"
+
+
+def test_a_kernel_that_never_works_raises_the_first_reason_and_leaves_its_arguments(log: Path) -> None:
+    def broken(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        out.fill_(7)
+        raise RuntimeError(f"no block of {BLOCK}")
+
+    x, out, n = tensors()
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(broken))
+    with pytest.raises(AutoschedError, match=r"broken n=256 float32: none of 8 configurations works \(8 run_error\)"):
+        tuned[(1,)](x, out, n)
+    assert not out.any()
+    assert len(records(log)) == 8
+    with pytest.raises(AutoschedError, match="RuntimeError: no block of"):
+        tuned[(1,)](x, out, n)
+
+
+def test_a_configuration_that_computes_something_else_is_never_chosen(log: Path) -> None:
+    def careless(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        out[: n - (BLOCK == 128)] = x[: n - (BLOCK == 128)] * 2
+
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(careless))[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert {r.schedule.knobs["BLOCK"] for r in records(log) if r.measurement.status == "wrong_result"} == {128}
+
+
+def test_the_majority_is_right_although_the_first_configuration_is_not(log: Path) -> None:
+    def first_wrong(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        out[:n] = x[:n] * (3 if BLOCK == 16 else 2)
+
+    configs = [_Config(BLOCK=block) for block in (16, 32, 64, 128)]
+    x, out, n = tensors()
+    tuned = autosched.autotune(configs, ["n"], log=log, seed=1)(FakeKernel(first_wrong, {"num_warps": 1}))
+    tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    last = {r.schedule.knobs["BLOCK"]: r.measurement.status for r in records(log)}
+    assert last == {16: "wrong_result", 32: "ok", 64: "ok", 128: "ok"}
+
+
+def test_only_the_named_outputs_are_compared(log: Path) -> None:
+    def with_scratch(x: torch.Tensor, scratch: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        scratch.fill_(BLOCK)
+        x += 1
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, outputs=["x"])(FakeKernel(with_scratch))
+    tuned[(1,)](torch.zeros(8), torch.zeros(8), 8)
+    assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_rule_sees_the_arguments_and_the_knobs(log: Path) -> None:
+    legal: Callable[[dict[str, Any]], bool] = lambda meta: meta["BLOCK"] * 4 <= meta["n"]  # noqa: E731
+    kernel = FakeKernel(scale)
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], legal=legal, log=log)(kernel)[(1,)](x, out, n)
+    assert {k["BLOCK"] for k in kernel.launched} == {16, 32, 64}
+
+
+def test_a_rule_that_allows_nothing_is_refused(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], legal=lambda meta: False, log=log)(FakeKernel(scale))
+    with pytest.raises(InputError, match="no configuration is legal"):
+        tuned[(1,)](*tensors())
+
+
+def test_one_configuration_is_launched_without_a_trial(log: Path) -> None:
+    kernel = FakeKernel(scale)
+    autosched.autotune(space={"BLOCK": [64], "num_warps": [4]}, key=["n"], log=log)(kernel)[(1,)](*tensors())
+    assert kernel.launched == [{"BLOCK": 64, "num_warps": 4}]
+    assert not log.exists()
+
+
+def test_a_space_of_a_million_million_points_is_searched(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(10)], "num_warps": [4], **{f"K{i}": list(range(10)) for i in range(11)}}
+
+    def wide(x: torch.Tensor, n: int, num_warps: int, BLOCK: int, **others: int) -> None:
+        x += 1
+
+    kernel = FakeKernel(wide)
+    kernel.arg_names = ["x", "n", *space]
+    x = torch.zeros(4)
+    autosched.autotune(space=space, key=["n"], log=log, trials=12)(kernel)[(1,)](x, 4)
+    assert torch.equal(x, torch.ones(4))
+    assert len({r.schedule for r in records(log)}) == 12
+
+
+class _Config:
+    """`triton.Config`, as far as it is looked at."""
+
+    def __init__(self, pre_hook: Callable[[dict[str, Any]], object] | None = None, **kwargs: Any) -> None:
+        self.kwargs, self.pre_hook = kwargs, pre_hook
+
+    def all_kwargs(self) -> dict[str, Any]:
+        return self.kwargs
+
+
+def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
+    def early(configs: list[_Config], named: dict[str, Any], **keywords: Any) -> list[_Config]:
+        assert named["n"] == 256
+        return [c for c in configs if c.kwargs["BLOCK"] < 128]
+
+    def model(BLOCK: int, n: int, **others: Any) -> float:
+        return abs(BLOCK - 32)
+
+    kernel = FakeKernel(scale, {"num_warps": 1})
+    pruned = {"early_config_prune": early, "perf_model": model, "top_k": 2}
+    configs = [_Config(BLOCK=b) for b in (16, 32, 64, 128)]
+    autosched.autotune(configs, ["n"], pruned, log=log)(kernel)[(1,)](*tensors())
+    assert {k["BLOCK"] for k in kernel.launched} == {16, 32}
+
+
+def test_the_hook_of_a_configuration_is_called_before_each_of_its_launches(log: Path) -> None:
+    def add(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int) -> None:
+        out += x
+
+    def zero(arguments: dict[str, Any]) -> None:
+        arguments["out"].zero_()
+
+    configs = [_Config(zero, BLOCK=16), _Config(zero, BLOCK=32)]
+    tuned = autosched.autotune(configs, ["n"], log=log)(FakeKernel(add))
+    x, out, n = tensors()
+    for _ in range(2):
+        tuned[(1,)](x, out, n)
+        assert torch.equal(out, x)
+
+
+def test_hooks_of_the_tuner_are_called_around_trials_and_never_around_calls(log: Path) -> None:
+    called: list[object] = []
+
+    def before(arguments: dict[str, Any], reset_only: bool) -> None:
+        called.append(reset_only)
+
+    def after(arguments: dict[str, Any], exception: object) -> None:
+        called.append("after")
+
+    hooks = {"pre_hook": before, "post_hook": after}
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, **hooks)(FakeKernel(scale))  # type: ignore[arg-type]
+    tuned[(1,)](*tensors())
+    assert called.count("after") == 2
+    assert called.count(True) == 1
+    before_call = len(called)
+    tuned[(1,)](*tensors())
+    assert len(called) == before_call
+
+
+def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
+    def do_bench(call: Any, quantiles: Sequence[float]) -> list[float]:
+        call()
+        return [float(call.args[0].keywords["BLOCK"])] * 3
+
+    kernel = FakeKernel(scale)
+    autosched.autotune(space=SCALE, key=["n"], log=log, do_bench=do_bench)(kernel)[(1,)](*tensors())
+    assert kernel.launched[-1]["BLOCK"] == 16
+    assert math.isclose(min(r.measurement.latency_s for r in records(log)), 16e-3)
+
+
+def test_nothing_is_measured_while_a_graph_is_captured(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = FakeKernel(scale)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.warns(UserWarning, match="scale n=256 float32 is captured in a CUDA graph before it was tuned"):
+        tuned[(1,)](*tensors())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned[(1,)](*tensors())
+    assert kernel.launched == [{"BLOCK": 16, "num_warps": 2}] * 2
+    assert not log.exists()
+
+
+def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = FakeKernel(scale)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)
+    tuned[(1,)](*tensors())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    x, out, _ = tensors()
+    with pytest.warns(UserWarning, match="captured"):
+        tuned[(1,)](x, out, 128)
+    assert kernel.launched[-1]["BLOCK"] == 128
+
+
+def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: TuningLog, *records: TuningRecord) -> None:
+        raise LogError("the disk is full")
+
+    monkeypatch.setattr(TuningLog, "append", full)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+    x, out, n = tensors()
+    with pytest.warns(UserWarning, match="is lost when the process ends: the disk is full"):
+        tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"space": SCALE, "key": ["m"]}, "key names 'm'"),
+        ({"space": {"BLOK": [1]}}, "space names 'BLOK'"),
+        ({"space": SCALE, "restore_value": ["y"]}, "restore_value names 'y'"),
+        ({"space": SCALE, "outputs": ["y"]}, "outputs names 'y'"),
+        ({"space": SCALE, "configs": [_Config(BLOCK=1)]}, "either space="),
+        ({}, "either space="),
+        ({"configs": []}, "at least one"),
+        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "legal= is a rule over space="),
+        ({"space": SCALE, "trials": 0}, "trials=0"),
+        ({"space": {"BLOCK": []}}, "knob BLOCK"),
+    ],
+)
+def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        autosched.autotune(**given)(FakeKernel(scale))
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected a kernel: a function under @triton\.jit"):
+        autosched.autotune(space=SCALE)(scale)

@@ -1,0 +1,186 @@
+"""Several logs: merged, compared, exported for other tuners and imported again, from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+sys.path.append(str(Path(__file__).parent))
+from log_records import A100, H200, SMALL, line_of, record, tiles
+from recorded_tables import small_table
+
+from autosched.cli.commands import app
+from search_spaces import ops
+from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
+from tuning_logs.exchange.files import write_table
+from tuning_logs.several.differences import differences
+from tuning_logs.several.merging import merged
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["log", *map(str, arguments)], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+
+
+def at(unix_s: float, tile: int, detail: str = "") -> TuningRecord:
+    told = record(tile, None if detail else 1e-3)
+    measurement = dataclasses.replace(told.measurement, detail=detail)
+    return dataclasses.replace(
+        told, measurement=measurement, provenance=dataclasses.replace(told.provenance, unix_s=unix_s)
+    )
+
+
+def repeated(tile: int, latency_s: float, versions: Versions = (), **of: object) -> TuningRecord:
+    """A record of twenty repeats that scatter by 1 %."""
+    told = record(tile, **of)  # type: ignore[arg-type]
+    repeats = tuple(latency_s * (1 + 0.001 * (number % 10)) for number in range(20))
+    provenance = dataclasses.replace(told.provenance, versions=versions)
+    return dataclasses.replace(told, measurement=Measurement("ok", repeats), provenance=provenance)
+
+
+def test_a_merged_log_holds_every_measurement_once_by_time(tmp_path: Path) -> None:
+    first, second, both = (tmp_path / f"{name}.jsonl" for name in ("first", "second", "both"))
+    TuningLog(first).append(at(1.0, 16), at(3.0, 32))
+    TuningLog(second).append(at(1.0, 16), at(2.0, 64))
+    shown = run("merge", first, second, "-o", both)
+    assert shown.output.strip() == f"{both}: 3 records, 1 duplicates left out"
+    assert tiles(TuningLog(both)) == [16, 64, 32]
+
+
+def test_of_two_copies_the_one_with_the_reason_of_a_failure_stays() -> None:
+    assert [r.measurement.detail for r in merged([at(1.0, 16, "x"), at(1.0, 16, "too slow")])] == ["too slow"]
+
+
+def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    torn, both = tmp_path / "torn.jsonl", tmp_path / "both.jsonl"
+    TuningLog(torn).append(at(1.0, 16))
+    torn.write_bytes(torn.read_bytes() + line_of(at(2.0, 32))[:-20])
+    shown = run("merge", torn, torn, "-o", both)
+    assert "line 2: skipped" in " ".join(shown.output.split())
+    assert tiles(TuningLog(both)) == [16]
+
+
+def test_a_merged_log_may_be_compressed(tmp_path: Path) -> None:
+    log, both = tmp_path / "log.jsonl", tmp_path / "both.jsonl.gz"
+    TuningLog(log).append(at(1.0, 16), at(2.0, 32))
+    assert run("merge", log, "-o", both).exit_code == 0
+    assert tiles(TuningLog(both)) == [16, 32]
+
+
+def test_merging_refuses_what_would_lose_something(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    TuningLog(log).append(at(1.0, 16))
+    (tmp_path / "notes.txt").write_text("notes\n")
+    for arguments, said in (
+        ([log, "-o", log], "exists already"),
+        ([log, tmp_path / "absent.jsonl", "-o", tmp_path / "c.jsonl"], "no such file; expected a tuning log"),
+        ([log, tmp_path / "notes.txt", "-o", tmp_path / "c.jsonl"], "is not a tuning log"),
+    ):
+        shown = run("merge", *arguments)
+        assert shown.exit_code == 2
+        assert said in shown.output
+    assert not (tmp_path / "c.jsonl").exists()
+
+
+OLD, NEW = (("driver", "570.1"), ("triton", "3.6.0")), (("driver", "580.1"), ("triton", "3.6.0"))
+
+
+def test_a_kernel_that_became_slower_is_found_with_what_changed() -> None:
+    before = [repeated(tile, 1e-3 * tile, OLD) for tile in range(1, 9)]
+    after = [repeated(tile, 1.2e-3 * tile, NEW) for tile in range(1, 9)]
+    (found,) = differences(before, after)
+    assert found.verdict == "slower"
+    assert found.ratio == pytest.approx(1.2)
+    assert (found.same_schedules, found.same_ratio) == (8, pytest.approx(1.2))
+    assert found.changed == {"driver": ("570.1", "580.1")}
+
+
+def test_a_search_that_found_more_is_faster_while_the_same_schedules_are_not() -> None:
+    before = [repeated(tile, 1e-3 * tile) for tile in range(2, 9)]
+    (found,) = differences(before, [*before, repeated(1, 1e-3)])
+    assert found.verdict == "faster"
+    assert found.same_ratio == 1.0
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.03, 0.97])
+def test_what_sessions_differ_by_is_no_difference(ratio: float) -> None:
+    (found,) = differences([repeated(1, 1e-3)], [repeated(1, ratio * 1e-3)])
+    assert found.verdict == "same"
+
+
+def test_repeats_that_scatter_more_than_the_difference_tell_none() -> None:
+    scatter = (0.5, 1.0, 2.0, 1.0, 0.5, 2.0, 1.0, 1.0)
+    before = dataclasses.replace(record(1), measurement=Measurement("ok", scatter))
+    later = tuple(1.1 * seconds for seconds in scatter[3:] + scatter[:3])
+    after = dataclasses.replace(record(1), measurement=Measurement("ok", later))
+    (found,) = differences([before], [after])
+    assert found.ratio == pytest.approx(1.1)
+    assert found.verdict == "same"
+
+
+def test_devices_are_compared_with_themselves_where_they_can() -> None:
+    here, there = repeated(1, 1e-3, target=H200), repeated(1, 2e-3, target=A100)
+    assert [d.after.target for d in differences([here, there], [there])] == [A100]
+    (moved,) = differences([here], [there])
+    assert moved.changed == {"device": ("NVIDIA H200", A100.device)}
+
+
+def test_failures_and_other_kernels_are_not_compared() -> None:
+    other = repeated(1, 1e-3, workload=ops.matmul(32, 32, 32))
+    assert differences([record(1, None), other], [repeated(1, 1e-3)]) == []
+
+
+def test_the_command_prints_lines_and_json(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    TuningLog(before).append(repeated(1, 1e-3, OLD))
+    TuningLog(after).append(repeated(1, 2e-3, NEW))
+    _, line, count = run("diff", before, after).output.splitlines()
+    assert "slower" in line
+    assert "driver 570.1 -> 580.1" in line
+    assert count == "1 slower, 0 faster, 0 the same within noise"
+    (told,) = json.loads(run("diff", before, after, "--json").output)
+    assert (told["verdict"], told["ratio"], told["key"]) == ("slower", 2.0, SMALL.key)
+
+
+def test_logs_without_a_kernel_in_common_are_refused(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    TuningLog(before).append(record(1))
+    TuningLog(after).append(record(1, workload=ops.matmul(32, 32, 32)))
+    shown = run("diff", before, after)
+    assert shown.exit_code == 2
+    assert "have no kernel in common" in shown.output
+
+
+@pytest.mark.parametrize("format", ["kernel-tuner", "t4"])
+def test_a_log_goes_to_another_tuner_and_back(tmp_path: Path, format: str) -> None:
+    log, table, back = tmp_path / "log.jsonl", tmp_path / "table.json.gz", tmp_path / "back.jsonl"
+    TuningLog(log).append(record(16), record(32, None), record(16, target=A100))
+    shown = run("export", "--log", log, "--format", format, "--target", "h200", "--to", table)
+    assert "2 configurations" in shown.output
+    assert run("import", table, "--log", back).output.strip() == f"{back}: 2 records more"
+    assert [(r.key, r.schedule, r.measurement.status) for r in TuningLog(back)] == [
+        (r.key, r.schedule, r.measurement.status) for r in list(TuningLog(log))[:2]
+    ]
+
+
+def test_exporting_asks_which_kernel_is_meant(tmp_path: Path) -> None:
+    log, table = tmp_path / "log.jsonl", tmp_path / "table.json"
+    TuningLog(log).append(record(16), record(16, workload=ops.matmul(32, 32, 32)))
+    for arguments in ([], ["--kernel", "softmax"]):
+        shown = run("export", "--log", log, "--format", "t4", "--to", table, *arguments)
+        assert shown.exit_code == 2
+        assert f"{SMALL.label} on NVIDIA H200 ({SMALL.key})" in shown.output
+    assert not table.exists()
+    assert run("export", "--log", log, "--format", "t4", "--to", table, "--kernel", SMALL.key).exit_code == 0
+
+
+def test_importing_another_tuner_s_table_writes_nothing(tmp_path: Path) -> None:
+    write_table(tmp_path / "theirs.json", small_table(), "t4")
+    shown = run("import", tmp_path / "theirs.json", "--log", tmp_path / "log.jsonl")
+    assert shown.exit_code == 2
+    assert "of another tuner's kernel no tuning record can be made" in shown.output
+    assert not (tmp_path / "log.jsonl").exists()

@@ -1,0 +1,69 @@
+"""What the readers of recorded tables ask of parsed JSON. What is not as expected is a ValueError that says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from search_spaces.schedules.plain_space import PlainValue
+from tuning_logs.exchange.values import plain_value
+
+MS = 1e-3
+# Longer times stand for failures: Kernel Tuner once wrote 1e20.
+_LONGEST = 1e19
+# The first number of the versions that are read: 1.0.0, and whatever only adds to it.
+_MAJOR = "1"
+
+T = TypeVar("T")
+
+
+def field(data: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """The value of that name, of that kind."""
+    value = data.get(name)
+    if not isinstance(value, kind):
+        got = "none" if name not in data else f"{str(value)[:60]!r}"
+        raise ValueError(f"expected {name}, a JSON {'object' if kind is dict else 'array'}; got {got}")
+    return value
+
+
+def version(data: Mapping[str, Any], what: str) -> None:
+    """Refuse a file of another version than the first; those that tell none are of it."""
+    got = data.get("schema_version", f"{_MAJOR}.0.0")
+    if str(got).partition(".")[0] != _MAJOR:
+        raise ValueError(f"schema_version {got!r}; expected a {what} of version {_MAJOR}.x")
+
+
+def knob(value: object) -> PlainValue:
+    return plain_value(value)
+
+
+def milliseconds(value: object) -> float | None:
+    """Seconds; None for what is no time: null, NaN, infinity, zero, or longer than anything takes."""
+    time = number(value)
+    return time * MS if 0 < time < _LONGEST else None
+
+
+def number(value: object) -> float:
+    """A number as it is, and 0 for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if math.isfinite(value) else 0.0
+
+
+def numbers(value: object, unit: float) -> tuple[float, ...]:
+    """A list of positive numbers in seconds; none where it is no such list."""
+    if not isinstance(value, list):
+        return ()
+    found = tuple([number(v) * unit for v in value])
+    return found if all(v > 0 for v in found) else ()
+
+
+def made_at(timestamp: object) -> float | None:
+    """Seconds since 1970 of an ISO 8601 text; without an offset it is taken for UTC."""
+    try:
+        when = datetime.fromisoformat(str(timestamp))
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

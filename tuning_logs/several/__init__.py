@@ -1,0 +1,4 @@
+"""Several logs: joined into one, and what differs from one to another.
+
+Imports the logs themselves; knows nothing of other tuners.
+"""

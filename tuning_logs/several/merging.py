@@ -1,0 +1,76 @@
+"""Several logs as one: what each of them holds, once, in the order in which it was measured."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_spaces import InputError, LogError
+from tuning_logs.log import TuningLog
+from tuning_logs.packing import is_packed, packed, replace_file
+from tuning_logs.record import TuningRecord
+
+
+@dataclass(frozen=True)
+class Merged:
+    """How many records a merged log holds, and how many more came up, being there already."""
+
+    records: int
+    duplicates: int
+
+
+def merge(logs: Sequence[Path], to: Path) -> Merged:
+    """Write the records of the logs into a new one; a line that cannot be read is skipped with a warning.
+
+    Raises:
+        InputError: one of the logs does not exist, or the new one does already.
+        LogError: one cannot be read, or the new one cannot be written: nothing is.
+    """
+    if to.exists():
+        raise InputError(f"{to} exists already; expected the name of a new log")
+    found = [record for path in logs for record in existing(path)]
+    kept = merged(found)
+    content = packed(kept)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(to, content if is_packed(to) else gzip.decompress(content))
+    except OSError as error:
+        raise LogError(f"cannot write {to}: {error.strerror or error}; nothing was written") from error
+    return Merged(len(kept), len(found) - len(kept))
+
+
+def existing(path: Path) -> TuningLog:
+    """The log of a file that must be there.
+
+    Raises:
+        InputError: it is not.
+        LogError: it is no tuning log.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a tuning log")
+    log = TuningLog(path)
+    log.check_is_log()
+    return log
+
+
+def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Each measurement once, by time; where both are of one time, in the order given.
+
+    Of copies the one that says most is kept: what was exported lacks the reasons of failures.
+    """
+    kept: dict[Hashable, TuningRecord] = {}
+    for record in records:
+        key = _identity(record)
+        other = kept.get(key)
+        if other is None or len(other.measurement.detail) < len(record.measurement.detail):
+            kept[key] = record
+    return sorted(kept.values(), key=lambda record: record.provenance.unix_s)
+
+
+def _identity(record: TuningRecord) -> Hashable:
+    """What two measurements never have in common: when and where something was measured, and what came of it."""
+    told, measured = record.provenance, record.measurement
+    when = (told.unix_s, told.policy, told.seed, told.trial, told.finals)
+    return record.key, record.schedule, when, measured.status, measured.latencies_s
