@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 # An improvement of note is by more than this part of the latency: less nobody misses, and may be noise.
 NOTABLE = 0.01
-# The chance of one at trial t is this / t².
+# The chance of one at trial t is this / t² (34 is the likeliest).
 _RATE = 36.0
-# What is known of their size before a search has any: as much as so many of them tell, of this mean (a logarithm).
+# What is known of their size before a search has any: as much as so many of them tell, of this mean (a logarithm). With
+# the likeliest (2 of 0.017) searches of products stop after 48 trials and lose 1.0 % of what 1000 find, with these
+# after 80, and lose 0.1 %.
 _KNOWN = 4.0
 SIZE = 0.032
 # Those of the first trials are left out: they are as large as the first trial was bad.
