@@ -19,7 +19,7 @@ from autosched.bench.simulated.figures import best_so_far, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.running import Plan, check, simulate
 from autosched.bench.simulated.score import expected_of_random, score, scored_range
-from autosched.bench.simulated.searches import RandomSearch
+from autosched.bench.simulated.searches import SEARCHES, RandomSearch
 from autosched.cli.commands import app
 from search_spaces import InputError
 from tuning_logs import TuningLog
@@ -100,7 +100,7 @@ def test_a_search_that_proposes_nothing_new_is_stopped() -> None:
     assert replay(TABLE, Stuck(TABLE.space, 0), 20) == [0]
 
 
-@pytest.mark.parametrize("strategy", ["evolutionary", "random"])
+@pytest.mark.parametrize("strategy", list(SEARCHES))
 def test_processes_find_what_one_process_finds(strategy: str) -> None:
     plan = Plan([TABLE], strategy, budget=12, seeds=2)
     alone, shared = ([dataclasses.replace(f, seconds_each=0.0) for f in simulate(plan, jobs)] for jobs in (1, 2))

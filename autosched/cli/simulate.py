@@ -28,7 +28,9 @@ def simulate_command(
         list[Path],
         typer.Argument(metavar="TABLE…", help="Kernel Tuner caches, T4 files, or tuning logs, compressed or not."),
     ],
-    strategy: Annotated[str, typer.Option(help=f"What searches: {', '.join(SEARCHES)}.")] = "evolutionary",
+    strategy: Annotated[
+        str, typer.Option(help=f"What searches: {', '.join(SEARCHES)}; recipe is plain Ansor.")
+    ] = "evolutionary",
     budget: Annotated[int, typer.Option(help="Evaluations of a run; failed ones count.")] = 400,
     seeds: Annotated[int, typer.Option(help="Runs on each table.")] = 20,
     history: Annotated[
