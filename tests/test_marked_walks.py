@@ -22,6 +22,7 @@ from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
+from cost_models.program_counts import count
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
@@ -62,6 +63,20 @@ def repeated(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask))
+
+
+def indexed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    m, c = ROWS // mask.shape[-2], COLUMNS // mask.shape[-1]
+    rows, columns = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)
+    return torch.softmax(torch.where(mask[:, :, rows // m, columns // c], scores, -math.inf), -1) @ v
+
+
+def viewed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = mask.shape[-2:]
+    scores = ((q @ k.transpose(-1, -2)) * 0.25).view(1, 2, m, ROWS // m, c, COLUMNS // c)
+    left = scores.masked_fill(~mask[:, :, :, None, :, None], -math.inf)
+    return torch.softmax(left.view(1, 2, ROWS, COLUMNS), -1) @ v
 
 
 def given(size: int, density: float = 0.4) -> tuple[Tensor, ...]:
@@ -120,6 +135,36 @@ def test_attention_with_a_mask_in_blocks_is_one_kernel_that_may_skip_them(functi
     for schedule in skipping(workload):
         assert any(loop.marks for loop in loops(schedule))
         close(interpreted(schedule, function, size, given(size)), wanted(function, given(size)))
+
+
+def test_all_ways_to_mask_blocks_are_one_workload() -> None:
+    assert len({traced(f, 16)[0].key for f in (expanded, repeated, indexed, viewed)}) == 1
+
+
+def test_tiles_lie_within_blocks_of_rows_however_many_there_are() -> None:
+    q, mask = torch.empty(1, 1, 8192, 64, dtype=torch.float16), torch.empty(1, 1, 128, 128, dtype=torch.bool)
+
+    def function(q: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=whole(mask, 8192, 8192))
+
+    (workload,) = trace(function, q, mask).launched
+    assert all(any(loop.marks for loop in loops(schedule)) for schedule in skipping(workload, split=[1]))
+
+
+def test_gradients_skip_the_blocks_that_the_function_does() -> None:
+    q, k, v, mask = given(16)
+    made = trace(fused, *(x.requires_grad_() for x in (q, k, v)), mask, backward=True)
+    launched = (*made.forward.launched, *made.backward.launched)
+    chains = [w for w in launched if any(t.dtype == "bool" for t in w.inputs)]
+    assert len(chains) == 3
+    for workload in chains:
+        inputs = random_inputs(workload, seed=0)
+        want = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        for schedule in skipping(workload, split=[1]):
+            got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+            for g, w in zip(got, want, strict=True):
+                # Sums of 64 or 96 products of about 1, whose operands are rounded to 11 bits.
+                torch.testing.assert_close(torch.from_numpy(g).double(), w, rtol=2**-7, atol=2**-5)
 
 
 def test_blocks_may_be_skipped_or_not() -> None:
@@ -261,6 +306,14 @@ def marked_sum(extent: int) -> TileProgram:
     inputs = (Buffer("x", (7, 4), "float32", "input"), Buffer("kept", (7,), "bool", "input"))
     kernel = Kernel("marked", Grid((GridAxis("p", 1),)), body)
     return TileProgram("marked", (*inputs, Buffer("out", (4,), "float32", "output")), (kernel,))
+
+
+def test_of_iterations_that_are_read_to_be_made_half_are_counted() -> None:
+    program = marked_sum(7)
+    (kernel,) = program.kernels
+    every = tuple(replace(s, marks="") if isinstance(s, For) else s for s in kernel.body)
+    (counts,), (whole,) = count(program), count(replace(program, kernels=(replace(kernel, body=every),)))
+    assert [trips for _, trips, _ in counts.loops] == [trips / 2 for _, trips, _ in whole.loops]
 
 
 @pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])
