@@ -177,6 +177,28 @@ def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) 
     assert {r.measurement.status for r in records(log)} == {"ok"}
 
 
+def test_a_search_that_is_interrupted_puts_its_arguments_back_and_goes_on_later(log: Path) -> None:
+    left = [3]
+
+    def interrupted(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    x = torch.zeros(8)
+    for _ in range(2):
+        tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(interrupted))
+        if left[0] > 0:
+            with pytest.raises(KeyboardInterrupt):
+                tuned[(1,)](x, 8)
+            assert not x.any()
+        else:
+            tuned[(1,)](x, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert len({r.schedule for r in records(log)}) == 8
+
+
 def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
     def picky(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         if BLOCK > 32:
