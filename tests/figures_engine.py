@@ -25,8 +25,8 @@ from typing import Protocol
 from unittest import mock
 
 import numpy as np
-from plain_recipe import PlainRecipe
 
+from autosched.bench.simulated.plain_recipe import PlainRecipe
 from autosched.strategies.engine import Engine, History
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
@@ -82,14 +82,14 @@ VARIANTS: dict[str, dict[str, object]] = {
 }
 
 
-def searched(table: Table, searcher: Searcher, budget: int) -> list[tuple[Point, float]]:
+def searched(table: Table, searcher: Searcher, budget: int, to_the_end: bool = False) -> list[tuple[Point, float]]:
     """The points that were measured, in order, until the budget is spent or the best of all was found."""
     tried: list[tuple[Point, float]] = []
     while len(tried) < budget and (points := searcher.ask(budget - len(tried))):
         seconds = [table.seconds[p] for p in points]
         searcher.tell(points, seconds)
         tried += zip(points, seconds, strict=True)
-        if min(seconds) <= table.best:
+        if min(seconds) <= table.best and not to_the_end:
             break
     return tried
 
@@ -142,6 +142,30 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[float], float]:
     return [seconds for _, seconds in tried], (time.process_time() - started) / len(tried)
 
 
+def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
+    """Trials to 95 % by the recipe and by the search core alone, and with its own log of another device."""
+    source, target, seed, budget = (*map(read_table, job[:2]), *job[2:])
+    log = searched(source, Engine(source.space, 1000 + seed, budget), budget, to_the_end=True)
+    history = History(source.name, [p for p, _ in log], [s for _, s in log])
+    searchers = PlainRecipe(target.space, seed), *(Engine(target.space, seed, budget, h) for h in ((), (history,)))
+    runs = ([s for _, s in searched(target, searcher, budget)] for searcher in searchers)
+    recipe, cold, warm = (trials_to(run, target.best, 0.95, budget) for run in runs)
+    return recipe, cold, warm
+
+
+def transfers(paths: Sequence[Path], seeds: int, budget: int, processes: int) -> None:
+    print(f"trials to 95 %, medians of {seeds} seeds: the recipe, cold, with a log of {budget} trials of the other")
+    knobs = {path: read_table(path).space.names for path in paths}
+    pairs = [(a, b) for a in paths for b in paths if a != b and knobs[a] == knobs[b]]
+    with Pool(processes) as pool:
+        for a, b in pairs:
+            runs = pool.map(one_transfer, [(a, b, seed, budget) for seed in range(seeds)], chunksize=1)
+            recipe, cold, warm = (statistics.median(run) for run in zip(*runs, strict=True))
+            saved = f"saved {1 - warm / recipe:5.0%} of the recipe's, {1 - warm / cold:5.0%} of its own"
+            name = f"{a.name.partition('.')[0]} -> {b.name.partition('.')[0]}"
+            print(f"{name:32}{recipe:8.1f}{cold:8.1f}{warm:8.1f}   {saved}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path)
@@ -149,7 +173,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=400)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--transfer", action="store_true")
     arguments = parser.parse_args()
+    if arguments.transfer:
+        transfers(arguments.tables, arguments.seeds, arguments.budget, arguments.processes)
+        return 0
     variants = [*VARIANTS, "recipe", "random"] if arguments.variants == "all" else arguments.variants.split(",")
     tables = [read_table(path) for path in arguments.tables]
     print(f"score / trials to 95 %, medians of {arguments.seeds} seeds, budget {arguments.budget}")
