@@ -133,6 +133,20 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     assert len({r.subject.key for r in records(log)}) == 4
 
 
+def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
+
+    def stepped(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, STEP: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=space, key=["n"], log=log, trials=24)(FakeKernel(stepped))
+    x, out, _ = tensors()
+    tuned[(1,)](x, out, 256)
+    first = len(records(log))
+    tuned[(1,)](x, out, 128)
+    assert 2048 in [r.schedule.knobs["BLOCK"] for r in records(log)[first : first + 8]]
+
+
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
     def accumulate(x: torch.Tensor, total: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         total += x
