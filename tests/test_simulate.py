@@ -19,9 +19,10 @@ from autosched.bench.simulated.figures import best_so_far, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.running import Plan, check, simulate
 from autosched.bench.simulated.score import expected_of_random, score, scored_range
-from autosched.bench.simulated.searches import RandomSearch
+from autosched.bench.simulated.searches import SEARCHES, RandomSearch
 from autosched.cli.commands import app
 from search_spaces import InputError
+from search_spaces.schedules.plain_space import Point
 from tuning_logs import TuningLog
 from tuning_logs.exchange.files import write_table
 
@@ -87,20 +88,30 @@ def test_figures_are_medians_over_the_runs() -> None:
 
 
 def test_a_replay_measures_every_point_once_and_no_more_than_the_budget() -> None:
-    everything = replay(TABLE, RandomSearch(TABLE.space, 0), 400)
+    everything = replay(TABLE, RandomSearch(TABLE.space, 0), 400, to_the_end=True)
     assert sorted(everything) == list(range(24))
-    assert replay(TABLE, RandomSearch(TABLE.space, 0), 7) == everything[:7]
+    assert replay(TABLE, RandomSearch(TABLE.space, 0), 7, to_the_end=True) == everything[:7]
+
+
+def test_a_replay_ends_where_the_optimum_was_measured() -> None:
+    class OneByOne(RandomSearch):
+        def ask(self, count: int) -> list[Point]:
+            return super().ask(1)
+
+    rows = replay(TABLE, OneByOne(TABLE.space, 0), 400)
+    assert TABLE.seconds[rows].min() == TABLE.ascending[0]
+    assert TABLE.seconds[rows[:-1]].min() > TABLE.ascending[0]
 
 
 def test_a_search_that_proposes_nothing_new_is_stopped() -> None:
     class Stuck(RandomSearch):
-        def ask(self, count: int) -> list[tuple[int | float | str | bool | None, ...]]:  # type: ignore[override]
+        def ask(self, count: int) -> list[Point]:
             return [TABLE.points[0]]
 
     assert replay(TABLE, Stuck(TABLE.space, 0), 20) == [0]
 
 
-@pytest.mark.parametrize("strategy", ["evolutionary", "random"])
+@pytest.mark.parametrize("strategy", list(SEARCHES))
 def test_processes_find_what_one_process_finds(strategy: str) -> None:
     plan = Plan([TABLE], strategy, budget=12, seeds=2)
     alone, shared = ([dataclasses.replace(f, seconds_each=0.0) for f in simulate(plan, jobs)] for jobs in (1, 2))
@@ -182,6 +193,7 @@ def test_without_matplotlib_the_plot_names_the_extra(small: Path, monkeypatch: p
     [
         (["--budget", "0"], "--budget 0; expected an integer of at least 1"),
         (["--strategy", "random2"], "did you mean 'random'?"),
+        (["--strategy", "recipe", "--history", "absent.json"], "--strategy recipe takes no history"),
         (["--plot", "curves.doc"], "expected a name that ends in one of"),
         (["--history", "absent.json"], "cannot read absent.json"),
     ],

@@ -1,4 +1,4 @@
-"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | repro | log | targets | …`.
+"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | simulate | log | …`.
 
 Imports everything; nothing imports it.
 """

@@ -20,7 +20,7 @@ def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
     """The features of every value of a knob, shape (values, columns), each within 0 and 1; no columns for one value.
 
     Numbers are taken by logarithm where all are positive, and by how often two divides them where they are many and not
-    all powers of two. A column for each value have words, and the numbers 0, 1, 2 … of a list of variants.
+    all powers of two. Words have a column for each of them.
     """
     if len(values) == 1:
         return np.zeros((1, 0))
@@ -30,9 +30,8 @@ def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
     columns = [np.log2(numbers) if positive else numbers]
     if numeric and len(values) >= _MANY_VALUES and np.all(numbers % 1 == 0) and not _powers_of_two(numbers):
         columns.append(_twos(numbers))
-    variants = not numeric or set(numbers) == set(range(len(values)))
-    if variants and 3 <= len(values) <= _MOST_ONE_HOT:
-        columns = [*columns[: int(numeric)], *np.eye(len(values))]
+    if not numeric and 3 <= len(values) <= _MOST_ONE_HOT:
+        columns = [*np.eye(len(values))]
     return np.stack([_scaled(column) for column in columns if np.ptp(column) > 0], axis=1)
 
 

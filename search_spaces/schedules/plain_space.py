@@ -77,12 +77,21 @@ class PlainSpace:
 
     def holds(self, point: Sequence[PlainValue]) -> bool:
         """Whether the point is of this space, and legal."""
-        values = tuple(map(_hashable, point))
+        if not self.describes(point):
+            return False
+        values = self.read(point)
+        return self._row_of(values) is not None if self.points is not None else self._accepts(values)
+
+    def describes(self, point: Sequence[PlainValue]) -> bool:
+        """Whether the point has one of the values of every knob, legal together or not."""
+        values = self.read(point)
         if len(values) != len(self.names):
             return False
-        if any(_identity(v) not in positions for v, positions in zip(values, self._positions, strict=True)):
-            return False
-        return self._row_of(values) is not None if self.points is not None else self._accepts(values)
+        return all(_identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
+
+    def read(self, values: Sequence[PlainValue | list[int]]) -> Point:
+        """The point of values as JSON has them."""
+        return tuple(map(_hashable, values))
 
     def seeds(self) -> list[Point]:
         """Points worth trying first: nothing is known of a plain space, so there are none."""

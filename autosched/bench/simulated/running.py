@@ -126,7 +126,7 @@ def _history(source: ReplayedTable, run: _Run) -> History:
     rows: Sequence[int] = range(len(source.points))
     if run.source_budget is not None:
         search = search_named(run.strategy)(source.space, run.seed, run.source_budget, ())
-        rows = replay(source, search, run.source_budget)
+        rows = replay(source, search, run.source_budget, to_the_end=True)
     there = _fitted(source, rows, run.table.space)
     return History(source.device, there.points, there.seconds)
 

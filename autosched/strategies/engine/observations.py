@@ -15,6 +15,8 @@ Doubles = NDArray[np.float64]
 
 # The least spread of logarithms: times that differ by less are equal.
 _LEAST_SPREAD = 1e-3
+# The least deviation of pressed logarithms where the spread is known from elsewhere.
+_LEAST_DEVIATION = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,18 @@ def logarithms(seconds: Sequence[float | None]) -> Doubles:
     return np.array([math.log(s) if s is not None and 0 < s < math.inf else math.inf for s in seconds])
 
 
-def labels(logs: Doubles) -> Doubles:
+def spread(logs: Doubles) -> float:
+    """How far the median of successes is from the best."""
+    return max(float(np.median(logs - logs.min())), _LEAST_SPREAD)
+
+
+def labels(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     """Labels of mean 0 and variance 1 for logarithms of successes, in the same order, lower being faster.
 
     The slow end is pressed together, the more the slower: how slow is of no use, and must not drown differences at the
-    fast end. Two thirds of the median's distance to the best keep their scale.
+    fast end. What is as far from the best as the median keeps two thirds of its distance. `least_spread`: what the
+    median's distance is taken for where it is less, as where nothing but the best of another device was tried.
     """
-    above = logs - logs.min()
-    scale = max(float(np.median(above)), _LEAST_SPREAD)
-    pressed = np.log1p(above / scale)
-    return np.asarray((pressed - pressed.mean()) / max(float(pressed.std()), 1e-9))
+    pressed = np.log1p((logs - logs.min()) / max(spread(logs), least_spread))
+    scale = max(float(pressed.std()), _LEAST_DEVIATION if least_spread else 1e-9)
+    return np.asarray((pressed - pressed.mean()) / scale)

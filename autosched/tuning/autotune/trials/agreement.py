@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from autosched.tuning.autotune.trials.saved_tensors import copied
+
 # Of the largest of an element and the tensor's root mean square. A tile that is skipped, or added twice, is an error of
 # the size of the elements; what is allowed here is rounding: of float32 that of products in tf32, of 16 bits several
 # units in the last place (2^-11 and 2^-8), of 8 bits one unit, which is up to a third of a number (3 to 4 in e5m2).
@@ -48,7 +50,7 @@ class Agreement:
                 return number
         if len(self._results) == _MOST_KEPT:
             return -1
-        self._results.append(_Result({name: tensor.clone() for name, tensor in made.items()}))
+        self._results.append(_Result({name: copied(tensor) for name, tensor in made.items()}))
         return len(self._results) - 1
 
     @property
