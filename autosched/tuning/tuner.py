@@ -109,7 +109,7 @@ def tune(
         on_progress=on_progress,
     )
     if isinstance(op, Traced):
-        device = device_for(target, measurer is not None)
+        device = device_for(target, measurer is not None, backend)
         return _tuned(op.for_target(device), functools.partial(prepare_one, target=device), measurer)
     return run(prepare_one(op, target), measurer)
 
