@@ -380,6 +380,20 @@ def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
     assert math.isclose(min(r.measurement.latency_s for r in records(log)), 16e-3)
 
 
+def test_compiled_code_calls_a_tuned_kernel(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        tuned[(1,)](x + 1, out, 8)
+        return out * 2
+
+    compiled = torch.compile(doubled, backend="eager")
+    x = torch.arange(8.0)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+
+
 def test_nothing_is_measured_while_a_graph_is_captured(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = FakeKernel(scale)
     tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)

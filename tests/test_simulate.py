@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from autosched.bench.simulated.running import Plan, check, simulate
 from autosched.bench.simulated.score import expected_of_random, score, scored_range
 from autosched.bench.simulated.searches import SEARCHES, RandomSearch
 from autosched.cli.commands import app
+from autosched.machine.blas_threads import one_in_new_processes
 from search_spaces import InputError
 from search_spaces.schedules.plain_space import Point
 from tuning_logs import TuningLog
@@ -211,3 +213,12 @@ def test_a_table_in_which_nothing_succeeded_is_refused(tmp_path: Path) -> None:
     shown = run(str(tmp_path / "failed.json"))
     assert shown.exit_code == 2
     assert "none of its 3 configurations succeeded" in shown.output
+
+
+def test_processes_take_one_thread_each_and_this_one_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with one_in_new_processes():
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "OPENBLAS_NUM_THREADS" not in os.environ

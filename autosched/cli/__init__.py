@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from autosched.machine.blas_threads import take_one
+
 
 def app() -> None:
     """Run the command that the program's arguments name.
@@ -15,6 +17,7 @@ def app() -> None:
     of the other commands.
     """
     if sys.argv[1:] == ["ask-tell"]:
+        take_one()
         from autosched.cli.ask_tell import serve
 
         serve(sys.stdin, sys.stdout)
