@@ -110,6 +110,10 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) 
     turn = Turn(program, before.within(), part)
     body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in turn.statements())
     tile, stages, around = program.tile, program.tile.values.integer("stages"), program.chain.walked[:-1]
+    if tile.flat:
+        (axis,) = around
+        loop = For(f"{axis.name}.0", tile.share, body, stages, bound=_bound(program, axis, axis.extent))
+        return [_within_mask(loop, axis, part, marks)]
     loop = For(
         "c.0",
         tile.steps,

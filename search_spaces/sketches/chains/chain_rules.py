@@ -11,6 +11,7 @@ from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
 from search_spaces.structure.chain import Chain
 
@@ -36,7 +37,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
         Rule(("split", "store"), _why_not_stored),
         Rule(("split", "join"), _why_not_joined),
         *specialization_rules(),
-        *([Rule(("skip", "specialize", "c"), rules.why_not_skipped)] if "skip" in knobs else []),
+        *([Rule(("skip", "specialize", "overlap", "c"), rules.why_not_skipped)] if "skip" in knobs else []),
     )
 
 
@@ -81,8 +82,13 @@ class _ChainRules:
         return None
 
     def why_not_skipped(self, values: Values) -> str | None:
-        if values["skip"] and values["specialize"] != "none":
-            return f"skip needs specialize=none; with {values['specialize']} a warp brings all tiles ahead"
+        unknown = values["specialize"] != "none" and why_not_brought(self.chain)
+        if values["skip"] and unknown:
+            return f"skip needs specialize=none: {values['specialize']} has a warp that brings tiles, of {unknown}"
+        if values["skip"] and values.flag("overlap"):
+            return "skip may leave no iteration to begin with, which overlap needs"
+        if values["specialize"] != "none" and values.tiling("c")[0] > 1 and len(self.chain.walked) > 1:
+            return f"specialize={values['specialize']} has one loop; expected tiles with all columns of a block"
         if values["skip"] and values.tiling("c")[0] == 1 and len(self.chain.walked) == 1:
             return "skip leaves out iterations of a walk; a tile holds all that is walked"
         return None

@@ -54,6 +54,13 @@ class ChainTile:
         return whole and self.values["specialize"] == "none"
 
     @property
+    def flat(self) -> bool:
+        """Whether one loop is over all that is walked: that around tiles which have all columns, where a warp brings
+        them."""
+        whole = self.values.tiling("c")[0] == 1 and self.values["specialize"] != "none"
+        return whole and len(self.chain.walked) == 2
+
+    @property
     def share(self) -> int:
         """How many iterations a program has of the outermost loop."""
         return -(-self.chain.walked[0].extent // self.splits) if self.chain.walked[:-1] else self.steps
@@ -67,7 +74,7 @@ class ChainTile:
     @property
     def columns(self) -> Slice:
         """Where the columns of an iteration lie."""
-        if self.at_once:
+        if self.at_once or self.flat:
             return Slice(Affine(), self.width)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
         return Slice(start_of(("c.0", self.width), *parts), self.width)

@@ -31,12 +31,14 @@ from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Expression, mul, to_text
+from search_spaces.workloads.expressions.expression import Access, Expression, mul, to_text
 from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.workload import Axis
 
 # A program holds what it reads of a mask in registers: of so many positions at most.
 _MOST_HELD = 16384
+# A warp that brings tiles has few registers: so many numbers are 8 for each of its threads.
+_MOST_BROUGHT = 256
 
 
 def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
@@ -48,6 +50,17 @@ def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
         if along and along[0].extent > 1 and held <= _MOST_HELD and chain.m.name not in variables(condition):
             found.setdefault(along[0].name, []).append(condition)
     return found
+
+
+def why_not_brought(chain: Chain) -> str | None:
+    """Why a warp that brings tiles cannot tell which ones are of use, where it reads one number for each block."""
+    found = conditions_along(chain)
+    read = found.get(chain.walked[0].name, [])
+    if len(chain.walked) != 2 or len(found) != 1 or len(read) != 1 or not isinstance(read[0], Access):
+        return "a mask that is computed, or not of blocks"
+    if len(_walked(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
+        return f"a mask of more than {_MOST_BROUGHT} blocks of columns, or of what is in them"
+    return None
 
 
 def _walked(chain: Chain, condition: Expression) -> list[Axis]:

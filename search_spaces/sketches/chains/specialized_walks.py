@@ -17,6 +17,7 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
+from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.dots.group_dots import CAPABILITY, MAX_COLUMNS
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.dtypes import dtype
@@ -74,7 +75,7 @@ def is_specialized(chain: Chain, target: Target) -> bool:
     brought = [*(p.a for p in chain.inner), *(p.b for p in products)]
     return (
         target.capability == CAPABILITY
-        and len(chain.walked) == 1
+        and (len(chain.walked) == 1 or why_not_brought(chain) is None)
         and bool(chain.carried)
         and chain.why_at_once is None
         and all(isinstance(x, Access) for x in brought)
@@ -106,6 +107,8 @@ def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Value
         values |= {"m": nearest(knobs["m"], _ROWS), "group": nearest(knobs["group"], 8), "warps": 2 * WARP_GROUP}
         width = _width(chain, start.c) if chain.has_several else start.c
         values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], width)}
+        if len(chain.walked) > 1:
+            values |= {"c": knobs["c"].values[-1], "overlap": False, "skip": True}
         yield Values(values)
 
 

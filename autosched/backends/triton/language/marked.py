@@ -23,8 +23,13 @@ from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.expressions.affine import Affine
 
 
-def open_marked(loop: For, marks: Tile, name: str, indexing: Indexing, block: Block) -> tuple[Statement, ...]:
-    """Start the block of the loop's body, and give the statements that it has; `name`: that of the tile that marks."""
+def open_marked(
+    loop: For, marks: Tile, name: str, indexing: Indexing, block: Block, staged: bool = True
+) -> tuple[Statement, ...]:
+    """Start the block of the loop's body, and give the statements that it has.
+
+    `name`: that of the tile that marks. `staged`: the compiler brings tiles ahead.
+    """
     inner = _only_loop(loop)
     variable, (axis,), (length,) = indexing.variable(loop.variable), marks.axes, marks.shape
     at, made = indexing.offsets(axis, Affine(), length), f"{variable}_marked"
@@ -36,11 +41,11 @@ def open_marked(loop: For, marks: Tile, name: str, indexing: Indexing, block: Bl
     block.write(f"{variable} = -1")
     times, following = f"tl.sum({made}.to(tl.int32), axis=0)", f"tl.where({made} & ({at} > {variable}), {at}, {length})"
     if inner is None:
-        block.open(f"for _ in {_range(times, loop)}:", loop.variable)
+        block.open(f"for _ in {_range(times, loop, staged)}:", loop.variable)
         block.innermost.definitions.append(f"{variable} = tl.min({following}, axis=0)")
         return loop.body
     turn, within = f"{variable}_turn", indexing.variable(inner.variable)
-    block.open(f"for {turn} in {_range(f'{times} * {inner.extent}', inner)}:", loop.variable, inner.variable)
+    block.open(f"for {turn} in {_range(f'{times} * {inner.extent}', inner, staged)}:", loop.variable, inner.variable)
     block.innermost.definitions += [
         f"{within} = {turn} % {inner.extent}",
         f"{variable} = tl.where({within} == 0, tl.min({following}, axis=0), {variable})",
@@ -48,7 +53,9 @@ def open_marked(loop: For, marks: Tile, name: str, indexing: Indexing, block: Bl
     return inner.body
 
 
-def _range(times: str, loop: For) -> str:
+def _range(times: str, loop: For, staged: bool) -> str:
+    if not staged:
+        return f"range({times})"
     return call("tl.range", times, *([f"num_stages={loop.pipeline_stages}"] if loop.pipeline_stages else []))
 
 

@@ -71,8 +71,10 @@ def _check_loop(form: WalkForm, loop: For) -> None:
     kernel, axis = form.kernel, form.rows_axis
     shared = {s.dst.name: s for s in (*form.held, *brought(loop))}
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
-    if loop.marks:
-        refuse(kernel, "a tile marks iterations of its loop; expected those within bounds")
+    if loop.marks and loop.marks not in {s.dst.name for s in form.marking}:
+        refuse(kernel, f"{loop.marks} marks iterations of its loop, and is computed; expected a tile that is loaded")
+    if loop.marks and form.overlapped:
+        refuse(kernel, "its dots overlap, and a tile marks iterations, which may be none; expected one at least")
     for s in loop.body:
         if isinstance(s, For | Store):
             refuse(kernel, f"its loop has a {type(s).__name__}; expected loads, maps, folds and dots")

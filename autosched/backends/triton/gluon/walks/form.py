@@ -82,6 +82,12 @@ class WalkForm:
         return [s for s in self.loops[0].body if isinstance(s, Dot)]
 
     @property
+    def marking(self) -> tuple[Load, ...]:
+        """The loads of what marks iterations: every warp that has loops reads it."""
+        marks = {loop.marks for loop in self.loops}
+        return tuple(s for s in self.start if isinstance(s, Load) and s.dst.name in marks)
+
+    @property
     def rings(self) -> tuple[Load, ...]:
         """The tiles of an iteration, of the first loop: all have the same places in shared memory."""
         return brought(self.loops[0])

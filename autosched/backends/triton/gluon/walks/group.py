@@ -10,12 +10,15 @@ from autosched.backends.printing.scope import call
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
+from autosched.backends.triton.gluon.walks.marks import hold_marks
 from autosched.backends.triton.gluon.walks.places import Places, Ring
 from autosched.backends.triton.gluon.walks.tiles import open_tiles
 from autosched.backends.triton.gluon.walks.trip_counts import most_iterations
 from autosched.backends.triton.language.loops import first_and_end, turns
+from autosched.backends.triton.language.marked import open_marked
 from autosched.backends.triton.printer import KernelPrinter
 from autosched.backends.triton.walk_resources import starts_anew
+from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 
 
@@ -53,6 +56,7 @@ class _Group:
             self._write("hopper.mbarrier.wait(held_full.index(0), turn & 1)", "turn += 1")
         for s in form.start:
             self.printer.print(s)
+        hold_marks(form, self.printer, WARP_GROUP)
         if form.overlapped:
             self._overlapped()
         else:
@@ -264,6 +268,10 @@ class _Group:
     def _open(self, loop: For, later: bool) -> None:
         """Begin a loop; `later`: behind its first iteration."""
         indexing = self.printer.indexing
+        if loop.marks:
+            tile = self.form.tiles[loop.marks]
+            open_marked(loop, tile, self._name(tile.name), indexing, self.printer.block, staged=False)
+            return
         first, end = first_and_end(loop, indexing)
         times = f"1, {end}" if first == "0" else f"{first} + 1, {end}"
         self.printer.block.open(

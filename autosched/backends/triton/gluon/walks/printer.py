@@ -60,8 +60,9 @@ class _Printer:
 
     def _load(self) -> str:
         loads = (*self._form.held, *self._form.rings)
-        names = [*dict.fromkeys(map(self._places.descriptor, loads)), *self._places.names]
-        return self._function("load", names, producer(self._form, self._places))
+        names = [*self._marking, *dict.fromkeys(map(self._places.descriptor, loads)), *self._places.names]
+        printer = KernelPrinter(self._program, self._form.moving, own=OWN) if self._form.marking else None
+        return self._function("load", names, producer(self._form, self._places, printer))
 
     def _finish(self) -> str:
         form = self._form
@@ -123,7 +124,7 @@ class _Printer:
         block.open("[")
         for half in range(form.groups):
             block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
-        block.write(f"({self._name}_load, ({', '.join([*loads, *self._places.names])})),")
+        block.write(f"({self._name}_load, ({', '.join([*self._marking, *loads, *self._places.names])})),")
         block.close()
         block.write("],")
         block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
@@ -137,6 +138,11 @@ class _Printer:
     @property
     def _variables(self) -> tuple[str, ...]:
         return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+
+    @property
+    def _marking(self) -> list[str]:
+        """Where it is read what marks iterations."""
+        return list(dict.fromkeys(self._parameters.pointers[s.buffer] for s in self._form.marking))
 
     @property
     def _stored_names(self) -> list[str]:
