@@ -272,6 +272,52 @@ def test_blocks_may_be_masked_by_position_too(function: Function) -> None:
         close(interpreted(schedule, function, 16, arguments), wanted(function, arguments))
 
 
+@functools.cache
+def specialized(name: str) -> Workload:
+    """Attention with a mask of blocks of 64, or of columns, in tiles as warps bring them."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        m, c = torch.arange(128)[:, None], torch.arange(256)
+        seen = mask[:, :, m // 64, c // 64]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen & (c <= m + 128) if name == "causal" else seen)
+
+    q, k = (torch.empty(1, 2, n, 64, dtype=torch.float16) for n in (128, 256))
+    if name == "padding":
+        return attention(2, 128, 256, 64, scores=Scores(padding=True))
+    (workload,) = trace(function, q, k, k.clone(), torch.empty(1, 2, 2, 4, dtype=torch.bool)).launched
+    return workload
+
+
+@pytest.mark.parametrize("name", ["blocks", "causal"])
+def test_warps_that_bring_tiles_skip_blocks_too(name: str) -> None:
+    workload = specialized(name)
+    kinds: list[KnobValue] = ["cooperative", "pingpong"]
+    inputs = random_inputs(workload, seed=0)
+    inputs[3][..., 0] = True  # Every row sees something.
+    for schedule in skipping(workload, specialize=kinds, m=[cover(64, (64,))], warps=[4, 8]):
+        assert [loop.marks != "" for loop in loops(schedule)].count(True) == len(loops(schedule))
+        (got,) = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        (want,) = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        close(torch.from_numpy(np.asarray(got)), want)
+        assert TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200).binaries
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("padding", {"specialize": "cooperative", "warps": 4}, "has a warp that brings tiles, of a mask that is comp"),
+        ("blocks", {"specialize": "cooperative", "warps": 4, "overlap": True}, "skip may leave no iteration to begin"),
+        ("blocks", {"specialize": "cooperative", "warps": 4, "c": cover(64, (32,))}, "expected tiles with all columns"),
+    ],
+)
+def test_what_cannot_be_skipped_is_told(name: str, values: dict[str, KnobValue], why: str) -> None:
+    space = spaces.build(specialized(name), H200, [TRITON])
+    sketch = space.sketch("chained_dot_gpu")
+    start = next(s for s in sketch.seeds if s["walked_load"] == "descriptor" and s.tile("m") == 64)
+    schedule = Schedule("chained_dot_gpu", tuple({**start, "skip": True, "split": 1, **values}.items()), "triton")
+    assert why in str(space.why_illegal(schedule))
+
+
 def test_pages_beyond_a_length_that_is_read_are_skipped() -> None:
     workload = paged_attention(2, 4, 6, 16, 32, 20)
     inputs = random_inputs(workload, seed=0)
