@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autosched.machine.devices import environment
+from autosched.backends.environment import environment
 from autosched.tuning.autotune.configurations import Choices, point_of, schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
 from search_spaces import Target
