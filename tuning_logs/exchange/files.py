@@ -66,7 +66,10 @@ def _tables(path: Path, text: str) -> list[RecordedTable]:
 def _beside(path: Path) -> str:
     """What Helion writes beside its log, where it was told to."""
     details = path.with_suffix(".meta.jsonl")
-    return details.read_text(encoding="utf-8", errors="replace") if details.is_file() else ""
+    try:
+        return details.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _refuse(text: str) -> list[RecordedTable]:
