@@ -133,6 +133,20 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     assert len({r.subject.key for r in records(log)}) == 4
 
 
+def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
+
+    def stepped(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, STEP: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=space, key=["n"], log=log, trials=24)(FakeKernel(stepped))
+    x, out, _ = tensors()
+    tuned[(1,)](x, out, 256)
+    first = len(records(log))
+    tuned[(1,)](x, out, 128)
+    assert 2048 in [r.schedule.knobs["BLOCK"] for r in records(log)[first : first + 8]]
+
+
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
     def accumulate(x: torch.Tensor, total: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         total += x
@@ -175,6 +189,28 @@ def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) 
     tuned[(1,)](torch.zeros(4), count, 4)
     assert int(count) == 1
     assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_search_that_is_interrupted_puts_its_arguments_back_and_goes_on_later(log: Path) -> None:
+    left = [3]
+
+    def interrupted(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    x = torch.zeros(8)
+    for _ in range(2):
+        tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(interrupted))
+        if left[0] > 0:
+            with pytest.raises(KeyboardInterrupt):
+                tuned[(1,)](x, 8)
+            assert not x.any()
+        else:
+            tuned[(1,)](x, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert len({r.schedule for r in records(log)}) == 8
 
 
 def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
@@ -342,6 +378,20 @@ def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
     autosched.autotune(space=SCALE, key=["n"], log=log, do_bench=do_bench)(kernel)[(1,)](*tensors())
     assert kernel.launched[-1]["BLOCK"] == 16
     assert math.isclose(min(r.measurement.latency_s for r in records(log)), 16e-3)
+
+
+def test_compiled_code_calls_a_tuned_kernel(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        tuned[(1,)](x + 1, out, 8)
+        return out * 2
+
+    compiled = torch.compile(doubled, backend="eager")
+    x = torch.arange(8.0)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+    assert torch.equal(compiled(x), (x + 1) * 4)
 
 
 def test_nothing_is_measured_while_a_graph_is_captured(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def simulate_command(
     ):
         if value is not None and value < 1:
             raise InputError(f"{name} {value}; expected an integer of at least 1")
-    search_named(strategy)
+    search_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)
     plan = Plan(_read(tables), strategy, budget, seeds, _read(history or []), history_budget)

@@ -77,8 +77,8 @@ def tune(
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes; of a function, those of every kernel. "auto" stops where less than
     1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
-    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
-    timed: with "cold" or "hot" caches, or launched by a CUDA "graph".
+    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are timed: with
+    "cold" or "hot" caches, or launched by a CUDA "graph".
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
@@ -108,7 +108,7 @@ def tune(
         on_progress=on_progress,
     )
     if isinstance(op, Traced):
-        device = device_for(target, measurer is not None)
+        device = device_for(target, measurer is not None, backend)
         tasks = Tasks(device, functools.partial(prepare_one, target=device))
         return _tuned(op.for_target(device), tasks, measurer)
     return run(prepare_one(op, target), measurer)

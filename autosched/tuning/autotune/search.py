@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autosched.machine.devices import environment
+from autosched.backends.environment import environment
 from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes

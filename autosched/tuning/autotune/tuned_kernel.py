@@ -7,6 +7,7 @@ types of all tensors, whether they are aligned, and the device.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -27,6 +28,9 @@ from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
+
+# What torch.compile says of a call that it must not look into.
+_BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,19 @@ class TunedKernel:
             AutoschedError: no configuration works.
             InputError: none is legal.
         """
+        run = self._run_uncompiled if "torch._dynamo" in sys.modules else self._run
+        return run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    # A call breaks the graph of what compiles a caller. As torch.compiler.disable does, which loads the whole compiler
+    # first; where that is loaded, it hides from it what is called in turn.
+    vars(run).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
+
+    @cached_property
+    def _run_uncompiled(self) -> Callable[..., Any]:
+        hidden: Callable[..., Any] = torch.compiler.disable(self._run)
+        return hidden
+
+    def _run(self, *arguments: Any, grid: Grid, warmup: bool, **keywords: Any) -> Any:
         key = (_device(), *self._keys.of(arguments, keywords))
         configuration = self._chosen.get(key)
         if configuration is None:

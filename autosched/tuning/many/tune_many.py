@@ -59,7 +59,7 @@ def tune_many(
     given = checked(ops)
     check_trials(trials)
     check_integer("seed", seed, 0)
-    device = device_for(target, measurer is not None)
+    device = device_for(target, measurer is not None, backend)
     prepare_one = functools.partial(
         prepare,
         target=device,

@@ -20,7 +20,7 @@ from autosched.tuning.progress import OnProgress
 from autosched.tuning.remaining_gain import StopRule
 from autosched.tuning.searching.search import Search
 from cost_models import CostModel
-from search_spaces import InputError, Target, TargetUnavailableError, Workload
+from search_spaces import EmptySearchSpaceError, InputError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
 
@@ -67,7 +67,7 @@ def prepare(
         # Before the device: a name that is wrong everywhere is told where there is none.
         backends.named(backend)
     tuning_log = TuningLog(written_log_path(log))
-    device = device_for(target, measured_elsewhere)
+    device = device_for(target, measured_elsewhere, backend, op)
     check_timing(policy, device)
     space = spaces.build(op, device, backends.usable(device, backend))
     # Raises where no schedule is legal, whatever the strategy would make of that.
@@ -87,11 +87,14 @@ def prepare(
     return search
 
 
-def device_for(target: str | Target | None, measured_elsewhere: bool) -> Target:
+def device_for(
+    target: str | Target | None, measured_elsewhere: bool, backend: str | None = None, op: Workload | None = None
+) -> Target:
     """The target of that name, or what is here; with `measured_elsewhere` it need not be here.
 
     Raises:
-        InputError: there is no such target.
+        InputError: there is no such target, or it is not here and the backend makes no kernels for it anywhere.
+        EmptySearchSpaceError: it is not here, and has no kernels of the workload anywhere.
         TargetUnavailableError: it is not here, and the message names the ways on.
     """
     if measured_elsewhere:
@@ -101,6 +104,12 @@ def device_for(target: str | Target | None, measured_elsewhere: bool) -> Target:
     except TargetUnavailableError as error:
         if target is None or str(target).lower() == "cuda":
             raise
+        # What no other machine would mend is told first.
+        absent = devices.described(target)
+        if backend and (reason := backends.why_not_serving(absent, backend)):
+            raise InputError(reason) from None
+        if op and (reason := spaces.why_no_schedule(op, absent)):
+            raise EmptySearchSpaceError(reason) from None
         raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
 
 
