@@ -53,6 +53,11 @@ static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static unsigned __cvta_generic_to_shared(void*) { return 0; }
 template <typename T> static T __ldcs(const T* p) { return *p; }
 template <typename T> static void __stcs(T* p, T v) { *p = v; }
+static unsigned atomicCAS(unsigned* p, unsigned seen, unsigned v) {
+    unsigned old = *p;
+    if (old == seen) *p = v;
+    return old;
+}
 template <typename T> static T atomicAdd(T* p, T v) { T old = *p; *p += v; return old; }
 
 // Fibers: a thread runs until it waits for others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 import autosched
+from autosched.strategies.engine import Engine, History
 from search_spaces import AutoschedError, InputError, LogError
+from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs import TuningLog, TuningRecord
 
 Body = Callable[..., object]
@@ -104,6 +108,22 @@ def test_the_next_start_measures_nothing(log: Path) -> None:
     assert len(records(log)) == before
 
 
+def test_a_winner_that_no_longer_compiles_gives_way_to_the_next_best(log: Path) -> None:
+    class Refusing(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] == 128:
+                raise RuntimeError("no such instruction")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))[(1,)](x, out, n)
+    kernel = Refusing(scale)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](x, out, n)
+    assert [launched["BLOCK"] for launched in kernel.launched] == [64]
+    refused = [r for r in records(log) if r.measurement.status == "compile_error"]
+    assert {r.schedule.knobs["BLOCK"] for r in refused} == {128}
+
+
 def test_more_trials_than_the_log_knows_continue_the_search(log: Path) -> None:
     x, out, n = tensors()
     autosched.autotune(space=SCALE, key=["n"], log=log, trials=3)(FakeKernel(scale))[(1,)](x, out, n)
@@ -128,6 +148,20 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     for given in ((x, out, n), (x, out, 128), (x.half(), out, n), (x[1:], out, 128)):
         tuned[(1,)](*given)
     assert len({r.subject.key for r in records(log)}) == 4
+
+
+def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
+
+    def stepped(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, STEP: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=space, key=["n"], log=log, trials=24)(FakeKernel(stepped))
+    x, out, _ = tensors()
+    tuned[(1,)](x, out, 256)
+    first = len(records(log))
+    tuned[(1,)](x, out, 128)
+    assert 2048 in [r.schedule.knobs["BLOCK"] for r in records(log)[first : first + 8]]
 
 
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
@@ -172,6 +206,28 @@ def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) 
     tuned[(1,)](torch.zeros(4), count, 4)
     assert int(count) == 1
     assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_search_that_is_interrupted_puts_its_arguments_back_and_goes_on_later(log: Path) -> None:
+    left = [3]
+
+    def interrupted(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    x = torch.zeros(8)
+    for _ in range(2):
+        tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(interrupted))
+        if left[0] > 0:
+            with pytest.raises(KeyboardInterrupt):
+                tuned[(1,)](x, 8)
+            assert not x.any()
+        else:
+            tuned[(1,)](x, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert len({r.schedule for r in records(log)}) == 8
 
 
 def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
@@ -281,6 +337,26 @@ class _Config:
         return self.kwargs
 
 
+def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
+    unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
+    tuned = autosched.autotune(space=SCALE, key=["n"], restore_value=["out"], log=log, **unused)(FakeKernel(scale))
+    x, out, n = tensors()
+    tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert WIDTH == 2 * BLOCK
+        out[:n] = x[:n] * 2
+
+    chosen = triton.heuristics({"WIDTH": lambda meta: 2 * meta["BLOCK"]})(FakeKernel(wide))
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(chosen)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
     def early(configs: list[_Config], named: dict[str, Any], **keywords: Any) -> list[_Config]:
         assert named["n"] == 256
@@ -341,6 +417,20 @@ def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
     assert math.isclose(min(r.measurement.latency_s for r in records(log)), 16e-3)
 
 
+def test_compiled_code_calls_a_tuned_kernel(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        tuned[(1,)](x + 1, out, 8)
+        return out * 2
+
+    compiled = torch.compile(doubled, backend="eager")
+    x = torch.arange(8.0)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+
+
 def test_nothing_is_measured_while_a_graph_is_captured(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = FakeKernel(scale)
     tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)
@@ -365,6 +455,23 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     with pytest.warns(UserWarning, match="captured"):
         tuned[(1,)](x, out, 128)
     assert kernel.launched[-1]["BLOCK"] == 128
+
+
+def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[History] = []
+
+    class Listening(Engine):
+        def __init__(self, space: PlainSpace, seed: int, budget: int | None, history: Sequence[History]) -> None:
+            told.extend(history)
+            super().__init__(space, seed, budget, history)
+
+    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
+    cache = tmp_path / "scale.autotune.json"
+    cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, history=[cache])(FakeKernel(scale))
+    tuned[1,](*tensors())
+    assert [(h.points, h.seconds) for h in told] == [(((64, 4),), (5e-4,))]
 
 
 def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
@@ -404,3 +511,32 @@ def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str)
 def test_what_is_no_kernel_is_refused() -> None:
     with pytest.raises(InputError, match=r"expected a kernel: a function under @triton\.jit"):
         autosched.autotune(space=SCALE)(scale)
+
+
+def test_a_configuration_that_broke_the_device_is_left_out_by_the_next_start(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[int] = []
+
+    def fatal(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        if BLOCK == 16:
+            broken.append(BLOCK)
+            raise RuntimeError("an illegal memory access was encountered")
+        out[:n] = x[:n] * 2
+
+    def wait() -> None:
+        if broken:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("autosched.tuning.autotune.trials.trials._wait", wait)
+    x, out, n = tensors()
+    space = {"BLOCK": [16], "num_warps": [1, 2]}
+    with pytest.raises(AutoschedError, match=r"BLOCK=16 num_warps=\d broke the device for this process"):
+        autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    broken.clear()
+    more = {"BLOCK": [16, 32], "num_warps": [1]}
+    (lost,) = records(log)
+    more["num_warps"] = [lost.schedule.knobs["num_warps"]]  # type: ignore[list-item]
+    autosched.autotune(space=more, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert not broken

@@ -134,7 +134,7 @@ def test_candidates_that_are_not_legal_are_counted() -> None:
     assert space.rejected == 0
     found = space.sample(np.random.default_rng(0))
     drawn = space.rejected
-    decisions = space.sketches[0].decisions
+    decisions = space.sketches[0].decisions(found.backend)
     near = [v for k in space.sketches[0].knobs for v in decisions.neighbours(found.knobs, k.name)]
     assert space.rejected == drawn
     legal = len(list(space.neighbours(found)))

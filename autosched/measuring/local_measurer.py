@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.machine.devices import environment, resolve
+from autosched.backends.environment import environment
+from autosched.machine.devices import resolve
 from autosched.machine.telemetry import monitor_for
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool
@@ -126,11 +127,9 @@ class LocalMeasurer:
         """
         self._check_usable()
         if target.key != self._target.key:
-            raise InputError(f"the measurer is for {self._target.key}; got a search for {target.key}")
-        if target.capability != self._target.capability:
             raise InputError(
-                f"the measurer compiles for compute capability {self._target.capability}; got a search for one of "
-                f"{target.capability}: open another one, autosched.LocalMeasurer(target)"
+                f"the measurer is for {self._target.key}; got a search for {target.key}: open another one, "
+                "autosched.LocalMeasurer(target)"
             )
         with self._lock:
             self._reservation.take()

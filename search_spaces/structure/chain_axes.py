@@ -20,6 +20,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 # pages of which only the positions within lie together.
 _LONG_ROWS = 128
 _LONG_PAGES = 16
+# Rows within a block of a mask that are enough for tiles which lie in one, so that other ones can be skipped.
+_SHORT_ROWS = 32
 
 
 def classed(workload: Workload) -> Chain:
@@ -38,6 +40,8 @@ def classed(workload: Workload) -> Chain:
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
     others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
     rows = _row_axes(kept, (*products, *carried.values(), *others))
+    masks = [a for s in folds for a in accesses(s.expression) if dtypes.get(a.tensor) == "bool"]
+    rows = _within_blocks(rows, walked, masks)
     _check_outputs(workload, kept, walked, {x for p in (*carried.values(), *others) for x in p.carried})
     batch = tuple(x for x in kept if x not in rows)
     last = _tiled_last(walked, _LONG_PAGES)
@@ -83,6 +87,17 @@ def _row_axes(kept: Sequence[Axis], products: Collection[ChainedProduct]) -> tup
     rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
     if not rows:
         raise UnmatchedError(f"{text(kept)} are all of both operands: no rows share what is walked")
+    return rows
+
+
+def _within_blocks(rows: tuple[Axis, ...], walked: Sequence[Axis], masks: Sequence[Access]) -> tuple[Axis, ...]:
+    """The rows with those within a block last, where a mask has blocks of rows by blocks of what is walked."""
+    for read in map(variables, masks):
+        within = [x for x in rows if x.name not in read and x.extent >= _SHORT_ROWS]
+        of_columns = [x.name in read for x in walked]
+        if rows[-1].name in read and within and any(of_columns) and not all(of_columns):
+            tiled = max(within, key=lambda x: x.extent)
+            return (*(x for x in rows if x != tiled), tiled)
     return rows
 
 

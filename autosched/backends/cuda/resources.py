@@ -1,6 +1,5 @@
-"""What a printed kernel needs of a GPU, known before it is printed: shared memory as the printer takes it for kernels
-with dots, but about so much for loops of which nothing is staged; and about how many registers. A search asks this of
-many more schedules than it prints.
+"""What a printed kernel needs of a GPU, known before it is printed: of kernels with dots shared memory, as the printer
+takes it, and about how many registers. A search asks this of many more schedules than it prints.
 """
 
 from __future__ import annotations
@@ -12,19 +11,17 @@ from functools import cached_property
 
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import slots
+from autosched.backends.cuda.dots.printer import Dots
 from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
-from autosched.backends.cuda.language.index import Indexing
-from autosched.backends.cuda.language.scope import cpp_identifiers
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
-from autosched.backends.cuda.memory.ahead import ASYNC_FROM, MOST_AHEAD
-from autosched.backends.cuda.memory.assignment import assigned, moving_layout
+from autosched.backends.cuda.memory.assignment import moving_layout
 from autosched.backends.cuda.memory.places import along_slices
+from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
 from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held
-from autosched.backends.printing.scope import Block, Scope
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, MAX_THREADS, WARP
 from search_spaces.programs.statements import (
@@ -41,16 +38,14 @@ from search_spaces.programs.statements import (
     produced,
     statements,
 )
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.limits import Resources
 
 # Registers that addresses, conditions and counters take beside tiles: what NVRTC 13 uses of them at most for a product
 # of 128 x 128 that does not spill.
-_OVERHEAD = 40
+KEPT_REGISTERS = 40
 _ROW_OVERHEAD = 24
-# Bytes that every thread has at least of a tile that it brings ahead: one copy's.
-_LEAST_AHEAD = 4
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
@@ -59,13 +54,12 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
         threads = kernel.launch.num_warps * WARP
         largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
         return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
-    operands = Operands.of(program, kernel, target.capability)
-    return _Needs(program, kernel, target.capability, operands).all()
+    dots = Dots(program, kernel, target.capability)
+    return _Needs(KernelPrinter(program, kernel, target.capability, dots), dots.operands).all()
 
 
-def why_too_large(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    """The limit of the target that the kernel breaks, or None."""
-    need = resources(program, kernel, target)
+def why_too_large(need: Resources, kernel: Kernel, target: Target) -> str | None:
+    """The limit of the target that a kernel of such needs breaks, or None."""
     if need.threads > MAX_THREADS:
         return f"{need.threads} threads per block; {target.name} allows {MAX_THREADS}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
@@ -82,37 +76,25 @@ def has_dots(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class _Needs:
-    """Takes shared memory for statement after statement, as the printer does."""
+    """Takes shared memory for statement after statement, as the printer does, which prints nothing here."""
 
-    program: TileProgram
-    kernel: Kernel
-    capability: int
+    printer: KernelPrinter
     operands: Operands
 
     def all(self) -> Resources:
-        self._body(self.kernel.body)
-        return Resources(self._shared.bytes, self._registers(), self._warps * WARP)
+        self._body(self.printer.kernel.body)
+        return Resources(self._shared.bytes, self._registers(), self.printer.warps * WARP)
 
     @property
-    def _warps(self) -> int:
-        return self.kernel.launch.num_warps
-
-    @cached_property
     def _shared(self) -> SharedMemory:
-        return SharedMemory(Block(Scope()))
-
-    @cached_property
-    def _indexing(self) -> Indexing:
-        return Indexing(loop_extents(self.kernel), cpp_identifiers())
+        return self.printer.shared
 
     @cached_property
     def _tiles(self) -> dict[str, Tile]:
-        return {t.name: t for s in statements(self.kernel.body) for t in produced(s)}
+        return {t.name: t for s in statements(self.printer.kernel.body) for t in produced(s)}
 
-    @cached_property
-    def _layouts(self) -> dict[str, Layout]:
-        anchored = {name: form.layout for name, form in self.operands.sums.items()}
-        return assigned(self.program, self.kernel, self._indexing, anchored)
+    def _layout(self, name: str) -> Layout:
+        return self.printer.tiles.layout(name)
 
     def _body(self, body: Sequence[Statement], ring: bool = False) -> None:
         for s in body:
@@ -134,70 +116,61 @@ class _Needs:
                 if not ring:
                     self._shared.place(self.operands.stages[s.dst.name].bytes)
             case Load():
-                self._move(s.dst, s.dst.name, self.program.buffer(s.buffer), s.slices, s.dst.axes)
+                self._move(s.dst, s.dst.name, self.printer.program.buffer(s.buffer), s.slices, s.dst.axes)
             case Store():
                 tile = self._tiles[s.src]
-                self._move(tile, s.src, self.program.buffer(s.buffer), s.slices, s.axes or tile.axes)
+                self._move(tile, s.src, self.printer.program.buffer(s.buffer), s.slices, s.axes or tile.axes)
             case Dot():
                 for x in self._written(s):
                     self._shared.place(self.operands.stages[x].bytes)
             case Map():
                 for argument in s.arguments:
                     if isinstance(argument, str):
-                        self._exchange(self._tiles[argument], self._layouts[argument], self._layouts[s.dst.name])
+                        self._exchange(self._tiles[argument], self._layout(argument), self._layout(s.dst.name))
             case Split(axis=axis, src=src):
                 for half in (s.first, s.second):
-                    layout = self._layouts[half.name]
+                    layout = self._layout(half.name)
                     whole = {**layout, axis: simplified((*layout[axis], Digit("register", 2)))}
-                    self._exchange(self._tiles[src], self._layouts[src], whole)
+                    self._exchange(self._tiles[src], self._layout(src), whole)
             case Reduce():
                 self._fold(s)
 
     def _loop(self, s: For) -> None:
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
+        ahead = self.printer.loads_ahead(replace(s, body=tuple(x for x in s.body if x not in loads)))
         self._shared.forget()
-        if not loads and not self._ahead(s):
+        if not loads and ahead is None:
             self._body(s.body)
             self._shared.forget()
             return
         with self._shared.taken():
-            self._shared.place(self._ahead(s))
             for x in loads:
                 self._shared.place(slots(depth, self._is_asynchronous(x)) * self.operands.stages[x.dst.name].bytes)
+            if ahead is not None:
+                self._shared.place(ahead.bytes)
             self._body(s.body, ring=True)
-
-    def _ahead(self, s: For) -> int:
-        """What threads bring ahead for themselves, of what is not staged: about what `LoadsAhead` takes."""
-        depth, size = min(s.pipeline_stages - 1, s.extent - 1), 0
-        if self.capability < ASYNC_FROM or depth <= 0:
-            return 0
-        for x in s.body:
-            brought = isinstance(x, Load) and x.dst.name not in self.operands.staged
-            if isinstance(x, Load) and brought and x.dst.bytes >= _LEAST_AHEAD * self._warps * WARP:
-                size += x.dst.bytes if depth * (size + x.dst.bytes) <= MOST_AHEAD else 0
-        return depth * size
 
     def _is_asynchronous(self, load: Load) -> bool:
         stage = self.operands.stages[load.dst.name]
-        size = bytes_at_once(self.program.buffer(load.buffer), load, stage, self._indexing)
-        return is_asynchronous(self.capability, size)
+        size = bytes_at_once(self.printer.program.buffer(load.buffer), load, stage, self.printer.indexing)
+        return is_asynchronous(self.printer.capability, size)
 
     def _written(self, dot: Dot) -> list[str]:
         """The operands that are written to shared memory for a dot."""
-        form = self.operands.form(dot)
+        plan = self.operands.plan(dot)
         made = [x for x in dict.fromkeys((dot.a, dot.b)) if (id(dot), x) in self.operands.first_uses]
         return [
             x
             for x in made
-            if x not in self.operands.staged and not form.takes_registers(self._tiles[x], self._layouts[x])
+            if x not in self.operands.staged and not plan.takes_registers(self._tiles[x], self._layout(x))
         ]
 
     def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> None:
         """What a tile takes on its way between memory and registers."""
         along = along_slices(buffer, slices, axes)
-        layout = moving_layout(tile, self._layouts[name], buffer, along, self._indexing, self._warps)
-        self._exchange(replace(tile, dtype=buffer.dtype), self._layouts[name], layout)
+        layout = moving_layout(tile, self._layout(name), buffer, along, self.printer.indexing, self.printer.warps)
+        self._exchange(replace(tile, dtype=buffer.dtype), self._layout(name), layout)
 
     def _exchange(self, tile: Tile, source: Layout, target: Layout) -> None:
         if all(source[x] == target[x] for x in tile.axes):
@@ -206,7 +179,7 @@ class _Needs:
         self._scratch(Scratch(tile, exchanged_along(*held)).bytes)
 
     def _fold(self, s: Reduce) -> None:
-        parts = math.prod(d.size for d in self._layouts[s.src][s.axis] if d.kind == "warp")
+        parts = math.prod(d.size for d in self._layout(s.src)[s.axis] if d.kind == "warp")
         if parts > 1:
             self._scratch(parts * s.dst.elements * element_bytes(held_dtype(s.dst.dtype)))
 
@@ -216,14 +189,14 @@ class _Needs:
 
     def _registers(self) -> int:
         """Sums, what a step multiplies, what comes through registers, and the largest operand that is computed."""
-        threads = self._warps * WARP
-        body = [*statements(self.kernel.body)]
+        threads = self.printer.warps * WARP
+        body = [*statements(self.printer.kernel.body)]
         loads = [s for s in body if isinstance(s, Load) and s.dst.name in self.operands.staged]
         ahead = sum(s.dst.bytes // (4 * threads) for s in loads if not self._is_asynchronous(s))
         made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
         sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
-        return _OVERHEAD + sums + _parts(self.operands) + ahead + max(made, default=0)
+        return KEPT_REGISTERS + sums + _parts(self.operands) + ahead + max(made, default=0)
 
 
 def _parts(operands: Operands) -> int:
-    return max((form.part_registers for form in operands.forms.values()), default=0)
+    return max((plan.part_registers for plan in operands.plans.values()), default=0)

@@ -92,6 +92,8 @@ def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -
     refused = f"load of {buffer.name} by descriptor"
     if load.eviction:
         raise CompileError(f"{refused} cannot have eviction={load.eviction!r}; use pointers")
+    if not load.fill and not load.guarded:
+        return descriptor(buffer, load.slices)
     outside = [
         stride
         for piece, size, stride in zip(load.slices, buffer.shape, buffer.strides, strict=True)

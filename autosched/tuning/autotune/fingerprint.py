@@ -27,9 +27,11 @@ def source_fingerprint(kernel: object) -> str:
         InputError: there is no function of Python behind it, or its source cannot be found.
     """
     texts = list(_texts(_function(kernel), set()))
-    heuristics = getattr(kernel, "values", None)
-    if isinstance(heuristics, dict):
+    while not isinstance(kernel, FunctionType):
+        # What triton.heuristics adds to a kernel.
+        heuristics = getattr(kernel, "values", None) or {}
         texts += [f"heuristic {name}: {_code(function)}" for name, function in sorted(heuristics.items())]
+        kernel = getattr(kernel, "fn", None)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
 
 
@@ -56,7 +58,7 @@ def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
             continue
         if hasattr(value, "fn") and callable(value):
             yield from _texts(_function(value), met)
-        elif not isinstance(value, ModuleType | type) and not callable(value):
+        elif _is_constant(value) or not (isinstance(value, ModuleType) or callable(value)):
             # Constants: numbers, words, and those of the kernel's language.
             yield f"{path}={value!r}"
 

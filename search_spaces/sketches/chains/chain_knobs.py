@@ -9,6 +9,7 @@ from search_spaces.devices.descriptors import LONGEST_DESCRIBED, why_not_describ
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.chains.marked_walks import conditions_along
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
@@ -53,7 +54,7 @@ _SEVERAL_STARTS = {
 }
 
 
-def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
+def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]:
     """Every decision of a chain, by its name.
 
     Raises:
@@ -81,9 +82,9 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
-        Choice("specialize", KINDS if is_specialized(chain, target) else KINDS[:1], ordered=False),
+        Choice("specialize", KINDS if offers.walks and is_specialized(chain, target) else KINDS[:1], ordered=False),
         Choice("overlap", (False, True)),
-        *([Choice("skip", (False, True))] if conditions_along(chain) else []),
+        *([Choice("skip", (False, True) if offers.skips else (False,))] if conditions_along(chain) else []),
         Choice("max_registers", (0, 80, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5)),
@@ -180,7 +181,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             }
             values |= {"e": nearest(knobs["e"], c)} if "e" in knobs else {}
             values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
-            values |= {"skip": True} if "skip" in knobs else {}
+            values |= {"skip": knobs["skip"].values[-1]} if "skip" in knobs else {}
             values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, Values(values)))
             values["group"] = nearest(knobs["group"], 8) if values["split"] == 1 else 1
             for name in ("rows_load", "walked_load", "store"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autosched.backends.cuda.dots.forms import DotForm
+from autosched.backends.cuda.dots.plans import DotPlan
 from search_spaces.workloads.dtypes import dtype, is_integer
 
 # Loads of eight rows of 16 bytes, one row a lane, four or two times (PTX ISA, ldmatrix); `across`: transposed.
@@ -118,22 +118,22 @@ _TYPES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def multiply_name(form: DotForm) -> str:
+def multiply_name(plan: DotPlan) -> str:
     """What the function is called that issues the instruction of a dot."""
-    if form.kind == "volta":
-        return f"multiply_{'_'.join('row' if k else 'column' for k in form.along_k)}"
-    return f"multiply_{form.element}" if form.element != "float32" else "multiply_tf32"
+    if plan.kind == "volta":
+        return f"multiply_{'_'.join('row' if k else 'column' for k in plan.along_k)}"
+    return f"multiply_{plan.element}" if plan.element != "float32" else "multiply_tf32"
 
 
-def multiply(form: DotForm, capability: int) -> str:
+def multiply(plan: DotPlan, capability: int) -> str:
     """The text of that function."""
-    name = multiply_name(form)
-    if form.kind == "volta":
-        a, b = form.along_k
+    name = multiply_name(plan)
+    if plan.kind == "volta":
+        a, b = plan.along_k
         return _VOLTA.format(name=name, a="row" if a else "col", b="col" if b else "row")
-    integral = is_integer(form.element)
+    integral = is_integer(plan.element)
     if capability >= 80:
-        shape, types = _TYPES[form.element]
+        shape, types = _TYPES[plan.element]
         body = _SIXTEEN_ROWS.format(shape=shape, types=types, r="r" if integral else "f")
     elif integral:
         halves = (("c0", "c1", 0, 0), ("c2", "c3", 1, 0), ("c0", "c1", 2, 1), ("c2", "c3", 3, 1))

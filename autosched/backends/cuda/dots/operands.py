@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autosched.backends.cuda.dots.forms import DotForm, dot_forms
+from autosched.backends.cuda.dots.plans import DotPlan, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
 from autosched.backends.cuda.memory.places import along_slices
 from search_spaces.programs.statements import Dot, Fill, Load, Statement, Store, children, produced, read, statements
@@ -21,14 +21,14 @@ from search_spaces.programs.tiles import Slice, Tile
 class Operands:
     """What is known of the dots of a kernel.
 
-    `forms`: of each, by its identity; `sums`: the same by the name of what it adds to; `stages`: how every operand lies
+    `plans`: of each, by its identity; `sums`: the same by the name of what it adds to; `stages`: how every operand lies
     in shared memory; `staged`: those that are copied there; `read_back`: those among them that other statements read
     too; `first_uses`: of the others, which dots multiply them first after they were made, by identity and name;
     `complete`: the tiles to which no more is added after a statement, by its identity.
     """
 
-    forms: Mapping[int, DotForm]
-    sums: Mapping[str, DotForm]
+    plans: Mapping[int, DotPlan]
+    sums: Mapping[str, DotPlan]
     stages: Mapping[str, Stage]
     staged: frozenset[str]
     read_back: frozenset[str]
@@ -41,17 +41,20 @@ class Operands:
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
         multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
-        makers = {x: [s for s in body if any(t.name == x for t in produced(s))] for x in multiplied}
+        makers: dict[str, list[Statement]] = {x: [] for x in multiplied}
+        for s in body:
+            for name in {t.name for t in produced(s)} & multiplied.keys():
+                makers[name].append(s)
         staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
-        found = dot_forms(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, capability)
-        forms = {id(d): form for d, form in zip(dots, found, strict=True)}
-        swizzled = {x: all(_takes_chunks(forms[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
+        found = dot_plans(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, capability)
+        plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
+        swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
         stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
         others = {x for s in body if not isinstance(s, Dot) for x in read(s)}
         return Operands(
-            forms,
-            sums={d.dst.name: forms[id(d)] for d in reversed(dots)},
+            plans,
+            sums={d.dst.name: plans[id(d)] for d in reversed(dots)},
             stages=stages,
             staged=frozenset(staged),
             read_back=frozenset(others & staged),
@@ -59,8 +62,8 @@ class Operands:
             complete=_complete(kernel),
         )
 
-    def form(self, dot: Dot) -> DotForm:
-        return self.forms[id(dot)]
+    def plan(self, dot: Dot) -> DotPlan:
+        return self.plans[id(dot)]
 
 
 def _sums(kernel: Kernel) -> Iterator[tuple[str, str]]:
@@ -113,9 +116,9 @@ def _users(dots: Iterable[Dot], tile: str) -> list[Dot]:
     return [d for d in dots if tile in (d.a, d.b)]
 
 
-def _takes_chunks(form: DotForm, fastest: str) -> bool:
+def _takes_chunks(plan: DotPlan, fastest: str) -> bool:
     """Whether a dot reads such an operand in whole chunks alone."""
-    return form.kind == "warp" and (form.element_bytes == 2 or fastest == form.k)
+    return plan.kind == "warp" and (plan.element_bytes == 2 or fastest == plan.k)
 
 
 def _is_copied(program: TileProgram, load: Load) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
-from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, Turns, bring_now
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
@@ -27,14 +27,14 @@ class Dots:
     """The `Products` of one kernel, by whatever units its device has."""
 
     def __init__(self, program: TileProgram, kernel: Kernel, capability: int) -> None:
-        self._operands = Operands.of(program, kernel, capability)
+        self.operands = Operands.of(program, kernel, capability)
         self._functions = Functions()
         # Where the operands lie that are in shared memory, at the statement that is being printed.
         self._at: dict[str, str] = {}
 
     @property
     def anchored(self) -> Mapping[str, Layout]:
-        return {name: form.layout for name, form in self._operands.sums.items()}
+        return {name: plan.layout for name, plan in self.operands.sums.items()}
 
     @property
     def functions(self) -> list[str]:
@@ -42,7 +42,7 @@ class Dots:
 
     def load(self, s: Load, printer: KernelPrinter) -> bool:
         name = s.dst.name
-        if name not in self._operands.staged:
+        if name not in self.operands.staged:
             return False
         staging = self._staging(printer)
         if name not in self._at:
@@ -51,7 +51,7 @@ class Dots:
             printer.block.write("__syncthreads();")
             bring_now(staging, [copy], self._at)
             printer.block.write("__syncthreads();")
-        if name in self._operands.read_back:
+        if name in self.operands.read_back:
             staging.read(printer.tiles.declare(s.dst), self._at[name])
         return True
 
@@ -81,10 +81,10 @@ class Dots:
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
         """Where sums begin that lie as the device likes it, and where they are complete."""
-        by_name = {x: f for x, f in self._operands.sums.items() if f.kind == "wmma"}
+        by_name = {x: f for x, f in self.operands.sums.items() if f.kind == "wmma"}
         if isinstance(s, Fill) and s.dst.name in by_name:
             printer.block.write(sums_definition(by_name[s.dst.name], self._sums(s.dst.name, printer)))
-        for name in self._operands.complete.get(id(s), ()):
+        for name in self.operands.complete.get(id(s), ()):
             if name in by_name:
                 acc = printer.tiles[name]
                 spread_sums(by_name[name], self._sums(name, printer), acc, self._functions, printer)
@@ -105,52 +105,52 @@ class Dots:
             return None
         if len(dots) != 1 or not isinstance(dots[0], Dot) or not {dots[0].a, dots[0].b} <= {*places}:
             return None
-        read = any(x in self._operands.read_back for x in (dots[0].a, dots[0].b))
+        read = any(x in self.operands.read_back for x in (dots[0].a, dots[0].b))
         self._at |= places
         found = self._dot(dots[0], printer)
         return found if isinstance(found, WarpDot) and found.steps % 2 == 0 and not read else None
 
     def _is_staged(self, s: Statement) -> bool:
-        return isinstance(s, Load) and s.dst.name in self._operands.staged
+        return isinstance(s, Load) and s.dst.name in self.operands.staged
 
     def _staging(self, printer: KernelPrinter) -> Staging:
-        return Staging(self._operands, self._functions, printer)
+        return Staging(self.operands, self._functions, printer)
 
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
         for line in self._dot(s, printer).lines():
             printer.block.write(line)
 
     def _dot(self, s: Dot, printer: KernelPrinter) -> WarpDot | WmmaDot | VoltaDot | FmaDot:
-        form = self._operands.form(s)
+        plan = self.operands.plan(s)
         acc = printer.tiles[s.dst.name]
-        if any(acc.layout[x] != spread for x, spread in form.layout.items()):
+        if any(acc.layout[x] != spread for x, spread in plan.layout.items()):
             raise CompileError(f"{s.dst.name} += dot({s.a}, {s.b}): its sums lie as another statement needs them")
-        a, b = (s.a, s.b) if form.rows in self._operands.stages[s.a].axes else (s.b, s.a)
-        rows, columns = self._made(s, a, form, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
-        strides = (acc.apart(form.rows), acc.apart(form.columns))
-        if form.kind == "warp":
-            promoted = is_promoted(form.element, s.precision)
-            return WarpDot(form, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
+        a, b = (s.a, s.b) if plan.rows in self.operands.stages[s.a].axes else (s.b, s.a)
+        rows, columns = self._made(s, a, plan, printer) or self._staged(s, a, printer), self._staged(s, b, printer)
+        strides = (acc.apart(plan.rows), acc.apart(plan.columns))
+        if plan.kind == "warp":
+            promoted = is_promoted(plan.element, s.precision)
+            return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
         assert isinstance(rows, Staged)
-        if form.kind == "wmma":
-            return WmmaDot(form, self._sums(s.dst.name, printer), rows, columns, self._functions)
-        if form.kind == "volta":
-            return VoltaDot(form, acc.name, strides, rows, columns, self._functions)
-        return FmaDot(form, acc, rows, columns)
+        if plan.kind == "wmma":
+            return WmmaDot(plan, self._sums(s.dst.name, printer), rows, columns, self._functions)
+        if plan.kind == "volta":
+            return VoltaDot(plan, acc.name, strides, rows, columns, self._functions)
+        return FmaDot(plan, acc, rows, columns)
 
-    def _made(self, s: Dot, name: str, form: DotForm, printer: KernelPrinter) -> Made | None:
+    def _made(self, s: Dot, name: str, plan: DotPlan, printer: KernelPrinter) -> Made | None:
         """Rows of a dot where they lie in registers as it multiplies them."""
-        if name in self._operands.staged:
+        if name in self.operands.staged:
             return None
         held = printer.tiles[name]
-        if not form.takes_registers(held.tile, held.layout):
+        if not plan.takes_registers(held.tile, held.layout):
             return None
-        return Made(held.name, held.apart(form.rows), held.apart(form.k))
+        return Made(held.name, held.apart(plan.rows), held.apart(plan.k))
 
     def _staged(self, s: Dot, name: str, printer: KernelPrinter) -> Staged:
         """An operand in shared memory, written there if it was made since."""
-        stage = self._operands.stages[name]
-        if name not in self._operands.staged and (id(s), name) in self._operands.first_uses:
+        stage = self.operands.stages[name]
+        if name not in self.operands.staged and (id(s), name) in self.operands.first_uses:
             if name not in self._at:
                 self._at[name] = printer.shared.place(stage.bytes)
             printer.block.write("__syncthreads();")

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
-from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Staged
 
 _UNROLL = "#pragma unroll"
-# The quad of a lane along the rows and along the columns (see `forms`).
+# The quad of a lane along the rows and along the columns (see `plans`).
 _QUADS = ("lane / 4 % 2", "lane / 8 % 2")
 
 
@@ -27,7 +27,7 @@ _QUADS = ("lane / 4 % 2", "lane / 8 % 2")
 class VoltaDot:
     """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers."""
 
-    form: DotForm
+    plan: DotPlan
     acc: str
     strides: tuple[int, int]
     a: Staged
@@ -35,17 +35,17 @@ class VoltaDot:
     functions: Functions
 
     def lines(self) -> Iterator[str]:
-        form = self.form
-        name = self.functions.use(fn.multiply_name(form), fn.multiply(form, 70))
+        plan = self.plan
+        name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, 70))
         row, column = self.strides
         yield _UNROLL
-        yield f"for (int step = 0; step < {form.depth // form.step}; step++) {{"
-        yield f"    alignas(16) uint32 a_part[{form.row_tiles}][4], b_part[{form.column_tiles}][4];"
-        yield from self._part(0, "a_part[i]", "i", form.row_tiles, form.row_warps, self.a)
-        yield from self._part(1, "b_part[j]", "j", form.column_tiles, form.column_warps, self.b)
+        yield f"for (int step = 0; step < {plan.depth // plan.step}; step++) {{"
+        yield f"    alignas(16) uint32 a_part[{plan.row_tiles}][4], b_part[{plan.column_tiles}][4];"
+        yield from self._part(0, "a_part[i]", "i", plan.row_tiles, plan.row_warps, self.a)
+        yield from self._part(1, "b_part[j]", "j", plan.column_tiles, plan.column_warps, self.b)
         yield f"    {_UNROLL}"
         yield "    for (int h = 0; h < 4; h += 2) {"
-        for depth, (variable, count) in enumerate((("i", form.row_tiles), ("j", form.column_tiles)), 2):
+        for depth, (variable, count) in enumerate((("i", plan.row_tiles), ("j", plan.column_tiles)), 2):
             yield f"{'    ' * depth}{_UNROLL}"
             yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {count}; {variable}++)"
         at = f"{self.acc} + i * {2 * row} + j * {4 * column}"
@@ -56,11 +56,11 @@ class VoltaDot:
 
     def _part(self, side: int, part: str, tile: str, count: int, warps: int, source: Staged) -> Iterator[str]:
         """Bring the rows or columns of one operand."""
-        warp = "".join(f"{text} * 16 + " for text in self.form.warp_digits(side))
+        warp = "".join(f"{text} * 16 + " for text in self.plan.warp_digits(side))
         free = f"{tile} * {16 * warps} + {warp}{_QUADS[side]} * 4 + lane / 16 * 8"
         yield f"    {_UNROLL}"
         yield f"    for (int {tile} = 0; {tile} < {count}; {tile}++) {{"
-        if self.form.along_k[side]:
+        if self.plan.along_k[side]:
             yield f"        const int row = {free} + lane % 4;"
             place = source.stage.element("row", "step * 8")
             yield f"        *(uint4*){part} = *(const uint4*)(shared + {source.at} + {place});"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
-from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
 
@@ -24,7 +24,7 @@ class WarpDot:
     """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers; `promoted`: products
     of every step are summed apart, and then added in float32."""
 
-    form: DotForm
+    plan: DotPlan
     acc: str
     strides: tuple[int, int]
     a: Source
@@ -35,7 +35,7 @@ class WarpDot:
 
     @property
     def steps(self) -> int:
-        return self.form.depth // self.form.step
+        return self.plan.depth // self.plan.step
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
@@ -46,8 +46,8 @@ class WarpDot:
 
     def parts(self, sets: str) -> str:
         """Definitions of what a step multiplies, or of several of that."""
-        form = self.form
-        return f"uint32 a_part{sets}[{form.row_tiles}][4], b_part{sets}[{form.column_tiles}][2];"
+        plan = self.plan
+        return f"uint32 a_part{sets}[{plan.row_tiles}][4], b_part{sets}[{plan.column_tiles}][2];"
 
     def take(self, which: str) -> Iterator[str]:
         """Bring what `step` multiplies."""
@@ -55,13 +55,13 @@ class WarpDot:
         yield from self._columns(f"b_part{which}")
 
     def multiply(self, which: str) -> Iterator[str]:
-        form = self.form
+        plan = self.plan
         row, column = self.strides
-        name = self.functions.use(fn.multiply_name(form), fn.multiply(form, self.capability))
+        name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, self.capability))
         yield _UNROLL
-        yield f"for (int i = 0; i < {form.row_tiles}; ++i)"
+        yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
         yield f"    {_UNROLL}"
-        yield f"    for (int j = 0; j < {form.column_tiles}; ++j) {{"
+        yield f"    for (int j = 0; j < {plan.column_tiles}; ++j) {{"
         at, parts = f"{self.acc} + i * {2 * row} + j * {2 * column}", f"a_part{which}[i], b_part{which}[j]"
         if self.promoted:
             yield "        float part[4] = {};"
@@ -75,27 +75,27 @@ class WarpDot:
     # Rows: four matrices of a_part are rows 0 and 8 of the first half of the step, then of the second.
 
     def _rows(self, part: str) -> Iterator[str]:
-        form, a = self.form, self.a
+        plan, a = self.plan, self.a
         yield _UNROLL
-        yield f"for (int i = 0; i < {form.row_tiles}; ++i) {{"
+        yield f"for (int i = 0; i < {plan.row_tiles}; ++i) {{"
         if isinstance(a, Made):
             yield from _indented(self._made(a, part))
-        elif form.along_k[0]:
-            row = f"(i * {16 * form.row_warps} + {self._warp(0, 16)}lane % 16)"
+        elif plan.along_k[0]:
+            row = f"(i * {16 * plan.row_warps} + {self._warp(0, 16)}lane % 16)"
             yield from self._matrices(a, 4, False, part, row, "(step * 2 + lane / 16)")
-        elif form.element_bytes == 2:
-            row = f"(step * {form.step} + lane % 8 + lane / 16 * 8)"
-            chunk = f"(i * {2 * form.row_warps} + {self._warp(0, 2)}lane / 8 % 2)"
+        elif plan.element_bytes == 2:
+            row = f"(step * {plan.step} + lane % 8 + lane / 16 * 8)"
+            chunk = f"(i * {2 * plan.row_warps} + {self._warp(0, 2)}lane / 8 % 2)"
             yield from self._matrices(a, 4, True, part, row, chunk)
         else:
-            row = f"i * {16 * form.row_warps} + {self._warp(0, 16)}lane / 4 + h % 2 * 8"
+            row = f"i * {16 * plan.row_warps} + {self._warp(0, 16)}lane / 4 + h % 2 * 8"
             yield from _indented(self._elements(a.stage, a.at, part, 4, row, "h / 2"))
         yield from _indented(self._rounded(part, 4))
         yield "}"
 
     def _made(self, a: Made, part: str) -> Iterator[str]:
         """Two neighbours of k each, from registers."""
-        name = self.functions.use(*fn.pack(self.form.element, self.capability))
+        name = self.functions.use(*fn.pack(self.plan.element, self.capability))
         yield _UNROLL
         yield "for (int h = 0; h < 4; ++h) {"
         at = f"(2 * i + h % 2) * {a.row} + (4 * step + h / 2 * 2) * {a.k}"
@@ -105,16 +105,16 @@ class WarpDot:
     # Columns: two matrices of b_part are the two halves of the step.
 
     def _columns(self, part: str) -> Iterator[str]:
-        form, b = self.form, self.b
-        if not form.along_k[1] and form.element_bytes != 2:
+        plan, b = self.plan, self.b
+        if not plan.along_k[1] and plan.element_bytes != 2:
             yield _UNROLL
-            yield f"for (int j = 0; j < {form.column_tiles}; ++j) {{"
-            column = f"j * {8 * form.column_warps} + {self._warp(1, 8)}lane / 4"
+            yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
+            column = f"j * {8 * plan.column_warps} + {self._warp(1, 8)}lane / 4"
             yield from _indented(self._elements(b.stage, b.at, f"{part}[j]", 2, column, "h"))
             yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
             return
-        pairs = form.column_tiles // 2
+        pairs = plan.column_tiles // 2
         if pairs:
             yield _UNROLL
             yield f"for (int j = 0; j < {2 * pairs}; j += 2) {{"
@@ -122,25 +122,25 @@ class WarpDot:
             yield from self._column_matrices(4, "both", "(j + lane / 16)")
             yield from (f"    {part}[j + {h // 2}][{h % 2}] = both[{h}];" for h in range(4))
             yield "}"
-        if form.column_tiles % 2:
+        if plan.column_tiles % 2:
             yield "{"
             yield from self._column_matrices(2, f"{part}[{2 * pairs}]", str(2 * pairs))
             yield "}"
-        if form.element == "float32":
+        if plan.element == "float32":
             yield _UNROLL
-            yield f"for (int j = 0; j < {form.column_tiles}; ++j) {{"
+            yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
             yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
 
     def _column_matrices(self, count: int, part: str, tile: str) -> Iterator[str]:
-        form = self.form
-        if form.along_k[1]:
-            row = f"({tile} * {8 * form.column_warps} + {self._warp(1, 8)}lane % 8)"
+        plan = self.plan
+        if plan.along_k[1]:
+            row = f"({tile} * {8 * plan.column_warps} + {self._warp(1, 8)}lane % 8)"
             yield from self._matrices(self.b, count, False, part, row, "(step * 2 + lane / 8 % 2)")
         else:
-            row = f"(step * {form.step} + lane % 16)"
+            row = f"(step * {plan.step} + lane % 16)"
             warp = self._warp(1, 1).removesuffix(" + ")
-            chunk = f"({tile} * {form.column_warps} + {warp})" if warp else f"{tile} * {form.column_warps}"
+            chunk = f"({tile} * {plan.column_warps} + {warp})" if warp else f"{tile} * {plan.column_warps}"
             chunk = chunk if chunk.startswith("(") and warp else f"({chunk})"
             yield from self._matrices(self.b, count, True, part, row, chunk)
 
@@ -153,7 +153,7 @@ class WarpDot:
 
     def _elements(self, stage: Stage, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
         """Elements of a column, which is not along k: one a register, or four of eight bits."""
-        size, step = self.form.element_bytes, self.form.step
+        size, step = self.plan.element_bytes, self.plan.step
         yield _UNROLL
         yield f"for (int h = 0; h < {count}; ++h) {{"
         yield f"    const int row = step * {step} + (lane % 4 + {half} * 4) * {4 // size}, column = {column};"
@@ -165,14 +165,14 @@ class WarpDot:
         yield "}"
 
     def _rounded(self, part: str, count: int) -> Iterator[str]:
-        if self.form.element == "float32":
+        if self.plan.element == "float32":
             name = self.functions.common("round_tf32")
             yield _UNROLL
             yield f"for (int h = 0; h < {count}; ++h) {part}[h] = {name}({part}[h]);"
 
     def _warp(self, side: int, size: int) -> str:
         """The term of the warp's place along rows or columns, of products of `size`."""
-        return "".join(f"{_product(text, size)} + " for text in self.form.warp_digits(side))
+        return "".join(f"{_product(text, size)} + " for text in self.plan.warp_digits(side))
 
 
 def _product(text: str, size: int) -> str:

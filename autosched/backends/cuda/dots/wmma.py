@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autosched.backends.cuda.dots import functions as fn
-from autosched.backends.cuda.dots.forms import DotForm
 from autosched.backends.cuda.dots.functions import Functions
+from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Staged
 from autosched.backends.cuda.language.index import grouped, scaled
 from autosched.backends.cuda.language.scope import open_braces
@@ -34,7 +34,7 @@ _TOGETHER = 4
 class WmmaDot:
     """One dot, which adds to `sums`."""
 
-    form: DotForm
+    plan: DotPlan
     sums: str
     a: Staged
     b: Staged
@@ -42,7 +42,7 @@ class WmmaDot:
 
     @property
     def steps(self) -> int:
-        return self.form.depth // self.form.step
+        return self.plan.depth // self.plan.step
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
@@ -53,18 +53,18 @@ class WmmaDot:
 
     def parts(self, sets: str) -> str:
         """Definitions of what a step multiplies, or of several of that."""
-        form = self.form
-        return f"uint32 a_part{sets}[{form.row_tiles}][8], b_part{sets}[{form.column_tiles}][8];"
+        plan = self.plan
+        return f"uint32 a_part{sets}[{plan.row_tiles}][8], b_part{sets}[{plan.column_tiles}][8];"
 
     def take(self, which: str) -> Iterator[str]:
         """Bring what `step` multiplies."""
-        yield from self._take(0, f"a_part{which}[i]", "i", self.form.row_tiles, self.form.row_warps, self.a)
-        yield from self._take(1, f"b_part{which}[j]", "j", self.form.column_tiles, self.form.column_warps, self.b)
+        yield from self._take(0, f"a_part{which}[i]", "i", self.plan.row_tiles, self.plan.row_warps, self.a)
+        yield from self._take(1, f"b_part{which}[j]", "j", self.plan.column_tiles, self.plan.column_warps, self.b)
 
     def _take(self, side: int, part: str, tile: str, count: int, warps: int, source: Staged) -> Iterator[str]:
-        along_k = self.form.along_k[side]
+        along_k = self.plan.along_k[side]
         name = self.functions.use(*fn.wmma_load("ab"[side], along_k))
-        warp = "".join(f" + {text} * 16" for text in self.form.warp_digits(side))
+        warp = "".join(f" + {text} * 16" for text in self.plan.warp_digits(side))
         free, k = f"({tile} * {16 * warps}{warp})", "step * 16"
         place = source.stage.element(free, k) if along_k else source.stage.element(k, free)
         pitch = source.stage.pitch // source.stage.element_bytes
@@ -73,63 +73,63 @@ class WmmaDot:
         yield f"    {name}({part}, shared_at + {source.at} + {place}, {pitch});"
 
     def multiply(self, which: str) -> Iterator[str]:
-        form = self.form
-        name = self.functions.use(*fn.wmma_multiply(form.along_k))
+        plan = self.plan
+        name = self.functions.use(*fn.wmma_multiply(plan.along_k))
         yield _UNROLL
-        yield f"for (int i = 0; i < {form.row_tiles}; ++i)"
+        yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
         yield f"    {_UNROLL}"
-        yield f"    for (int j = 0; j < {form.column_tiles}; ++j)"
+        yield f"    for (int j = 0; j < {plan.column_tiles}; ++j)"
         yield f"        {name}({self.sums}[i][j], a_part{which}[i], b_part{which}[j]);"
 
 
-def sums_definition(form: DotForm, sums: str) -> str:
-    return f"float {sums}[{form.row_tiles}][{form.column_tiles}][8] = {{}};"
+def sums_definition(plan: DotPlan, sums: str) -> str:
+    return f"float {sums}[{plan.row_tiles}][{plan.column_tiles}][8] = {{}};"
 
 
-def chunk_bytes(form: DotForm) -> int:
+def chunk_bytes(plan: DotPlan) -> int:
     """What 16 rows of every warp take in shared memory."""
-    return (form.n if form.turned else 16 * form.row_warps) * _pitch(form) * 4
+    return (plan.n if plan.turned else 16 * plan.row_warps) * _pitch(plan) * 4
 
 
-def _pitch(form: DotForm) -> int:
-    return (16 * form.row_warps if form.turned else form.n) + _PADDING
+def _pitch(plan: DotPlan) -> int:
+    return (16 * plan.row_warps if plan.turned else plan.n) + _PADDING
 
 
-def spread_sums(form: DotForm, sums: str, acc: Held, functions: Functions, printer: KernelPrinter) -> None:
+def spread_sums(plan: DotPlan, sums: str, acc: Held, functions: Functions, printer: KernelPrinter) -> None:
     """Give `acc` the sums, by way of shared memory."""
-    store = functions.use(*fn.wmma_store(form.turned))
-    chunk = form.chunk_layout
-    slower, fastest = (form.columns, form.rows) if form.turned else (form.rows, form.columns)
-    pitch = _pitch(form)
-    scratch = printer.shared.scratch(chunk_bytes(form))
+    store = functions.use(*fn.wmma_store(plan.turned))
+    chunk = plan.chunk_layout
+    slower, fastest = (plan.columns, plan.rows) if plan.turned else (plan.rows, plan.columns)
+    pitch = _pitch(plan)
+    scratch = printer.shared.scratch(chunk_bytes(plan))
     block = printer.block
-    open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {form.row_tiles}; ++i)")
+    open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {plan.row_tiles}; ++i)")
     block.write("__syncthreads();")
     at = {
-        axis: " + ".join(f"{text} * 16" for text in form.warp_digits(side)) or "0"
-        for side, axis in enumerate(form.axes)
+        axis: " + ".join(f"{text} * 16" for text in plan.warp_digits(side)) or "0"
+        for side, axis in enumerate(plan.axes)
     }
-    at[form.columns] = f"j * {16 * form.column_warps} + {at[form.columns]}"
+    at[plan.columns] = f"j * {16 * plan.column_warps} + {at[plan.columns]}"
     place = f"(({at[slower]}) * {pitch} + {at[fastest]}) * 4"
     address = f"shared_at + {scratch.removeprefix('shared + ')} + {place}"
     block.write(
-        f"{_UNROLL}\nfor (int j = 0; j < {form.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
+        f"{_UNROLL}\nfor (int j = 0; j < {plan.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
     )
     printer.shared.meet()
-    _read(form, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)
+    _read(plan, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)
     block.close()
 
 
 def _read(
-    form: DotForm, acc: Held, chunk: Layout, axes: tuple[str, str], scratch: str, pitch: int, printer: KernelPrinter
+    plan: DotPlan, acc: Held, chunk: Layout, axes: tuple[str, str], scratch: str, pitch: int, printer: KernelPrinter
 ) -> None:
     """Read a thread's part of 16 rows of every warp."""
     slower, fastest = axes
     within = {x: grouped(printer.positions.within(x, chunk[x])) for x in axes}
     counting = dict(printer.tiles.at(axes, chunk))
-    more = registers(chunk[form.rows])
-    row = counting[form.rows]
-    counting[form.rows] = f"i * {more} + {row}" if row != "0" else scaled("i", more)
+    more = registers(chunk[plan.rows])
+    row = counting[plan.rows]
+    counting[plan.rows] = f"i * {more} + {row}" if row != "0" else scaled("i", more)
     pointer = f"reinterpret_cast<const float*>({scratch}) + {within[slower]} * {pitch} + {within[fastest]}"
     line = f"load<{_TOGETHER}, {acc.apart(fastest)}>({acc.address(counting)}, {pointer});"
     printer.tiles.each(chunk, axes, [line], {fastest: _TOGETHER})

@@ -57,6 +57,11 @@ class LoadsAhead:
     def loads(self) -> list[Load]:
         return [slot.statement for slot in self._slots]
 
+    @property
+    def bytes(self) -> int:
+        """What all slots take."""
+        return self.depth * self._bytes
+
     def _may_be_ahead(self, move: Move) -> bool:
         """Whether vectors follow each other in registers, are long enough, and no two threads have the same."""
         size = element_bytes(move.buffer.dtype)
@@ -70,7 +75,7 @@ class LoadsAhead:
     def begin(self, variable: str, first: str, end: str) -> str:
         """Bring the first iterations; what the end of the loop is called."""
         block = self._memory.block
-        self._at = self._shared.claim(self.depth * self._bytes)
+        self._at = self._shared.claim(self.bytes)
         name = self._memory.identifiers.of(("end", variable, self._at), f"{variable}_end")
         block.write(f"const int {name} = {end};")
         open_braces(block, f"#pragma unroll\nfor (int ahead = 0; ahead < {self.depth}; ++ahead)")

@@ -167,7 +167,22 @@ __device__ __forceinline__ void add_atomically(int64* to, int64 x) {
 }
 """,
 }
-# The first compute capability that adds to numbers of 16 bits in memory (PTX ISA, red).
+# Of a device that adds to no bfloat16 in memory: the word that it is half of is written if it still is what was read.
+_ADDED_BY_WORDS = """\
+__device__ __forceinline__ void add_atomically(bfloat16* to, float x) {
+    unsigned int* const word = reinterpret_cast<unsigned int*>(reinterpret_cast<uint64>(to) & ~uint64(3));
+    const int shift = reinterpret_cast<uint64>(to) % 4 * 8;
+    bfloat16 added, sum;
+    narrowed(x, added);
+    for (unsigned int seen = *word, found;; seen = found) {
+        sum.bits = (unsigned short)(seen >> shift);
+        narrowed(widened(sum) + widened(added), sum);
+        found = atomicCAS(word, seen, (seen & ~(0xffffu << shift)) | uint32(sum.bits) << shift);
+        if (found == seen) return;
+    }
+}
+"""
+# The first compute capability that adds to bfloat16 in memory (PTX ISA, red).
 _BFLOAT16_SUMS = 90
 
 
@@ -180,11 +195,12 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
     added to.
 
     Raises:
-        CompileError: nothing adds to elements of such a type on devices of this compute capability.
+        CompileError: nothing adds to elements of such a type.
     """
     for name in added:
-        if name not in _ADDED or (name == "bfloat16" and capability < _BFLOAT16_SUMS):
-            raise CompileError(f"store to {name}: nothing is added to it in memory on compute capability {capability}")
+        if name not in _ADDED:
+            raise CompileError(f"store to {name}: nothing is added to it in memory; expected one of {sorted(_ADDED)}")
+    functions = _ADDED if capability >= _BFLOAT16_SUMS else {**_ADDED, "bfloat16": _ADDED_BY_WORDS}
     return [
         _VECTORS,
         *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
@@ -192,5 +208,5 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
         *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
         *([_AHEAD] if "copy_ahead<" in text else []),
-        *(function for name, function in _ADDED.items() if name in added),
+        *(function for name, function in functions.items() if name in added),
     ]

@@ -50,7 +50,7 @@ Kind = Literal["warp", "wmma", "volta", "fma"]
 
 
 @dataclass(frozen=True)
-class DotForm:
+class DotPlan:
     """A dot: its axes, where `rows` are those of the instruction, their extents, and how warps share the result.
 
     `along_k`: of the operands with the rows and with the columns, whether neighbours along k are neighbours in memory.
@@ -171,15 +171,15 @@ class DotForm:
         return registers(rows), registers(columns)
 
 
-def dot_forms(
+def dot_plans(
     dots: Sequence[Dot],
     tiles: Mapping[str, Tile],
     fastest: Mapping[str, str],
     sums: Mapping[str, str],
     warps: int,
     capability: int,
-) -> list[DotForm]:
-    """The forms of the dots of a kernel on a device of this compute capability.
+) -> list[DotPlan]:
+    """The plans of the dots of a kernel on a device of this compute capability.
 
     `fastest`: the axis of every operand along which neighbours are neighbours in memory; `sums`: the same of what is
     made of the tiles to which nothing but dots add.
@@ -188,22 +188,22 @@ def dot_forms(
     multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
     registers.
     """
-    alone = [_form(dot, tiles, fastest, capability, warps) for dot in dots]
-    for dot, form in zip(dots, alone, strict=True):
+    alone = [_plan(dot, tiles, fastest, capability, warps) for dot in dots]
+    for dot, plan in zip(dots, alone, strict=True):
         same = [f for d, f in zip(dots, alone, strict=True) if d.dst.name == dot.dst.name]
-        if dot.dst.name in sums and all(f.kind == "volta" and f.depth % 16 == 0 and f.rows == form.rows for f in same):
+        if dot.dst.name in sums and all(f.kind == "volta" and f.depth % 16 == 0 and f.rows == plan.rows for f in same):
             alone = [replace(f, kind="wmma", turned=sums[dot.dst.name] == f.rows) if f in same else f for f in alone]
     found = []
-    for form in alone:
-        beside = [f for f in alone if (f.kind, f.rows, f.m) == (form.kind, form.rows, form.m)]
+    for plan in alone:
+        beside = [f for f in alone if (f.kind, f.rows, f.m) == (plan.kind, plan.rows, plan.m)]
         chained = any(f.k in (g.rows, g.columns) for f in beside for g in beside)
-        rows, columns = _arrangement(form.kind, beside, warps, chained)
-        found.append(replace(form, row_warps=rows, column_warps=columns))
+        rows, columns = _arrangement(plan.kind, beside, warps, chained)
+        found.append(replace(plan, row_warps=rows, column_warps=columns))
     return found
 
 
-def _form(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capability: int, warps: int) -> DotForm:
-    """The form of a dot whose warps have no part each as yet."""
+def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capability: int, warps: int) -> DotPlan:
+    """The plan of a dot whose warps have no part each as yet."""
     rows, columns = dot.dst.axes
     m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
@@ -214,7 +214,7 @@ def _form(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capab
     if not whole and turned:
         rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
     kind = kind if whole or turned else "fma"
-    return DotForm(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
+    return DotPlan(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
 
 
 def _kind(element: str, precision: str, capability: int) -> Kind:
@@ -232,18 +232,18 @@ def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
     return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
 
 
-def _arrangement(kind: Kind, forms: Sequence[DotForm], warps: int, whole_rows: bool) -> tuple[int, int]:
+def _arrangement(kind: Kind, plans: Sequence[DotPlan], warps: int, whole_rows: bool) -> tuple[int, int]:
     """How many warps lie along the rows and along the columns: those that read the least, of those that use the most.
 
     `whole_rows`: none beside each other in a row, where that leaves none idle.
     """
     row, column = {"warp": (16, 8), "wmma": (16, 16), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
     if kind == "fma":
-        row, column = (math.gcd(size, *(x for f in forms for x in (f.m, f.n))) for size in (row, column))
-    found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in forms)]
+        row, column = (math.gcd(size, *(x for f in plans for x in (f.m, f.n))) for size in (row, column))
+    found = [(r, c) for r, c in _factors(warps) if all(f.m % (row * r) == f.n % (column * c) == 0 for f in plans)]
     if whole_rows and (warps, 1) in found:
         return warps, 1
-    return max(found, key=lambda x: (x[0] * x[1], -sum(f.m // x[0] + f.n // x[1] for f in forms), x[0]))
+    return max(found, key=lambda x: (x[0] * x[1], -sum(f.m // x[0] + f.n // x[1] for f in plans), x[0]))
 
 
 def _factors(warps: int) -> Iterator[tuple[int, int]]:
