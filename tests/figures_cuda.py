@@ -19,12 +19,16 @@ import itertools
 import math
 import multiprocessing
 import os
+import pickle
+import queue
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import cuda_races
@@ -116,6 +120,7 @@ CHAINS: tuple[Workload, ...] = (
 _POLL_S = 1e-3
 # Of what a tool says, of which the first usually tells why.
 MOST_LINES = 30
+SANITIZER_S = 60
 SANITIZERS = ("racecheck", "synccheck", "memcheck")
 CHECKED_PARTS = {"right": CHECKED, "products": PRODUCTS, "chains": CHAINS}
 TIMED: tuple[Workload, ...] = (
@@ -314,9 +319,7 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
 
 def races(samples: int, launches: int) -> None:
     """Every kernel is launched so often, and each result is judged: a race shows in some of them."""
-    wanted = [(case, w, c) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
-    _CASES[:] = [case for case, _, _ in wanted]
-    made = compiled(_made_of_case, [(w, here_as(c), samples) for _, w, c in wanted])
+    made = _made_of_cases(samples)
     counts: dict[tuple[str, int], collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for (job, _), (status, detail) in zip(made, _all_checked(made, launches), strict=True):
         counts[job.part, job.target.capability][status] += 1
@@ -324,6 +327,12 @@ def races(samples: int, launches: int) -> None:
             print(f"{status}: {detail[:200]} | sm_{job.target.capability} {job.schedule.one_line}", flush=True)
     for (part, capability), found in counts.items():
         print(f"{part:36} sm_{capability} {dict(found)}", flush=True)
+
+
+def _made_of_cases(samples: int) -> list[tuple[Job, Artefact | str]]:
+    wanted = [(case, w, c) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
+    _CASES[:] = [case for case, _, _ in wanted]
+    return compiled(_made_of_case, [(w, here_as(c), samples) for _, w, c in wanted])
 
 
 _CASES: list[cuda_races.Case] = []
@@ -336,31 +345,40 @@ def _made_of_case(number: int) -> list[tuple[Job, Artefact | str]]:
 
 
 def sanitized() -> None:
-    """One launch of every such kernel under every tool, all at once; nothing else is looked at."""
+    """Such kernels are launched once each under every tool, all tools at once; nothing else is looked at."""
     found = shutil.which("compute-sanitizer")
     if found is None:
         print("no compute-sanitizer on the path: it comes with CUDA, or with the wheel nvidia-cuda-sanitizer-api")
         return
-    wanted = [(w, here_as(c)) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
-    names = {k.name for w, t in wanted for s in spaces.build(w, t, [CUDA]).seeds() for k in launched(s.program, t)}
+    made = _made_of_cases(samples=1)
+    names = {k.name for job, _ in made for k in launched(job.bound.program, job.target)}
     only = [f"--kernel-name=kernel_substring={name}" for name in sorted(names)]
-    itself = [sys.executable, __file__, "races", "--launches", "1"]
-    runs = {
-        tool: subprocess.Popen(
-            [found, "--tool", tool, "--target-processes", "all", "--print-limit", "10", *only, *itself],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for tool in SANITIZERS
-    }
-    for tool, run in runs.items():
-        lines = run.communicate()[0].splitlines()
-        told = [line for line in lines if line.startswith("===")]
-        print(
-            "\n".join([f"{tool}, exit status {run.returncode}:", *lines[-5:], *told[:MOST_LINES], *told[-2:]]),
-            flush=True,
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = Path(folder, "kernels")
+        kernels.write_bytes(pickle.dumps(made))
+        # A process without others beside it, each of which a tool would wait for.
+        itself = [sys.executable, "-c", "import figures_cuda as f, sys; f.launch_once(sys.argv[1])", str(kernels)]
+        runs = {}
+        for tool in SANITIZERS:
+            with Path(folder, tool).open("w") as told:
+                command = [found, "--tool", tool, "--print-limit", "20", *only, *itself]
+                runs[tool] = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, cwd=Path(__file__).parent)
+        for tool, run in runs.items():
+            try:
+                ended = f"exit status {run.wait(SANITIZER_S)}"
+            except subprocess.TimeoutExpired:
+                run.kill()
+                ended = f"ended after {SANITIZER_S} s"
+            lines = Path(folder, tool).read_text().splitlines()
+            print("\n".join([f"{tool}, {ended}:", *lines[:MOST_LINES], *lines[MOST_LINES:][-5:]]), flush=True)
+
+
+def launch_once(kernels: str) -> None:
+    """Launch and judge what was compiled to a file, in this process."""
+    made = pickle.loads(Path(kernels).read_bytes())
+    results: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    _check(made, 1, results)
+    print(collections.Counter(results.get()[0] for _ in range(results.qsize())), flush=True)
 
 
 def main(arguments: Sequence[str]) -> None:
