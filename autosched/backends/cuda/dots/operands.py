@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots.plans import DotPlan, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
+from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.memory.places import along_slices
 from search_spaces.programs.statements import (
     Dot,
@@ -39,7 +40,8 @@ class Operands:
     `plans`: of each, by its identity; `sums`: the same by the name of what it adds to; `stages`: how every operand lies
     in shared memory; `staged`: those that are copied there; `read_back`: those among them that other statements read
     too; `first_uses`: of the others, which dots multiply them first after they were made, by identity and name;
-    `complete`: the tiles to which no more is added after a statement, by its identity.
+    `complete`: the tiles to which no more is added after a statement, by its identity; `through_registers`: nothing is
+    copied asynchronously.
     """
 
     plans: Mapping[int, DotPlan]
@@ -49,6 +51,7 @@ class Operands:
     read_back: frozenset[str]
     first_uses: frozenset[tuple[int, str]]
     complete: Mapping[int, tuple[str, ...]]
+    through_registers: bool
 
     @staticmethod
     def of(program: TileProgram, kernel: Kernel, capability: int) -> Operands:
@@ -72,6 +75,7 @@ class Operands:
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
             complete=_complete(kernel),
+            through_registers=capability < ASYNC_FROM,
         )
 
     def take_turns(self, loop: For) -> bool:
@@ -83,10 +87,10 @@ class Operands:
         others = [x for x in loop.body if x not in loads]
         if len(others) != 1 or not isinstance(others[0], Dot) or loop.pipeline_stages <= BY_REGISTERS:
             return False
-        dot = others[0]
-        plan = self.plan(dot)
-        alone = {dot.a, dot.b} == {x.dst.name for x in loads} and not {dot.a, dot.b} & self.read_back
-        return plan.kind == "wmma" and alone and plan.depth // plan.step >= len(loads)
+        plan, multiplied = self.plan(others[0]), {others[0].a, others[0].b}
+        alone = multiplied == {x.dst.name for x in loads} and not multiplied & self.read_back
+        in_steps = plan.kind in ("wmma", "warp") and plan.depth // plan.step >= len(loads)
+        return self.through_registers and alone and in_steps
 
     def plan(self, dot: Dot) -> DotPlan:
         return self.plans[id(dot)]

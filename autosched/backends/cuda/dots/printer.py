@@ -108,7 +108,7 @@ class Dots:
         self._at |= places
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
-            return found if isinstance(found, WmmaDot) else None
+            return found if isinstance(found, WmmaDot | WarpDot) else None
         in_pairs = isinstance(found, WarpDot) and found.steps % 2 == 0 and all(copy.asynchronous for copy in copies)
         return found if in_pairs else None
 
