@@ -147,7 +147,7 @@ class _Walk:
                 self._dot(s, times)
             elif isinstance(s, For):
                 self._extents[s.variable] = s.extent
-                trips = s.extent * self._share_within(s.bound) * self._useful_share(s)
+                trips = s.extent * self._share_within(s.bound) * self._useful_share(s) * self._marked_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
             elif isinstance(s, Store):
@@ -247,6 +247,10 @@ class _Walk:
             first = max(first, min(self._ended(s, bound) for bound in group))
         end = min([end, *(self._ended(s, bound) for bound in s.until)])
         return max(0.0, end - first) / s.extent
+
+    def _marked_share(self, s: For) -> float:
+        """The part of a loop's iterations that are marked: of booleans that are read half, as inputs of trials are."""
+        return 0.5 if s.marks and self.counts.tiles[s.marks].dtype == "bool" else 1.0
 
     def _ended(self, s: For, bound: Bound) -> float:
         """Which iteration is the first that is not within a bound, where the other variables are halfway."""

@@ -11,8 +11,9 @@ import numpy as np
 from search_spaces import sketches
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
-from search_spaces.schedules.limits import NO_BACKEND, USUAL, Limits
+from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.space import SearchSpace, Sketch
+from search_spaces.schedules.streamed_stores import kept_in_caches
 from search_spaces.workloads.workload import Workload
 
 
@@ -29,22 +30,32 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
-        none = f"no backend that is installed makes kernels for compute capability {target.capability}"
+        none = f"no backend that is installed makes kernels for compute capability {target.capability / 10}"
         raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals) or none}")
-    offers = functools.reduce(operator.or_, (limits.offers(target) for limits in able.values()), USUAL)
-    found: list[Sketch] = []
+    offers = {name: limits.offers(target) for name, limits in able.items()}
+    every = functools.reduce(operator.or_, offers.values())
     tried: dict[str, str] = {}
-    for name, rule in sketches.rules():
-        try:
-            found += rule.derive(workload, target, offers)
-            tried[name] = ""
-        except UnmatchedError as why:
-            tried[name] = str(why)
+    found = _derived(workload, target, every, tried)
     if not found:
         raise EmptySearchSpaceError(
             f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
         )
-    return SearchSpace(workload, target, tuple(found), able)
+    own = {each: _derived(workload, target, each, {}) for each in {*offers.values()} - {every}}
+    lesser = {name: own[each] for name, each in offers.items() if each in own}
+    joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
+    return SearchSpace(workload, target, tuple(joint), able)
+
+
+def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
+    """Every sketch of a workload for what is offered; `tried` gets every rule, with why it does not match."""
+    found: list[Sketch] = []
+    for name, rule in sketches.rules():
+        try:
+            found += [kept_in_caches(s, workload, target) for s in rule.derive(workload, target, offers)]
+            tried[name] = ""
+        except UnmatchedError as why:
+            tried[name] = str(why)
+    return tuple(found)
 
 
 def _refused(refusals: Mapping[str, str | None]) -> str:

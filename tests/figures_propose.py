@@ -1,6 +1,6 @@
 """What proposing costs: CPU milliseconds per trial that the default strategy and cost model take, split by activity.
 
-python tests/figures_propose.py                      both spaces, 512 trials each
+python tests/figures_propose.py                      every space, by the best backend alone and by all, 512 trials
 python tests/figures_propose.py --trials 1000 --lag 0
 
 No device is needed: latencies are the analytic estimate, times effects of knob values that it does not know. Batches
@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-import best_spaces
 import numpy as np
+from chained_workloads import attention
 
 import cost_models
-from autosched import ops, strategies
+from autosched import backends, ops, strategies
+from autosched.backends import spaces
 from cost_models import CostModel, feature_rows
 from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
@@ -35,9 +36,12 @@ from tuning_logs import Measurement, Provenance, TuningRecord
 
 # The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.
 CPU = cpu("Cascade Lake", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1.3e11)
+H200 = target_named("h200")
 SPACES = (
     (ops.matmul(512, 512, 512), CPU),
-    (ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"), target_named("h200")),
+    (ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"), H200),
+    (attention(64, 2048, 2048, 128, "bfloat16"), H200),
+    (ops.softmax(4096, 4096, dtype="bfloat16"), H200),
 )
 PARTS = ("fit", "lower", "features", "predict", "rest")
 # As in `autosched.search`: batches grow with what is known.
@@ -152,11 +156,14 @@ def main() -> int:
     # Before the clock runs: the first training would.
     importlib.import_module("xgboost")
     head = "".join(f"{part:>10}" for part in (*PARTS, "total"))
-    print(f"CPU ms per trial over {arguments.trials} trials{'':22}{head}")
+    print(f"CPU ms per trial over {arguments.trials} trials{'':28}{head}")
     for workload, target in SPACES:
-        seconds = propose(best_spaces.build(workload, target), arguments.trials, arguments.lag).seconds
-        row = "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in (*(seconds[p] for p in PARTS), seconds.total()))
-        print(f"{workload.label + ' on ' + target.name:54}{row}")
+        makers = backends.for_target(target)
+        for able in dict.fromkeys((makers[:1], makers)):
+            seconds = propose(spaces.build(workload, target, able), arguments.trials, arguments.lag).seconds
+            parts = (*(seconds[p] for p in PARTS), seconds.total())
+            label = f"{workload.label} on {target.name} by {', '.join(b.name for b in able)}"
+            print(f"{label:60}" + "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in parts), flush=True)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 import autosched
+from autosched.strategies.engine import Engine, History
 from search_spaces import AutoschedError, InputError, LogError
+from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs import TuningLog, TuningRecord
 
 Body = Callable[..., object]
@@ -130,6 +133,20 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     assert len({r.subject.key for r in records(log)}) == 4
 
 
+def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
+
+    def stepped(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, STEP: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=space, key=["n"], log=log, trials=24)(FakeKernel(stepped))
+    x, out, _ = tensors()
+    tuned[(1,)](x, out, 256)
+    first = len(records(log))
+    tuned[(1,)](x, out, 128)
+    assert 2048 in [r.schedule.knobs["BLOCK"] for r in records(log)[first : first + 8]]
+
+
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
     def accumulate(x: torch.Tensor, total: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         total += x
@@ -172,6 +189,28 @@ def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) 
     tuned[(1,)](torch.zeros(4), count, 4)
     assert int(count) == 1
     assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_search_that_is_interrupted_puts_its_arguments_back_and_goes_on_later(log: Path) -> None:
+    left = [3]
+
+    def interrupted(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    x = torch.zeros(8)
+    for _ in range(2):
+        tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(interrupted))
+        if left[0] > 0:
+            with pytest.raises(KeyboardInterrupt):
+                tuned[(1,)](x, 8)
+            assert not x.any()
+        else:
+            tuned[(1,)](x, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert len({r.schedule for r in records(log)}) == 8
 
 
 def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
@@ -367,6 +406,23 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     assert kernel.launched[-1]["BLOCK"] == 128
 
 
+def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[History] = []
+
+    class Listening(Engine):
+        def __init__(self, space: PlainSpace, seed: int, budget: int | None, history: Sequence[History]) -> None:
+            told.extend(history)
+            super().__init__(space, seed, budget, history)
+
+    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
+    cache = tmp_path / "scale.autotune.json"
+    cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, history=[cache])(FakeKernel(scale))
+    tuned[1,](*tensors())
+    assert [(h.points, h.seconds) for h in told] == [(((64, 4),), (5e-4,))]
+
+
 def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,3 +460,32 @@ def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str)
 def test_what_is_no_kernel_is_refused() -> None:
     with pytest.raises(InputError, match=r"expected a kernel: a function under @triton\.jit"):
         autosched.autotune(space=SCALE)(scale)
+
+
+def test_a_configuration_that_broke_the_device_is_left_out_by_the_next_start(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[int] = []
+
+    def fatal(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        if BLOCK == 16:
+            broken.append(BLOCK)
+            raise RuntimeError("an illegal memory access was encountered")
+        out[:n] = x[:n] * 2
+
+    def wait() -> None:
+        if broken:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("autosched.tuning.autotune.trials.trials._wait", wait)
+    x, out, n = tensors()
+    space = {"BLOCK": [16], "num_warps": [1, 2]}
+    with pytest.raises(AutoschedError, match=r"BLOCK=16 num_warps=\d broke the device for this process"):
+        autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    broken.clear()
+    more = {"BLOCK": [16, 32], "num_warps": [1]}
+    (lost,) = records(log)
+    more["num_warps"] = [lost.schedule.knobs["num_warps"]]  # type: ignore[list-item]
+    autosched.autotune(space=more, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert not broken

@@ -11,11 +11,11 @@ import pytest
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.chains import chain_of
-from search_spaces.workloads.expressions.expression import Access, Apply, mul, to_text
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal, mul, to_text
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import Scores, at, attention
+from chained_workloads import Scores, at, attention, folded_product
 
 
 def test_axes_of_a_chain_are_classed_by_the_operands_that_have_them() -> None:
@@ -46,6 +46,15 @@ def test_exponentials_of_what_a_tensor_adds_stay_differences_first() -> None:
 def test_a_product_alone_is_no_chain() -> None:
     with pytest.raises(UnmatchedError, match="nothing is folded"):
         chain_of(ops.matmul(64, 64, 64))
+
+
+def test_an_output_along_what_products_sum_over_is_none_of_a_chain() -> None:
+    """Programs of it may have that in parts, which nothing but the sums sees."""
+    chain = folded_product(64, 64, 300, "softmax")
+    twice = mul(Access("x", at("i", "k")), Literal(2.0))
+    more = Stage("more", (Axis("i", 64), Axis("k", 300)), twice, dtype="float16")
+    with pytest.raises(UnmatchedError, match="more has axes i, k; expected i and those walked or carried"):
+        chain_of(replace(chain, stages=(*chain.stages, more), output_names=("out", "more"), output_strides=()))
 
 
 def test_a_fold_over_the_columns_of_a_product_is_a_chain() -> None:

@@ -21,7 +21,7 @@ from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.schedules.space import SearchSpace
 
 sys.path.append(str(Path(__file__).parent))
-from chained_workloads import attention, gradients
+from chained_workloads import attention, folded_product, gradients
 from cuda_on_cpu import EmulatedProgram
 from fused_workloads import gated, prepared
 
@@ -66,6 +66,8 @@ def with_dots(workload: Workload, target: str, drawn: int) -> list[Schedule]:
         (attention(2, 96, 80, 64), "v100"),
         (attention(2, 96, 80, 64), "a100"),
         (gradients(1, 96, 80, 64), "a100"),
+        (folded_product(96, 80, 112, "softmax"), "v100"),
+        (folded_product(61, 53, 75, "layer_norm"), "a100"),
     ],
     ids=lambda x: x if isinstance(x, str) else f"{x.name}_{x.inputs[0].dtype}",
 )

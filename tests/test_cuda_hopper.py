@@ -79,7 +79,7 @@ class TestText:
 
     def test_other_devices_have_no_warp_groups(self):
         made = schedule(SQUARE, 128, 256)
-        with pytest.raises(CompileError, match="producer_warps=1 on compute capability 80; expected 90"):
+        with pytest.raises(CompileError, match=r"producer_warps=1 on compute capability 8\.0; expected 9\.0"):
             BACKEND.render(made.program, "", target_named("a100"))
 
 
@@ -149,7 +149,8 @@ class TestSpaces:
         both = search_spaces.build(SQUARE, H200, BOTH)
         assert both.why_illegal(both.bind(replace(made, backend="cuda"))) is None
         reason = both.why_illegal(both.bind(replace(made, backend="triton")))
-        assert reason == "Triton has specialised kernels of 2 warp groups at most, and of no clusters"
+        assert reason is not None
+        assert "backend 'triton' has no kernels of it; expected one of" in reason
 
     def test_a_first_start_fills_the_device_once(self):
         first = space(ops.matmul(3072, 1024, 8192, dtype="bfloat16", layout="nt")).seeds()[0]

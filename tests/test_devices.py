@@ -69,54 +69,68 @@ def test_asking_for_the_gpu_of_a_machine_without_one_says_why_there_is_none() ->
 class Card:
     """What PyTorch says of a GPU."""
 
-    major: int = 7
-    minor: int = 0
+    major: int
+    minor: int
     multi_processor_count: int = 80
     L2_cache_size: int = 6 * 2**20
 
 
 @pytest.fixture
-def insert_card(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make PyTorch see a GPU of that name."""
+def insert_card(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make PyTorch see a GPU of that name and compute capability."""
 
-    def insert(device: str) -> None:
+    def insert(device: str, capability: int = 70) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: device)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card())
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card(*divmod(capability, 10)))
 
     return insert
 
 
 @pytest.mark.parametrize(
-    ("name", "device"),
+    ("name", "device", "capability"),
     [
-        ("v100", "Tesla V100-DGXS-32GB"),
-        ("V100", "Tesla V100-FHHL-16GB"),
-        ("a100", "NVIDIA A100-PG509-200"),
-        ("h100", "NVIDIA H100 NVL"),
-        ("rtx4090", "NVIDIA GeForce RTX 4090 D"),
-        ("t1000", "NVIDIA T1000"),
+        ("v100", "Tesla V100-DGXS-32GB", 70),
+        ("V100", "Tesla V100-FHHL-16GB", 70),
+        ("a100", "NVIDIA A100-PG509-200", 80),
+        ("h100", "NVIDIA H100 NVL", 90),
+        ("rtx4090", "NVIDIA GeForce RTX 4090 D", 89),
     ],
 )
-def test_a_name_stands_for_every_card_of_the_family(name: str, device: str, insert_card: Callable[[str], None]) -> None:
-    insert_card(device)
+def test_a_name_stands_for_every_card_of_the_family(
+    name: str, device: str, capability: int, insert_card: Callable[..., None]
+) -> None:
+    insert_card(device, capability)
     target = devices.resolve(name)
     assert (target.name, target.device, target.key) == (name.lower(), device, device)
     assert (target.num_sms, target.l2_bytes) == (80, 6 * 2**20)
     assert devices.resolve(None) == devices.resolve(target) == target
 
 
+def test_a_card_that_is_of_no_family_is_found_by_its_own_name(insert_card: Callable[..., None]) -> None:
+    """Its records tell the compute capability, which nobody knows from its name."""
+    insert_card("NVIDIA T1000", 75)
+    target = devices.resolve("T1000")
+    assert (target.name, target.label, target.key) == ("t1000", "NVIDIA T1000", "NVIDIA T1000, sm_75")
+    assert devices.resolve(None) == devices.resolve(target) == target
+
+
+def test_code_for_an_older_gpu_is_told_apart_from_the_device_s_own() -> None:
+    own = target_named("h200")
+    older = dataclasses.replace(own, name="mine", capability=70)
+    assert (own.key, own.label) == ("NVIDIA H200", "NVIDIA H200")
+    assert (older.key, older.label) == ("NVIDIA H200, sm_70", "NVIDIA H200 as sm_70")
+
+
 @pytest.mark.parametrize(("name", "device"), [("t4", "NVIDIA T400 4GB"), ("h200", "NVIDIA GH200 480GB")])
-def test_a_name_that_only_looks_alike_is_another_card(
-    name: str, device: str, insert_card: Callable[[str], None]
-) -> None:
+def test_a_name_that_only_looks_alike_is_another_card(name: str, device: str, insert_card: Callable[..., None]) -> None:
     insert_card(device)
     with pytest.raises(TargetUnavailableError, match=f"but this machine has {device}"):
         devices.resolve(name)
 
 
-def test_cuda_is_the_gpu_that_is_here_whatever_it_is_called(insert_card: Callable[[str], None]) -> None:
+def test_cuda_is_the_gpu_that_is_here_whatever_it_is_called(insert_card: Callable[..., None]) -> None:
     insert_card("NVIDIA A100-PCIE-40GB")
     assert devices.resolve("cuda") == devices.resolve("CUDA") == devices.gpu_target()
 
@@ -127,20 +141,20 @@ def test_cuda_without_a_gpu_is_unavailable_with_the_reason() -> None:
         devices.resolve("cuda")
 
 
-def test_a_listed_card_keeps_the_figures_of_its_datasheet(insert_card: Callable[[str], None]) -> None:
+def test_a_listed_card_keeps_the_figures_of_its_datasheet(insert_card: Callable[..., None]) -> None:
     insert_card("Tesla V100-SXM2-16GB")
     assert devices.resolve("v100") == target_named("v100")
 
 
 @pytest.mark.parametrize("name", ["v100", "V-100", "v100-32gb", "V100 PCIe", "Tesla V100-PCIE-32GB", None])
 def test_a_variant_goes_by_the_name_of_its_family_and_by_its_own(
-    name: str | None, insert_card: Callable[[str], None]
+    name: str | None, insert_card: Callable[..., None]
 ) -> None:
     insert_card("Tesla V100-PCIE-32GB")
     assert devices.resolve(name) == target_named("v100-pcie-32gb")
 
 
-def test_the_name_of_another_variant_is_not_that_of_the_card_that_is_here(insert_card: Callable[[str], None]) -> None:
+def test_the_name_of_another_variant_is_not_that_of_the_card_that_is_here(insert_card: Callable[..., None]) -> None:
     insert_card("NVIDIA A100-SXM4-40GB")
     with pytest.raises(
         TargetUnavailableError, match=r"target 'A100 80GB' is NVIDIA A100-SXM4-80GB.*has NVIDIA A100-SXM4-40GB"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autosched.strategies.engine import Engine
+from autosched.strategies.engine import Engine, History
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -84,3 +84,38 @@ def test_a_search_where_everything_fails_goes_on() -> None:
         points = engine.ask(8)
         assert points
         engine.tell(points, [None] * len(points))
+
+
+def history_of(factor: float) -> History:
+    """All points of the space, each so many times as slow as here, or with the order of all of them turned around."""
+    points = list(SPACE)
+    return History("other", points, [(seconds(p) if factor > 0 else 1.0 / seconds(p)) * abs(factor) for p in points])
+
+
+def test_the_best_of_a_history_is_measured_first() -> None:
+    best = min(map(seconds, SPACE))
+    for asked in (searched(Engine(SPACE, seed, history=[history_of(7.0)]), 3) for seed in range(3)):
+        assert min(map(seconds, asked)) == best
+
+
+def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
+    found = [
+        [min(map(seconds, searched(Engine(SPACE, seed, history=h), 40))) for seed in range(3)]
+        for h in ([history_of(-1.0)], [])
+    ]
+    assert np.median(found[0]) <= 1.1 * np.median(found[1])
+
+
+def test_history_may_be_of_points_that_this_space_has_not_and_of_none() -> None:
+    strange = History("other", [(3, 5, 7, 9, "no"), (8,)], [1e-3, None])
+    assert searched(Engine(SPACE, 0, history=[strange, History("none", [], [])]), 8)
+    smaller = PlainSpace({**dict.fromkeys("mnk", TILES[:3]), "warps": [4], "order": ["mn"]})
+    assert all(smaller.holds(p) for p in searched(Engine(smaller, 0, history=[history_of(1.0)]), 8))
+
+
+def test_workers_that_would_wait_get_as_many_different_points_as_there_are_of_them() -> None:
+    engine = Engine(SPACE, 0)
+    searched(engine, 8)
+    asked = engine.ask(16, least=8)
+    assert len(asked) == len(set(asked)) == 8
+    assert len(set(engine.ask(4, least=4)) - set(asked)) == 4

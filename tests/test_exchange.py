@@ -144,6 +144,8 @@ def test_units_of_t4_are_read(tmp_path: Path) -> None:
         ({**CACHE, "cache": {"16": {"block": 16, "time": 1}}}, "expected a value of unroll; got block, time"),
         ({**CACHE, "cache": {"16,1": {"block": 16, "unroll": 1}}}, "expected a time; got block, unroll"),
         ({**CACHE, "cache": {"x": {"block": 16, "unroll": 1, "time": "no"}}}, "expected milliseconds or one of Comp"),
+        ({**CACHE, "tune_params": {"block": [10**400], "unroll": [1]}}, "expected a finite number, a text"),
+        ({**T4, "results": [{**T4["results"][0], "invalidity": []}]}, "invalidity '[]'; expected one of correct"),
         ({**T4, "metadata": {"timeunit": "weeks"}}, "unit 'weeks' of times; expected one of seconds"),
         ({**T4, "results": [{**T4["results"][0], "invalidity": "odd"}]}, "invalidity 'odd'; expected one of correct"),
         ({**T4, "results": [{**T4["results"][0], "measurements": []}]}, "expected a measurement called time; got none"),

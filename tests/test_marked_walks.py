@@ -6,6 +6,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
+from cost_models.program_counts import count
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
@@ -61,6 +63,20 @@ def repeated(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask))
+
+
+def indexed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    m, c = ROWS // mask.shape[-2], COLUMNS // mask.shape[-1]
+    rows, columns = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)
+    return torch.softmax(torch.where(mask[:, :, rows // m, columns // c], scores, -math.inf), -1) @ v
+
+
+def viewed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = mask.shape[-2:]
+    scores = ((q @ k.transpose(-1, -2)) * 0.25).view(1, 2, m, ROWS // m, c, COLUMNS // c)
+    left = scores.masked_fill(~mask[:, :, :, None, :, None], -math.inf)
+    return torch.softmax(left.view(1, 2, ROWS, COLUMNS), -1) @ v
 
 
 def given(size: int, density: float = 0.4) -> tuple[Tensor, ...]:
@@ -119,6 +135,36 @@ def test_attention_with_a_mask_in_blocks_is_one_kernel_that_may_skip_them(functi
     for schedule in skipping(workload):
         assert any(loop.marks for loop in loops(schedule))
         close(interpreted(schedule, function, size, given(size)), wanted(function, given(size)))
+
+
+def test_all_ways_to_mask_blocks_are_one_workload() -> None:
+    assert len({traced(f, 16)[0].key for f in (expanded, repeated, indexed, viewed)}) == 1
+
+
+def test_tiles_lie_within_blocks_of_rows_however_many_there_are() -> None:
+    q, mask = torch.empty(1, 1, 8192, 64, dtype=torch.float16), torch.empty(1, 1, 128, 128, dtype=torch.bool)
+
+    def function(q: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=whole(mask, 8192, 8192))
+
+    (workload,) = trace(function, q, mask).launched
+    assert all(any(loop.marks for loop in loops(schedule)) for schedule in skipping(workload, split=[1]))
+
+
+def test_gradients_skip_the_blocks_that_the_function_does() -> None:
+    q, k, v, mask = given(16)
+    made = trace(fused, *(x.requires_grad_() for x in (q, k, v)), mask, backward=True)
+    launched = (*made.forward.launched, *made.backward.launched)
+    chains = [w for w in launched if any(t.dtype == "bool" for t in w.inputs)]
+    assert len(chains) == 3
+    for workload in chains:
+        inputs = random_inputs(workload, seed=0)
+        want = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        for schedule in skipping(workload, split=[1]):
+            got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+            for g, w in zip(got, want, strict=True):
+                # Sums of 64 or 96 products of about 1, whose operands are rounded to 11 bits.
+                torch.testing.assert_close(torch.from_numpy(g).double(), w, rtol=2**-7, atol=2**-5)
 
 
 def test_blocks_may_be_skipped_or_not() -> None:
@@ -262,6 +308,14 @@ def marked_sum(extent: int) -> TileProgram:
     return TileProgram("marked", (*inputs, Buffer("out", (4,), "float32", "output")), (kernel,))
 
 
+def test_of_iterations_that_are_read_to_be_made_half_are_counted() -> None:
+    program = marked_sum(7)
+    (kernel,) = program.kernels
+    every = tuple(replace(s, marks="") if isinstance(s, For) else s for s in kernel.body)
+    (counts,), (whole,) = count(program), count(replace(program, kernels=(replace(kernel, body=every),)))
+    assert [trips for _, trips, _ in counts.loops] == [trips / 2 for _, trips, _ in whole.loops]
+
+
 @pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])
 def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, kept: list[int]) -> None:
     program = marked_sum(7)
@@ -275,5 +329,7 @@ def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, k
 def test_cuda_says_that_it_cannot_skip_what_is_marked() -> None:
     with pytest.raises(CompileError, match=r"loop i\.0 makes the iterations that marks marks"):
         CudaBackend().render(marked_sum(7), "", H200)
-    schedule, *_ = skipping(traced(expanded, 16)[0])
-    assert "marks" in str(CudaBackend.limits.why_unfit(schedule, H200))
+    workload, _ = traced(expanded, 16)
+    schedule, both = skipping(workload)[0], spaces.build(workload, H200)
+    reason = both.why_illegal(both.bind(replace(schedule, backend="cuda")))
+    assert reason == "skip=True: backend 'cuda' has no kernels of it; expected one of [False]"

@@ -47,8 +47,14 @@ def test_draws_changes_and_neighbours_are_legal(knobs: dict[str, list[PlainValue
 
 
 def test_features_are_logarithms_of_positive_numbers_and_a_column_for_each_word() -> None:
-    space = PlainSpace({"tile": [16, 64], "pad": [0, 3], "order": ["a", "b", "c"], "fixed": [7]})
-    assert space.features([(64, 3, "b", 7), (16, 0, "c", 7)]).tolist() == [[6, 3, 0, 1, 0], [4, 0, 0, 0, 1]]
+    space = PlainSpace({"tile": [16, 32, 64], "pad": [0, 3], "order": ["a", "b", "c"], "fixed": [7]})
+    assert space.features([(64, 3, "b", 7), (32, 0, "c", 7)]).tolist() == [[1, 1, 0, 1, 0], [0.5, 0, 0, 0, 1]]
+
+
+def test_of_many_numbers_models_see_by_how_many_twos_they_can_be_divided() -> None:
+    space = PlainSpace({"block": [32, 48, 64, 80, 96, 112]})
+    twos = space.features([(point,) for point in (32, 48, 64, 80)])[:, 1]
+    assert twos.tolist() == [0.5, 0, 1, 0]
 
 
 def test_true_is_another_value_than_one_and_a_list_of_json_is_a_tuple() -> None:

@@ -134,7 +134,7 @@ def test_candidates_that_are_not_legal_are_counted() -> None:
     assert space.rejected == 0
     found = space.sample(np.random.default_rng(0))
     drawn = space.rejected
-    decisions = space.sketches[0].decisions
+    decisions = space.sketches[0].decisions(found.backend)
     near = [v for k in space.sketches[0].knobs for v in decisions.neighbours(found.knobs, k.name)]
     assert space.rejected == drawn
     legal = len(list(space.neighbours(found)))
@@ -204,3 +204,14 @@ def test_a_matmul_on_several_threads_starts_from_points_that_keep_each_busy(m: i
     starts = space.seeds()
     assert starts
     assert all(kernel.grid.tiles >= threads for s in starts for kernel in space.bind(s).program.kernels)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(64, {False}), (4096, {False, True})])
+def test_a_cpu_stores_past_its_caches_what_these_do_not_hold(rows: int, expected: set[bool]) -> None:
+    space = search_spaces.build(ops.softmax(rows, 1024), CPU)
+    assert {s.knobs["streaming"] for s in space} == expected
+
+
+def test_records_that_store_past_caches_are_still_bound() -> None:
+    space = search_spaces.build(ops.softmax(64, 1024), CPU)
+    assert space.bind(changed(space, space.sample(np.random.default_rng(0)), streaming=True)).program

@@ -277,8 +277,8 @@ def test_a_target_with_the_code_of_another_gpu_has_a_measurer_of_its_own(
     assert measurers.of(here) is measurers.of(replace(here, name="mine"))
     assert measurers.of(older) is not measurers.of(here)
     with (
-        pytest.raises(InputError, match="compiles for compute capability 0; got a search for one of 70"),
-        measurer.reserved(replace(CPU, capability=70)),
+        pytest.raises(InputError, match="got a search for NVIDIA H200, sm_70: open another one"),
+        measurer.reserved(older),
     ):
         pass
 

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
 from autosched.machine import devices
 from autosched.machine.timing import Policy
+from autosched.tuning.searching.preparation import Trials
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
@@ -85,10 +86,31 @@ PolicyName = Annotated[
         help="Time with cold caches (as amid other work), with hot ones (repeated calls), or launched by a CUDA graph.",
     ),
 ]
+TrialsText = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER|auto",
+        help="Schedules that the log knows in the end, earlier runs included; auto: as many as are worth it.",
+    ),
+]
 Rounds = Annotated[
     int | None, typer.Option(help="How often each contender is timed, in turn; by default for two seconds, 30 to 200.")
 ]
 Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
+
+
+def chosen_trials(text: str) -> Trials:
+    """The number of trials of `200`, or `auto`.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--trials {text}: expected a number, or auto") from None
 
 
 def chosen_baselines(text: str | None, default: tuple[BaselineName, ...]) -> tuple[BaselineName, ...]:

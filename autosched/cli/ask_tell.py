@@ -136,7 +136,9 @@ def _history(source: Any, space: PlainSpace) -> tuple[History, tuple[str, ...]]:
     points, seconds = _points(source), _seconds(source)
     _check_lengths(points, seconds, len(names))
     there = fitted(names, points, seconds, space)
-    return History(str(source.get("device", "")), there.points, there.seconds), there.remarks
+    device = str(source.get("device") or "")
+    unknown = () if device else ("it does not tell its device",)
+    return History(device, there.points, there.seconds), (*unknown, *there.remarks)
 
 
 def _count(message: dict[str, Any]) -> int:

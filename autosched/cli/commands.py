@@ -27,8 +27,10 @@ from autosched.cli.arguments import (
     Sizes,
     TargetName,
     Threads,
+    TrialsText,
     chosen_baselines,
     chosen_target,
+    chosen_trials,
     console,
     printed_target,
     workload,
@@ -38,6 +40,7 @@ from autosched.cli.demo import run_demo
 from autosched.cli.predict import predict_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
+from autosched.cli.tune_many import tune_many_command
 from autosched.comparing.compare import compare
 from autosched.comparing.contenders import USUAL_BASELINES
 from autosched.machine.timing import Policy, policy_text
@@ -104,7 +107,7 @@ def demo_command(log: LogPath = None) -> None:
 def tune_command(
     operator: Operator,
     sizes: Sizes,
-    trials: Annotated[int, typer.Option(help="Schedules that the log knows in the end; earlier runs count.")] = 1000,
+    trials: TrialsText = "1000",
     target: TargetName = None,
     threads: Threads = None,
     strategy: Annotated[
@@ -133,7 +136,7 @@ def tune_command(
     search = prepare(
         op,
         device,
-        trials,
+        chosen_trials(trials),
         strategy=strategy,
         cost_model=cost_model,
         seed=seed,
@@ -156,6 +159,7 @@ def tune_command(
         raise typer.Exit(1)
 
 
+app.command("tune-many")(tune_many_command)
 app.command("predict", epilog=OPERATORS_EPILOG)(predict_command)
 
 

@@ -126,11 +126,9 @@ class LocalMeasurer:
         """
         self._check_usable()
         if target.key != self._target.key:
-            raise InputError(f"the measurer is for {self._target.key}; got a search for {target.key}")
-        if target.capability != self._target.capability:
             raise InputError(
-                f"the measurer compiles for compute capability {self._target.capability}; got a search for one of "
-                f"{target.capability}: open another one, autosched.LocalMeasurer(target)"
+                f"the measurer is for {self._target.key}; got a search for {target.key}: open another one, "
+                "autosched.LocalMeasurer(target)"
             )
         with self._lock:
             self._reservation.take()

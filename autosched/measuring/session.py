@@ -16,19 +16,17 @@ class LocalMeasurers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By the device and its threads: the clock, which a target of a CPU has too, is not always the same. And by what
-        # is compiled for: a target of one's own may ask for the code of an older GPU.
-        self._by_key: dict[tuple[str, int], LocalMeasurer] = {}
+        # By the device and its threads: the clock, which a target of a CPU has too, is not always the same.
+        self._by_key: dict[str, LocalMeasurer] = {}
 
     def of(self, target: Target) -> LocalMeasurer:
         """The one for a target, opened when it is first asked for, and anew where it broke."""
-        key = (target.key, target.capability)
         with self._lock:
-            found = self._by_key.get(key)
+            found = self._by_key.get(target.key)
             if found is None or not found.usable:
                 if found is not None:
                     found.close()
-                found = self._by_key[key] = LocalMeasurer(target)
+                found = self._by_key[target.key] = LocalMeasurer(target)
             return found
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from autosched.tuning.many.gradient import Gradient, Share
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.loop import Alone
-from autosched.tuning.searching.preparation import device_for, prepare
+from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from cost_models import CostModel
@@ -28,7 +28,7 @@ from search_spaces import Target, Workload
 def tune(
     op: Workload,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
@@ -45,7 +45,7 @@ def tune(
 def tune(
     op: Traced,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
@@ -61,7 +61,7 @@ def tune(
 def tune(
     op: Workload | Traced,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = "evolutionary",
     cost_model: str | CostModel = "xgboost",
@@ -76,8 +76,9 @@ def tune(
 
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
-    nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
-    measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
+    nothing again, and an interrupted search resumes; of a function, those of every kernel. "auto" stops where less than
+    1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
+    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
     timed: with "cold" or "hot" caches, or launched by a CUDA "graph".
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
@@ -108,7 +109,7 @@ def tune(
         on_progress=on_progress,
     )
     if isinstance(op, Traced):
-        device = device_for(target, measurer is not None)
+        device = device_for(target, measurer is not None, backend)
         return _tuned(op.for_target(device), functools.partial(prepare_one, target=device), measurer)
     return run(prepare_one(op, target), measurer)
 

@@ -17,6 +17,8 @@ from search_spaces.workloads.workload import Tensor, Workload
 
 # What strides and base addresses must be multiples of (CUDA driver API, cuTensorMapEncodeTiled).
 DESCRIPTOR_ALIGNMENT_BYTES = 16
+# How long a tile may be along a dimension, in elements (same function).
+LONGEST_DESCRIBED = 256
 
 
 def why_not_describable(tensor: Tensor | Buffer) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,13 +69,24 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What records are filed under: the device itself, and on a CPU how many threads kernels use."""
-        return self.device if self.kind == "gpu" else f"{self.device} x{self.threads}"
+        """What records are filed under: the device itself, and on a CPU how many threads kernels use.
+
+        A GPU may be given code for older ones. Then, and where its name does not tell what its own is, the compute
+        capability is told too: those are other kernels.
+        """
+        if self.kind == "cpu":
+            return f"{self.device} x{self.threads}"
+        return (
+            self.device if self.capability == _own_capability(self.device) else f"{self.device}, sm_{self.capability}"
+        )
 
     @property
     def label(self) -> str:
-        """For people: the device, and on a CPU how many threads kernels use."""
-        return self.device if self.kind == "gpu" else f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
+        """For people: the device, what code it is given where that is not its own, and threads on a CPU."""
+        if self.kind == "cpu":
+            return f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
+        own = _own_capability(self.device) in (None, self.capability)
+        return self.device if own else f"{self.device} as sm_{self.capability}"
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -143,6 +156,16 @@ GPUS: dict[str, Target] = {
         _gpu("rtx5090", "NVIDIA GeForce RTX 5090", 120, 170, 99, 96, 1.792, (104.8, 104.8, 209.5)),
     )
 }
+
+
+@functools.cache
+def _own_capability(device: str) -> int | None:
+    """What a GPU has that is listed, or whose name is that of a family; None of others."""
+    listed = (gpu.capability for gpu in GPUS.values() if gpu.device == device)
+    alike = (gpu.capability for gpu in GPUS.values() if means(family_of(gpu.name), device, family_of(gpu.name)))
+    return next(itertools.chain(listed, alike), None)
+
+
 # What else some are called, beside their name and what PyTorch calls them.
 _ALSO = {"h100": "SXM5", "h200": "SXM5 141GB", "t4": "16GB", "h100-pcie": "80GB"}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import group_registers
+from search_spaces.devices.warps import first_registers, group_registers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
@@ -40,7 +40,12 @@ class Offers:
 
     `tiles`: sizes of tiles along an axis, beside powers of two up to 256; `groups`: the most warp groups that compute;
     `sums`: the most sums of one thread; `integer_columns`: the most columns of an integer dot; `blocks`: the most
-    blocks of a cluster, which have parts of a tile each and share what they load.
+    blocks of a cluster, which have parts of a tile each and share what they load. What makes them fewer:
+    `dot_registers`: what a dot needs beside its sums of the registers that every thread has at first, where that is
+    known; `waits`: whether operands of any dots wait in shared memory until they are multiplied; `walks`: whether a
+    producer brings what chained dots multiply, too; `skips`: whether a loop can make only the iterations that a tile
+    marks; `kept_registers`: what every thread of a kernel of dots without a producer keeps, at the least, beside sums
+    and what it computes to multiply.
     """
 
     tiles: tuple[int, ...] = ()
@@ -48,10 +53,30 @@ class Offers:
     sums: int = 128
     integer_columns: int = 128
     blocks: int = 1
+    dot_registers: int = 0
+    waits: bool = False
+    walks: bool = True
+    skips: bool = True
+    kept_registers: int = 0
 
     def most_sums(self, groups: int) -> int:
         """The most sums of a thread of one of so many warp groups."""
         return min(self.sums, group_registers(groups) - BESIDE_SUMS)
+
+    def why_too_many(self, sums: int, columns: int, groups: int, cap: int) -> str | None:
+        """Why a thread has not the registers for so many sums, or for a dot of so many columns; `cap`: what each of so
+        many warp groups may have (0: as many as there are)."""
+        if not self.dot_registers:
+            return None
+        at_first = first_registers(groups, cap)
+        given = group_registers(groups) if groups > 1 else at_first
+        if sums + BESIDE_SUMS > given:
+            return f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers"
+        # All operands of an instruction: half a sum of each column, as dots of a warp group's 64 rows have them.
+        if columns // 2 + self.dot_registers > at_first:
+            most = 2 * (at_first - self.dot_registers)
+            return f"{columns} columns of a dot; expected at most {most} with {at_first} registers"
+        return None
 
     def __or__(self, other: Offers) -> Offers:
         """What one or the other offers."""
@@ -61,6 +86,11 @@ class Offers:
             max(self.sums, other.sums),
             max(self.integer_columns, other.integer_columns),
             max(self.blocks, other.blocks),
+            min(self.dot_registers, other.dot_registers),
+            self.waits and other.waits,
+            self.walks or other.walks,
+            self.skips or other.skips,
+            min(self.kept_registers, other.kept_registers),
         )
 
 

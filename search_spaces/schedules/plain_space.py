@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.errors import EmptySearchSpaceError, InputError
+from search_spaces.schedules.plain_features import PlainValue, value_columns
 
-PlainValue = int | float | str | bool | None | tuple[int | float | str | bool | None, ...]
+__all__ = ["Legal", "PlainSpace", "PlainValue", "Point"]
+
 Point = tuple[PlainValue, ...]
 Legal = Callable[[Mapping[str, PlainValue]], bool]
 
@@ -25,8 +27,6 @@ _MOST_LISTED = 300_000
 _MAX_DRAWS = 20_000
 # Draws from which the size of such a space is estimated.
 _COUNTED = 2_000
-# Values up to which a knob without order is one feature per value; one of more values is a feature by position.
-_MOST_ONE_HOT = 8
 
 
 class PlainSpace:
@@ -77,12 +77,21 @@ class PlainSpace:
 
     def holds(self, point: Sequence[PlainValue]) -> bool:
         """Whether the point is of this space, and legal."""
-        values = tuple(map(_hashable, point))
+        if not self.describes(point):
+            return False
+        values = self.read(point)
+        return self._row_of(values) is not None if self.points is not None else self._accepts(values)
+
+    def describes(self, point: Sequence[PlainValue]) -> bool:
+        """Whether the point has one of the values of every knob, legal together or not."""
+        values = self.read(point)
         if len(values) != len(self.names):
             return False
-        if any(_identity(v) not in positions for v, positions in zip(values, self._positions, strict=True)):
-            return False
-        return self._row_of(values) is not None if self.points is not None else self._accepts(values)
+        return all(_identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
+
+    def read(self, values: Sequence[PlainValue | list[int]]) -> Point:
+        """The point of values as JSON has them."""
+        return tuple(map(_hashable, values))
 
     def seeds(self) -> list[Point]:
         """Points worth trying first: nothing is known of a plain space, so there are none."""
@@ -137,15 +146,15 @@ class PlainSpace:
         return (point for point in itertools.product(*self.values) if self._accepts(point))
 
     def features(self, points: Sequence[Point]) -> NDArray[np.float64]:
-        """What models know of the points, a row each: knobs of one value are left out.
-
-        A knob of numbers is one column, by logarithm where all of its values are positive; any other knob is a column
-        for each value, or for the position among its values where there are many.
-        """
-        tables = [_columns(values) for values in self.values]
+        """What models see of the points, a row each; knobs of one value are left out (`value_columns`)."""
         codes = self.codes(points)
-        parts = [table[codes[:, knob]] for knob, table in enumerate(tables) if table.shape[1]]
+        parts = [table[codes[:, knob]] for knob, table in enumerate(self.columns) if table.shape[1]]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(points), 1))
+
+    @cached_property
+    def columns(self) -> list[NDArray[np.float64]]:
+        """The features of every value of every knob, shape (values, columns) each."""
+        return [value_columns(values) for values in self.values]
 
     def codes(self, points: Sequence[Point]) -> NDArray[np.int32]:
         """The position of each knob's value among its values, shape (points, knobs)."""
@@ -184,19 +193,3 @@ def _identity(value: PlainValue) -> tuple[type, PlainValue]:
     """What tells values apart: True is not 1, but 1.0 is, as in JSON."""
     kind = type(value)
     return (float if kind is int else kind), value
-
-
-def _is_number(value: PlainValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _columns(values: Point) -> NDArray[np.float64]:
-    """The features of every value of a knob, shape (values, columns)."""
-    if len(values) == 1:
-        return np.zeros((1, 0))
-    if all(map(_is_number, values)):
-        numbers = np.array(values, dtype=np.float64)
-        return (np.log2(numbers) if numbers.min() > 0 else numbers)[:, None]
-    if len(values) == 2 or len(values) > _MOST_ONE_HOT:
-        return np.arange(len(values), dtype=np.float64)[:, None]
-    return np.eye(len(values))

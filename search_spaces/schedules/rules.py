@@ -16,10 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
+
+# Answers of one rule that are kept: about a search's, in half a megabyte at most.
+_MOST_ANSWERS = 2048
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,25 @@ class Rule:
     why_broken: Callable[[Values], str | None]
 
 
+class _Asked:
+    """A rule, and whether it allowed what it was asked for before: far more is drawn than there is to ask."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._of = itemgetter(*rule.knobs)
+        self._answers: dict[KnobValue | tuple[KnobValue, ...], bool] = {}
+
+    def allows(self, values: Mapping[str, KnobValue]) -> bool:
+        asked = self._of(values)
+        found = self._answers.get(asked)
+        if found is None:
+            if len(self._answers) == _MOST_ANSWERS:
+                self._answers.clear()
+            found = self._rule.why_broken(Values({name: values[name] for name in self._rule.knobs})) is None
+            self._answers[asked] = found
+        return found
+
+
 @dataclass(frozen=True)
 class Decisions:
     """Knobs in the order in which they are decided, and the rules that hold between them.
@@ -44,11 +67,15 @@ class Decisions:
     rules: tuple[Rule, ...] = ()
 
     @cached_property
-    def _ruling(self) -> tuple[tuple[Rule, ...], ...]:
+    def _ruling(self) -> tuple[tuple[_Asked, ...], ...]:
         """For every knob the rules of which it is the last to be decided; of knobs that there are not, none."""
         at = {k.name: i for i, k in enumerate(self.knobs)}
-        last = [max(at.get(name, len(at)) for name in rule.knobs) for rule in self.rules]
-        return tuple(tuple(r for r, i in zip(self.rules, last, strict=True) if i == n) for n in range(len(self.knobs)))
+        ruling: list[list[_Asked]] = [[] for _ in self.knobs]
+        for rule in self.rules:
+            last = max(at.get(name, len(at)) for name in rule.knobs)
+            if last < len(at):
+                ruling[last].append(_Asked(rule))
+        return tuple(map(tuple, ruling))
 
     def why_broken(self, values: Values) -> str | None:
         """The first rule that the values break, in the order of the rules."""
@@ -80,6 +107,10 @@ class Decisions:
         found = left.mutate(values[name], rng)
         return self._settled(values, at, found) if found != values[name] else None
 
+    def settled(self, values: Values) -> Values | None:
+        """Values that break no rule, as near to these as rules allow, one after the other; None at a dead end."""
+        return self._following(Values(values), 0)
+
     def neighbours(self, values: Values, name: str) -> Iterator[Values]:
         """The same for every value that is one step away."""
         at = self._place(name)
@@ -90,13 +121,7 @@ class Decisions:
 
     def mixed(self, a: Values, b: Values, rng: np.random.Generator) -> Values | None:
         """Of every knob one parent's value or the other's; what breaks a rule beside those before gives way."""
-        values = Values()
-        for at, knob in enumerate(self.knobs):
-            found = self._nearest(values, at, crossover(a[knob.name], b[knob.name], rng))
-            if found is None:
-                return None
-            values[knob.name] = found
-        return values
+        return self.settled(Values({k.name: crossover(a[k.name], b[k.name], rng) for k in self.knobs}))
 
     def all(self) -> Iterator[Values]:
         """Every combination that breaks no rule, the last knob fastest."""
@@ -118,34 +143,49 @@ class Decisions:
 
     def _allows(self, values: Mapping[str, KnobValue], at: int) -> bool:
         """Whether the values up to a knob break none of the rules that it is the last of."""
-        ruling = self._ruling[at]
-        return not ruling or all(r.why_broken(Values(values)) is None for r in ruling)
+        return all(asked.allows(values) for asked in self._ruling[at])
 
     def _left(self, before: Values, at: int) -> Knob | None:
         """The knob with what is left to it beside the values before it; None where that is nothing."""
         knob = self.knobs[at]
         if not self._ruling[at]:
             return knob
-        allowed = [v for v in knob.values if self._allows({**before, knob.name: v}, at)]
-        if len(allowed) == len(knob.values):
-            return knob
-        return knob.restricted(allowed) if allowed else None
+        values, allowed = dict(before), []
+        for value in knob.values:
+            values[knob.name] = value
+            if self._allows(values, at):
+                allowed.append(value)
+        return self._restricted(at, tuple(allowed)) if allowed else None
+
+    def _restricted(self, at: int, allowed: tuple[KnobValue, ...]) -> Knob:
+        """A knob with what is allowed of it: made once, since a search asks for the same few over and over."""
+        found = self._parts.get((at, allowed))
+        if found is None:
+            found = self._parts[at, allowed] = self.knobs[at].restricted(allowed)
+        return found
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, tuple[KnobValue, ...]], Knob]:
+        return {(at, knob.values): knob for at, knob in enumerate(self.knobs)}
 
     def _settled(self, values: Values, at: int, value: KnobValue) -> Values | None:
         """The values with that one for a knob, and those decided after it as near to their own as rules allow."""
-        found = Values({**values, self.knobs[at].name: value})
-        for later in range(at + 1, len(self.knobs)):
-            name = self.knobs[later].name
-            near = self._nearest(found, later, values[name])
+        return self._following(Values({**values, self.knobs[at].name: value}), at + 1)
+
+    def _following(self, values: Values, first: int) -> Values | None:
+        """The same values, changed in place from a knob on as far as those before it ask for."""
+        for at in range(first, len(self.knobs)):
+            name = self.knobs[at].name
+            near = self._nearest(values, at, values[name])
             if near is None:
                 return None
-            found[name] = near
-        return found
+            values[name] = near
+        return values
 
     def _nearest(self, before: Values, at: int, wanted: KnobValue) -> KnobValue | None:
         """The value nearest in the knob's own order to the one wanted, the smaller of two, that rules leave it."""
         knob = self.knobs[at]
-        if self._allows({**before, knob.name: wanted}, at):
+        if not self._ruling[at] or self._allows({**before, knob.name: wanted}, at):
             return wanted
         left = self._left(before, at)
         place = knob.values.index(wanted)

@@ -51,15 +51,25 @@ class Sketch:
     depth_knob: str = ""
     decided_first: tuple[str, ...] = ()
     added: tuple[tuple[str, KnobValue], ...] = ()
+    rules_of: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
 
     @cached_property
-    def decisions(self) -> Decisions:
-        """The knobs in the order in which they are decided."""
-        return Decisions(in_order(self.knobs, self.decided_first), self.rules)
+    def _decided(self) -> Mapping[str, Decisions]:
+        order = in_order(self.knobs, self.decided_first)
+        return {name: Decisions(order, rules) for name, rules in {"": self.rules, **self.rules_of}.items()}
 
-    def why_illegal(self, values: Values) -> str | None:
-        """The first rule that the values break."""
-        return self.decisions.why_broken(values)
+    def decisions(self, backend: str) -> Decisions:
+        """The knobs in the order in which they are decided, and what they may be together for a backend."""
+        return self._decided.get(backend) or self._decided[""]
+
+    def why_illegal(self, values: Values, backend: str = "") -> str | None:
+        """The first rule that the values break: of a backend, or of the one that can make most."""
+        return self.decisions(backend).why_broken(values)
+
+    def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:
+        """The same for several backends, some of which can make less: by name, with the sketch of those alone."""
+        rules = {name: (*_only(name, sketch.knobs, self.knobs), *sketch.rules) for name, sketch in lesser.items()}
+        return replace(self, rules_of=rules)
 
     def completed(self, values: Values) -> Values:
         """The values of a record, and of the knobs that it was made before."""
@@ -77,6 +87,17 @@ class Sketch:
         """Whether the knobs have the values of a start, or a depth below its own."""
         fixed = (k for k in self.knobs if k.name != self.depth_knob)
         return all(start[k.name] in k.values for k in fixed) and bool(self.depths(start) or not self.depth_knob)
+
+
+def _only(backend: str, few: Sequence[Knob], many: Sequence[Knob]) -> Iterator[Rule]:
+    """Rules that leave knobs no values but those of the few, which are what a backend has words for."""
+
+    def rule(name: str, allowed: tuple[KnobValue, ...]) -> Rule:
+        expected = f"backend {backend!r} has no kernels of it; expected one of {list(allowed)[:20]}"
+        return Rule((name,), lambda values: None if values[name] in allowed else f"{name}={values[name]}: {expected}")
+
+    values = {k.name: k.values for k in few}
+    yield from (rule(k.name, values[k.name]) for k in many if values[k.name] != k.values)
 
 
 @dataclass(frozen=True)
@@ -163,7 +184,7 @@ class SearchSpace:
 
         What its backend needs of the device is looked at once for all schedules that agree in the knobs that decide it.
         """
-        broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs)
+        broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs, schedule.backend)
         return broken if broken is not None else self._why_unfit(schedule)
 
     def _why_unfit(self, schedule: Schedule) -> str | None:
@@ -186,8 +207,8 @@ class SearchSpace:
         reason: str | None = "rules of the sketch leave a knob no value"
         for _ in range(_MAX_DRAWS):
             sketch = self.sketches[int(rng.integers(len(self.sketches)))]
-            values = sketch.decisions.drawn(rng)
             backend = self._drawn_backend(rng)
+            values = sketch.decisions(backend).drawn(rng)
             if values is None:
                 self._rejected[sketch.name] += 1
                 continue
@@ -203,7 +224,7 @@ class SearchSpace:
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """A legal schedule that differs in one knob, or in its backend; the same schedule when none is found.
 
-        Knobs that are decided after that one differ too where they could not stay.
+        Knobs that are decided after that one (of another backend any) differ too where they could not stay.
         """
         sketch = self.sketch(schedule.sketch)
         knobs = [k for k in sketch.knobs if len(k.values) > 1]
@@ -211,14 +232,13 @@ class SearchSpace:
         for _ in range(32 if choices else 0):
             chosen = int(rng.integers(choices))
             if chosen < len(knobs):
-                values = sketch.decisions.mutated(schedule.knobs, knobs[chosen].name, rng)
-                if values is None:
-                    continue
-                found = self._schedule(sketch, values, schedule.backend)
+                backend = schedule.backend
+                values = sketch.decisions(backend).mutated(schedule.knobs, knobs[chosen].name, rng)
             else:
                 others = self._other_backends(schedule)
-                found = replace(schedule, backend=others[int(rng.integers(len(others)))])
-            if self._accepts(found):
+                backend = others[int(rng.integers(len(others)))]
+                values = sketch.decisions(backend).settled(schedule.knobs)
+            if values is not None and self._accepts(found := self._schedule(sketch, values, backend)):
                 return found
         return schedule
 
@@ -231,7 +251,7 @@ class SearchSpace:
             return a
         sketch = self.sketch(a.sketch)
         for _ in range(8):
-            values = sketch.decisions.mixed(a.knobs, b.knobs, rng)
+            values = sketch.decisions(a.backend).mixed(a.knobs, b.knobs, rng)
             found = self._schedule(sketch, values, a.backend) if values is not None else a
             if values is not None and self._accepts(found):
                 return found
@@ -270,21 +290,17 @@ class SearchSpace:
 
         Knobs that are decided after that one follow where they could not stay.
         """
-        sketch = self.sketch(schedule.sketch)
-        for knob in sketch.knobs:
-            for values in sketch.decisions.neighbours(schedule.knobs, knob.name):
-                found = self._schedule(sketch, values, schedule.backend)
-                if self._accepts(found):
-                    yield found
-        for name in self._other_backends(schedule):
-            found = replace(schedule, backend=name)
-            if self._accepts(found):
+        sketch, own = self.sketch(schedule.sketch), schedule.backend
+        near = ((v, own) for k in sketch.knobs for v in sketch.decisions(own).neighbours(schedule.knobs, k.name))
+        others = ((sketch.decisions(x).settled(schedule.knobs), x) for x in self._other_backends(schedule))
+        for values, backend in itertools.chain(near, others):
+            if values is not None and self._accepts(found := self._schedule(sketch, values, backend)):
                 yield found
 
     def __iter__(self) -> Iterator[Schedule]:
         """Every legal schedule, in a fixed order."""
         for name, sketch in itertools.product(self.backends, self.sketches):
-            for values in sketch.decisions.all():
+            for values in sketch.decisions(name).all():
                 found = self._schedule(sketch, values, name)
                 if self._accepts(found):
                     yield found

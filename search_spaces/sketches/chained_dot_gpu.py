@@ -39,14 +39,14 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if target.kind != "gpu":
         return ()
     chain = chain_of(workload)
-    knobs = chain_knobs(chain, target)
+    knobs = chain_knobs(chain, target, offers)
     return (
         Sketch(
             "chained_dot_gpu",
             tuple(knobs.values()),
             lambda values: rounding_in_pairs(integral_differences(_lower(chain, target, values)), target),
             tuple(x for x in knobs if x not in ("order", "group")),
-            chain_rules(chain, target, knobs),
+            chain_rules(chain, target, knobs, offers),
             chain_seeds(chain, target, knobs),
             remarks=descriptor_remarks(chain.workload, (), target),
             depth_knob="stages",

@@ -112,6 +112,12 @@ class Chain:
         return None
 
     @property
+    def why_not_held(self) -> str | None:
+        """Why no kernel computes it: all that is walked has to be in a tile at once, and is too long for that."""
+        held = len(self.walked) == 1 and self.c.extent <= LONGEST_AT_ONCE
+        return None if held else self.why_at_once
+
+    @property
     def has_several(self) -> bool:
         """Whether an iteration makes or adds several products, as those of gradients do, whose sums take registers."""
         return len(self.inner) > 1 or len(self.carried) > 1

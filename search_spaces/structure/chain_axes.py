@@ -20,6 +20,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 # pages of which only the positions within lie together.
 _LONG_ROWS = 128
 _LONG_PAGES = 16
+# Rows within a block of a mask that are enough for tiles which lie in one, so that other ones can be skipped.
+_SHORT_ROWS = 32
 
 
 def classed(workload: Workload) -> Chain:
@@ -38,7 +40,9 @@ def classed(workload: Workload) -> Chain:
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
     others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
     rows = _row_axes(kept, (*products, *carried.values(), *others))
-    _check_outputs(workload, kept, walked)
+    masks = [a for s in folds for a in accesses(s.expression) if dtypes.get(a.tensor) == "bool"]
+    rows = _within_blocks(rows, walked, masks)
+    _check_outputs(workload, kept, walked, {x for p in (*carried.values(), *others) for x in p.carried})
     batch = tuple(x for x in kept if x not in rows)
     last = _tiled_last(walked, _LONG_PAGES)
     return Chain(workload, batch, rows, last, products, tuple(folds), carried, _results(workload), others)
@@ -86,6 +90,17 @@ def _row_axes(kept: Sequence[Axis], products: Collection[ChainedProduct]) -> tup
     return rows
 
 
+def _within_blocks(rows: tuple[Axis, ...], walked: Sequence[Axis], masks: Sequence[Access]) -> tuple[Axis, ...]:
+    """The rows with those within a block last, where a mask has blocks of rows by blocks of what is walked."""
+    for read in map(variables, masks):
+        within = [x for x in rows if x.name not in read and x.extent >= _SHORT_ROWS]
+        of_columns = [x.name in read for x in walked]
+        if rows[-1].name in read and within and any(of_columns) and not all(of_columns):
+            tiled = max(within, key=lambda x: x.extent)
+            return (*(x for x in rows if x != tiled), tiled)
+    return rows
+
+
 def _results(workload: Workload) -> tuple[tuple[str, Expression], ...]:
     """The outputs, with everything inlined but folds."""
     rest = {s.name: s for s in workload.stages if not s.reduction}
@@ -118,12 +133,15 @@ def own_access(stage: Stage) -> Access:
     return Access(stage.name, tuple(axis_index(x.name) for x in stage.axes))
 
 
-def _check_outputs(workload: Workload, kept: Collection[Axis], walked: Collection[Axis]) -> None:
+def _check_outputs(
+    workload: Workload, kept: Collection[Axis], walked: Collection[Axis], carried: Collection[Axis]
+) -> None:
     for stage in workload.stages:
         beside = {*stage.axes} - {*kept}
-        fits = {*kept} <= {*stage.axes} and (beside in ({*walked}, set()) or beside.isdisjoint(walked))
+        fits = {*kept} <= {*stage.axes} and (beside == {*walked} or beside <= {*carried})
         if stage.name in workload.output_names and not fits:
-            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {text(kept)} and those walked")
+            every = f"{text(kept)} and those walked or carried"
+            raise UnmatchedError(f"{stage.name} has axes {text(stage.axes)}; expected {every}")
 
 
 def _inner_product(stage: Stage, walked: Sequence[Axis], dtypes: Mapping[str, str]) -> ChainedProduct:

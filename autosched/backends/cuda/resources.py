@@ -44,7 +44,7 @@ from search_spaces.schedules.limits import Resources
 
 # Registers that addresses, conditions and counters take beside tiles: what NVRTC 13 uses of them at most for a product
 # of 128 x 128 that does not spill.
-_OVERHEAD = 40
+KEPT_REGISTERS = 40
 _ROW_OVERHEAD = 24
 
 
@@ -58,9 +58,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     return _Needs(KernelPrinter(program, kernel, target.capability, dots), dots.operands).all()
 
 
-def why_too_large(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    """The limit of the target that the kernel breaks, or None."""
-    need = resources(program, kernel, target)
+def why_too_large(need: Resources, kernel: Kernel, target: Target) -> str | None:
+    """The limit of the target that a kernel of such needs breaks, or None."""
     if need.threads > MAX_THREADS:
         return f"{need.threads} threads per block; {target.name} allows {MAX_THREADS}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
@@ -193,7 +192,7 @@ class _Needs:
         threads = self.printer.warps * WARP
         made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
         sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
-        return _OVERHEAD + sums + _parts(self.operands) + self._loaded() + max(made, default=0)
+        return KEPT_REGISTERS + sums + _parts(self.operands) + self._loaded() + max(made, default=0)
 
     def _loaded(self) -> int:
         """What comes through registers: of a loop whose operands take turns, one of them at a time."""

@@ -61,7 +61,7 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
         return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
     if target.capability != HOPPER:
         warps = f"producer_warps={kernel.launch.producer_warps}"
-        raise CompileError(f"{warps} on compute capability {target.capability}; expected {HOPPER}")
+        raise CompileError(f"{warps} on compute capability {target.capability / 10}; expected {HOPPER / 10}")
     return HopperPrinter(program, kernel)
 
 

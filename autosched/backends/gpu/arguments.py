@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from autosched.backends.backend import CompileError
-from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable
+from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, LONGEST_DESCRIBED, why_not_describable
 from search_spaces.programs.statements import Gather, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, may_exceed, may_precede
 from search_spaces.workloads.dtypes import dtype
-
-# How long a tile may be along a dimension, in elements (CUDA driver API, cuTensorMapEncodeTiled).
-_LONGEST = 256
 
 _Each = TypeVar("_Each")
 
@@ -81,8 +78,8 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
             f"{what}: {block[-1]} elements in the innermost dimension; expected at least "
             f"{DESCRIPTOR_ALIGNMENT_BYTES} bytes"
         )
-    if max(block) > _LONGEST:
-        raise CompileError(f"{what}: a tile of {list(block)}; expected at most {_LONGEST} along a dimension")
+    if max(block) > LONGEST_DESCRIBED:
+        raise CompileError(f"{what}: a tile of {list(block)}; expected at most {LONGEST_DESCRIBED} along a dimension")
     return Descriptor(buffer, block)
 
 
@@ -95,6 +92,8 @@ def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -
     refused = f"load of {buffer.name} by descriptor"
     if load.eviction:
         raise CompileError(f"{refused} cannot have eviction={load.eviction!r}; use pointers")
+    if not load.fill and not load.guarded:
+        return descriptor(buffer, load.slices)
     outside = [
         stride
         for piece, size, stride in zip(load.slices, buffer.shape, buffer.strides, strict=True)

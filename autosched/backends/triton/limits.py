@@ -5,10 +5,7 @@ from __future__ import annotations
 from autosched.backends.gpu.element_types import converted
 from autosched.backends.triton.product_loops import why_spilling
 from autosched.backends.triton.resources import resources, why_too_large
-from autosched.backends.triton.walk_resources import is_specialized_walk
 from search_spaces import Schedule, Target, TileProgram, Workload
-from search_spaces.devices.warps import WARP_GROUP
-from search_spaces.programs.statements import Dot, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Offers, Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
@@ -37,35 +34,21 @@ class TritonLimits:
             return _needs("int8", _INT8_FROM, target)
         promoted = any(is_promoted(d, workload.precision) for d in workload.contracted)
         if promoted and target.capability not in _FLOAT8_EXACT:
+            least, most = _FLOAT8_EXACT.start / 10, _FLOAT8_EXACT.stop / 10
             return (
-                f"sums of products of {float8} are not kept in float32 on compute capability {target.capability}, but "
-                f"are from {_FLOAT8_EXACT.start} below {_FLOAT8_EXACT.stop}; with fast_accum=True they need not be"
+                f"sums of products of {float8} are not kept in float32 on compute capability {target.capability / 10}, "
+                f"but are from {least} below {most}; with fast_accum=True they need not be"
             )
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         program = schedule.program
-        unsaid = (_why_unsaid(kernel) or why_spilling(program, kernel) for kernel in program.kernels)
-        return next(filter(None, unsaid), None) or why_too_large(program, target)
+        spilling = (why_spilling(program, kernel) for kernel in program.kernels)
+        return next(filter(None, spilling), None) or why_too_large(program, target)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         return resources(program, kernel, target)
 
 
-def _why_unsaid(kernel: Kernel) -> str | None:
-    """What a specialised kernel of dots has that Triton and Gluon have no words for, though another backend may."""
-    dots = [s for s in statements(kernel.body) if isinstance(s, Dot)]
-    if not kernel.launch.producer_warps or is_specialized_walk(kernel):
-        return None
-    if kernel.launch.num_ctas > USUAL.blocks or kernel.launch.num_warps > USUAL.groups * WARP_GROUP:
-        return f"Triton has specialised kernels of {USUAL.groups} warp groups at most, and of no clusters"
-    sizes = {size for s in dots for size in s.dst.shape}
-    if odd := [size for size in sizes if size & (size - 1)]:
-        return f"a tile has {odd[0]} rows or columns; Triton allows powers of two"
-    if any(s.dst.dtype == "int32" and s.dst.shape[1] > USUAL.integer_columns for s in dots):
-        return f"Triton has integer dots of {USUAL.integer_columns} columns at most"
-    return None
-
-
 def _needs(name: str, capability: int, target: Target) -> str:
-    return f"{name} needs compute capability {capability} or later, and {target.name} has {target.capability}"
+    return f"{name} needs compute capability {capability / 10} or later, and {target.name} has {target.capability / 10}"

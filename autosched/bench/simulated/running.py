@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 from autosched.bench.simulated.figures import Figures, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.searches import search_named
+from autosched.machine.blas_threads import one_in_new_processes
 from autosched.strategies.engine import History
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs.exchange.fitting import Fitted, fitted
@@ -45,12 +47,12 @@ class _Run:
 
 
 def check(plan: Plan) -> list[str]:
-    """What of the sources cannot be taken over, one remark each.
+    """What of the sources is unknown, or cannot be taken over: one remark each.
 
     Raises:
         InputError: a source lacks a knob of a table.
     """
-    remarks = []
+    remarks = [f"{source.name} does not tell its device" for source in plan.sources if not source.device]
     for table in plan.tables:
         for source in _sources(plan, table):
             there = _fitted(source, range(len(source.points)), table.space)
@@ -68,13 +70,13 @@ def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
         for table in plan.tables
         for seed in range(plan.seeds)
     ]
-    jobs = min(jobs, len(tasks))
-    if jobs <= 1:
-        yield from _collected(plan, map(_run, tasks))
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    # New processes even for one job: in this one numpy may take more threads. Ctrl-C is for this one alone.
+    deaf, spawn = (signal.SIGINT, signal.SIG_IGN), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), spawn, signal.signal, deaf) as pool:
         try:
-            yield from _collected(plan, pool.map(_run, tasks))
+            with one_in_new_processes():
+                runs = pool.map(_run, tasks)
+            yield from _collected(plan, runs)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -104,7 +106,7 @@ def _history(source: ReplayedTable, run: _Run) -> History:
     rows: Sequence[int] = range(len(source.points))
     if run.source_budget is not None:
         search = search_named(run.strategy)(source.space, run.seed, run.source_budget, ())
-        rows = replay(source, search, run.source_budget)
+        rows = replay(source, search, run.source_budget, to_the_end=True)
     there = _fitted(source, rows, run.table.space)
     return History(source.device, there.points, there.seconds)
 

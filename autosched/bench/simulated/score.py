@@ -61,7 +61,10 @@ def score(ascending: Seconds, runs: Sequence[Seconds], budget: int) -> float:
     random = expected_of_random(ascending, evaluations)
     found = ascending[_median_ranks(ascending, runs, int(evaluations[-1]))[evaluations - 1]]
     way = random - ascending[0]
-    return float(np.mean(((random - found)[way != 0]) / way[way != 0]))
+    if not way.any():
+        # A table in which nearly everything is the optimum.
+        return float(np.mean(found == ascending[0]))
+    return float(np.mean((random - found)[way != 0] / way[way != 0]))
 
 
 def _median_ranks(ascending: Seconds, runs: Sequence[Seconds], evaluations: int) -> NDArray[np.int_]:

@@ -25,7 +25,6 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
-from search_spaces.structure.chain import LONGEST_AT_ONCE
 from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.crossed import crossed_of
@@ -272,5 +271,5 @@ def _check_chain(workload: Workload) -> None:
         chain = chain_of(workload)
     except UnmatchedError as why:
         raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
-    if chain.points or (chain.why_at_once and (len(chain.walked) > 1 or chain.c.extent > LONGEST_AT_ONCE)):
-        raise NotOneKernelError(f"{chain.why_at_once} in {workload}")
+    if chain.why_not_held:
+        raise NotOneKernelError(f"{chain.why_not_held} in {workload}")

@@ -96,8 +96,7 @@ class _Chaining:
 
     def changes(self) -> Iterator[_Change]:
         """What dropping changes, for all that is between two products."""
-        products = [v for v in self.reads if self._multiplies(v)]
-        groups = dict.fromkeys(self._between(read) for value in products for read in self.reads[value])
+        groups = dict.fromkeys(self._between(read) for value in self.reads for read in self.reads[value])
         # A product beside two that are chained needs both at once.
         deeper = dict.fromkeys(self._below(group) for group in groups)
         made = (self.change(group) for group in {**groups, **deeper} if group)

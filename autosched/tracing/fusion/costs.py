@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 
 from search_spaces import Stage, Workload
+from search_spaces.schedules.knobs import padded
+from search_spaces.structure.chain import Chain
 from search_spaces.structure.chains import chain_of
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.operators import OPERATORS
@@ -20,25 +22,35 @@ _HELD_COLUMNS = 256
 # Rows, and positions of a walk, of a program of a chain; and how many programs keep a device busy.
 _TILE = 128
 _PROGRAMS = 100
+# Points that the registers of a program hold: 128 for each thread of eight warps.
+_POINTS = 2**15
 
 
 def cost(workload: Workload, chained: bool = False) -> float:
     """How long a kernel takes, as the number of bytes that memory moves meanwhile; `chained`: of chained products."""
     if chained:
-        busy = min(1.0, _programs(workload) / _PROGRAMS)
+        chain = chain_of(workload)
+        busy = min(1.0, _programs(chain) / _PROGRAMS)
         pointwise, multiplied = _chained_operations(workload)
-        return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied / busy)
+        # A dot of half the rows reads as much of what they are multiplied with.
+        again = _TILE / _rows(chain)
+        return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied * again / busy)
     dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
     return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), workload.flops - dots, dots)
 
 
-def _programs(workload: Workload) -> int:
+def _programs(chain: Chain) -> int:
     """How many programs may share the work of a chain: along rows, and with some more along what is walked."""
-    chain = chain_of(workload)
-    tiles = math.prod(x.extent for x in chain.outer)
-    for axis in (chain.m, *chain.walked):
-        tiles *= math.ceil(axis.extent / _TILE)
+    tiles = math.prod(x.extent for x in chain.outer) * math.ceil(chain.m.extent / _rows(chain))
+    if not chain.points:
+        for axis in chain.walked:
+            tiles *= math.ceil(axis.extent / _TILE)
     return tiles
+
+
+def _rows(chain: Chain) -> int:
+    """Rows of a program, which registers hold with all columns where these are stored."""
+    return min(_TILE, max(1, _POINTS // padded(chain.c.extent))) if chain.points else _TILE
 
 
 def _chained_operations(workload: Workload) -> tuple[float, float]:

@@ -1,11 +1,13 @@
 """What expressions of positions are, where they run through known extents: affine forms, and conditions that are known.
 
 where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
+quotient((16*j + k), 16), k below 16              →    j
 """
 
 from __future__ import annotations
 
 from autosched.tracing.values.values import Extents
+from autosched.tracing.values.views import NotAffineError, quotient
 from search_spaces.workloads.dtypes import range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
@@ -50,7 +52,11 @@ def is_inside(at: Affine | Expression, size: int, extents: Extents) -> list[Expr
 
 
 def affine_of(e: Expression, extents: Extents) -> Affine | None:
-    """The integer as an affine form of the axes; None where it is none, or another one here and there."""
+    """The integer as an affine form of the axes; None where it is none, or another one here and there.
+
+    Raises:
+        AxisCutError: with that axis cut in two it would be one.
+    """
     match e:
         case Integer(value):
             return Affine(offset=value)
@@ -60,7 +66,12 @@ def affine_of(e: Expression, extents: Extents) -> Affine | None:
             return Affine(offset=int(value))
         case Apply("where", (condition, a, b)):
             holds = _holds(condition, extents)
-            return None if holds is None else affine_of(a if holds else b, extents)
+            if holds is not None:
+                return affine_of(a if holds else b, extents)
+            first = affine_of(a, extents)
+            return first if first is not None and first == affine_of(b, extents) else None
+        case Apply("quotient", (a, Integer(divisor))) if divisor > 0:
+            return _divided(affine_of(a, extents), divisor, extents)
         case Apply("add" | "sub" | "mul" | "maximum" | "minimum" as operator, (a, b)):
             first, second = affine_of(a, extents), affine_of(b, extents)
             return None if first is None or second is None else _combined(operator, first, second, extents)
@@ -74,6 +85,16 @@ def _fitting(form: Affine | None, dtype: str, extents: Extents) -> Affine | None
     low, high = range_of(dtype)
     fits = form is not None and form.minimum(extents) >= low and form.maximum(extents) <= high
     return form if fits else None
+
+
+def _divided(form: Affine | None, divisor: int, extents: Extents) -> Affine | None:
+    if form is None or form.minimum(extents) < 0:
+        return None
+    try:
+        whole, _ = quotient(form, divisor, form.maximum(extents) // divisor + 1, extents)
+    except NotAffineError:
+        return None
+    return whole
 
 
 def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine | None:
@@ -95,6 +116,9 @@ def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine |
 def _holds(condition: Expression, extents: Extents) -> bool | None:
     """Whether a comparison of positions holds everywhere or nowhere; None where that is not known."""
     match condition:
+        case Apply("lt", (Apply("bitwise_xor", parts), Integer(0))):
+            forms = [affine_of(x, extents) for x in parts]
+            return False if all(f is not None and f.minimum(extents) >= 0 for f in forms) else None
         case Apply("lt" | "le" as operator, (a, b)):
             first, second = affine_of(a, extents), affine_of(b, extents)
         case _:

@@ -179,7 +179,7 @@ def reshaped(index: Sequence[Affine], shape: Sequence[int], source: Sequence[int
         number = sum((index[d] * math.prod(shape[i] for i in ours if i > d) for d in ours), Affine())
         for d in theirs:
             inner = math.prod(source[i] for i in theirs if i > d)
-            found[d], number = _quotient(number, inner, source[d], extents)
+            found[d], number = quotient(number, inner, source[d], extents)
     return tuple(found)
 
 
@@ -193,8 +193,13 @@ def _groups(shape: Sequence[int], source: Sequence[int]) -> Iterator[tuple[list[
         yield first, second
 
 
-def _quotient(number: Affine, inner: int, size: int, extents: Extents) -> tuple[Affine, Affine]:
-    """`number` as inner * q + r with 0 <= r < inner."""
+def quotient(number: Affine, inner: int, size: int, extents: Extents) -> tuple[Affine, Affine]:
+    """`number` as inner * q + r with 0 <= r < inner, of an index below inner * size.
+
+    Raises:
+        AxisCutError: with that axis cut in two it would be.
+        NotAffineError: q and r are not affine.
+    """
     if size == 1:
         return Affine(), number
     whole = [(v, c // inner) for v, c in number.terms if c % inner == 0]

@@ -17,6 +17,7 @@ Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 _ALIGNMENT = 16
 # Values of a key that JSON knows; of others, such as element types, their name.
 _SCALARS = (int, float, str, bool, type(None))
+_NUMBERS = frozenset({int, float, bool})
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,40 @@ class Call:
 
     def launch(self, configuration: Configuration) -> Any:
         """Run the kernel once, with what the configuration does before."""
-        self._prepare(configuration)
-        return self.kernel.run(
-            *self.arguments, grid=self.grid, warmup=False, **{**self.keywords, **configuration.keywords}
-        )
+        self.prepare(configuration)
+        return self.kernel.run(*self.arguments, grid=self.grid, warmup=False, **self.keywords, **configuration.keywords)
 
     def compile(self, configuration: Configuration) -> Any:
         """Compile and not run: what Triton has of the kernel then, which may still be under way."""
-        self._prepare(configuration)
-        return self.kernel.run(
-            *self.arguments, grid=self.grid, warmup=True, **{**self.keywords, **configuration.keywords}
-        )
+        self.prepare(configuration)
+        return self.kernel.run(*self.arguments, grid=self.grid, warmup=True, **self.keywords, **configuration.keywords)
 
-    def _prepare(self, configuration: Configuration) -> None:
+    def prepare(self, configuration: Configuration) -> None:
+        """Do what the configuration does before a launch."""
         if configuration.pre_hook is not None:
             configuration.pre_hook({**self.named, **configuration.keywords})
 
 
-def key_of(named: Mapping[str, Any], key: Sequence[str]) -> tuple[Any, ...]:
-    """What calls have in common that take the same configuration: values of the key, element types, alignment."""
-    return (*(named.get(name) for name in key), *(type_of(value) for value in named.values()))
+class Keys:
+    """What calls have in common that take the same configuration: the values of the key, element types, alignment.
+
+    Made for every call, so it takes as little as it can: a few microseconds.
+    """
+
+    def __init__(self, names: Sequence[str], key: Sequence[str]) -> None:
+        self._places = [(names.index(name), name) for name in key]
+
+    def of(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        given = len(arguments)
+        found = [arguments[place] if place < given else keywords.get(name) for place, name in self._places]
+        for value in (*arguments, *keywords.values()):
+            kind = value.__class__
+            if kind is torch.Tensor:
+                found.append(value.dtype)
+                found.append(value.data_ptr() % _ALIGNMENT == 0)
+            elif kind not in _NUMBERS:
+                found.append(None if value is None else type_of(value))
+        return tuple(found)
 
 
 def own_kernel(name: str, fingerprint: str, named: Mapping[str, Any], key: Sequence[str]) -> OwnKernel:

@@ -42,6 +42,7 @@ def autotune(
     outputs: Collection[str] | None = None,
     log: str | os.PathLike[str] | None = None,
     seed: int = 0,
+    history: Sequence[str | os.PathLike[str]] = (),
 ) -> Callable[[Any], TunedKernel]:
     """Tune a kernel of your own, in the place of `triton.autotune`: above `@triton.jit`, with the same arguments.
 
@@ -60,13 +61,16 @@ def autotune(
     What configurations compute is compared, and one that differs from most is never chosen: `outputs` names the
     arguments that count, by default all tensors of floating-point numbers that the kernel changes; () compares nothing.
 
+    `history` names files of what others measured of this kernel: *.autotune.json of Triton's cache, CSV logs of Helion,
+    caches of Kernel Tuner, T4, other tuning logs. They say where to look first.
+
     `pre_hook` and `post_hook` are called around trials as Triton does. `do_bench` times in the place of autosched. What
     else Triton takes (`warmup`, `rep`, `use_cuda_graph`, `cache_results`) says nothing here: times are those of the
     device with cold caches, and results are always kept.
 
     Raises:
         InputError: an argument is not allowed, or names what the kernel has not.
-        LogError: the log is out of reach.
+        LogError: the log is out of reach, or a file of `history` is none.
     """
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
@@ -90,7 +94,7 @@ def autotune(
         for what, given in (("key", key), ("reset_to_zero", reset_to_zero), ("restore_value", restore_value)):
             check_names(what, list(given or ()), names)
         check_names("outputs", list(outputs or ()), names)
-        return TunedKernel(kernel, _choices(configs, prune_configs_by, space, legal, names), plan)
+        return TunedKernel(kernel, _choices(configs, prune_configs_by, space, legal, names), plan, history)
 
     return decorate
 

@@ -56,7 +56,7 @@ def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
             continue
         if hasattr(value, "fn") and callable(value):
             yield from _texts(_function(value), met)
-        elif not isinstance(value, ModuleType | type) and not callable(value):
+        elif _is_constant(value) or not (isinstance(value, ModuleType) or callable(value)):
             # Constants: numbers, words, and those of the kernel's language.
             yield f"{path}={value!r}"
 

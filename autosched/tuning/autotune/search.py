@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from autosched.machine.devices import environment
 from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes
+from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
@@ -18,8 +20,9 @@ from search_spaces.schedules.plain_space import Point
 from tuning_logs import Measurement, Provenance, TuningRecord
 from tuning_logs.ranking import standing
 
-# Configurations that are asked for at once: as many as compile at once on a large machine.
-_MOST_ASKED = 16
+# Configurations that are asked for at once, and compile at once: each for itself would be chosen a little better, and
+# leave all processors but one idle.
+_AT_ONCE = min(8, os.cpu_count() or 1)
 # Configurations that are measured again, interleaved, before one is called best, and how often each.
 _FINALISTS = 5
 _FINAL_ROUNDS = 15
@@ -61,14 +64,16 @@ class Search:
     def _engine(self, known: Sequence[TuningRecord]) -> Engine:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
-        engine = Engine(task.space, task.seed, task.wanted, histories(elsewhere, task.space))
+        history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
+        engine = Engine(task.space, task.seed, task.wanted, history)
         if known:
             engine.tell(*outcomes(standing(known), task.space))
         return engine
 
     def _ask(self, engine: Engine, most: int) -> list[Point]:
         begin = time.perf_counter()
-        asked = engine.ask(min(most, _MOST_ASKED))
+        count = min(most, _AT_ONCE)
+        asked = engine.ask(count, least=count)
         self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
         return asked
 
@@ -81,7 +86,7 @@ class Search:
                 try:
                     self._tried[point] = self.trials.run(configuration, compile_s)
                 except LostDeviceError as error:
-                    self._tried[point] = Tried("run_error", str(error))
+                    self._tried[point] = Tried("run_crash", str(error))
                     raise
         finally:
             self._write_trials()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,12 +13,16 @@ from autosched.tuning.autotune.kernel_records import KernelRecords, best_point
 from search_spaces import Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import OwnKernel, TuningRecord
+from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.ranking import standing
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end."""
+    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end.
+
+    `tables` are what others measured of the kernel.
+    """
 
     kernel: OwnKernel
     target: Target
@@ -26,6 +31,7 @@ class Task:
     records: KernelRecords
     trials: int
     seed: int
+    tables: Sequence[RecordedTable] = ()
 
     @property
     def wanted(self) -> int:
@@ -35,9 +41,14 @@ class Task:
 
     @cached_property
     def known(self) -> list[TuningRecord]:
-        """The records of this key; none where nothing succeeded: what was in the way then may have gone."""
+        """The records of this key.
+
+        Where nothing succeeded, only what broke the device: what else was in the way then may have gone.
+        """
         found = self.records.of(self.kernel, self.target, self.space)
-        return found if any(r.measurement.ok for r in found) else []
+        if any(r.measurement.ok for r in found):
+            return found
+        return [r for r in found if r.measurement.status == "run_crash"]
 
     @property
     def found(self) -> Point | None:

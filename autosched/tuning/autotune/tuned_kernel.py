@@ -6,9 +6,10 @@ types of all tensors, whether they are aligned, and the device.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, key_of, own_kernel
+from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, Keys, own_kernel
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
+from autosched.tuning.autotune.other_tables import read_history
 from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
@@ -44,11 +46,16 @@ class Plan:
 class TunedKernel:
     """A kernel of Triton's that is called as before: `kernel[grid](…)`. `fn` is the kernel itself."""
 
-    def __init__(self, kernel: JitKernel, choices: Choices, plan: Plan) -> None:
+    def __init__(
+        self, kernel: JitKernel, choices: Choices, plan: Plan, history: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        """Raises LogError: a file of `history` cannot be read, or is no recorded table."""
         self.fn = kernel
         self.arg_names = kernel.arg_names
         self._choices = choices
         self._plan = plan
+        self._keys = Keys(kernel.arg_names, plan.key)
+        self._history = read_history(history, self.__name__)
         self._chosen: dict[tuple[Any, ...], Configuration] = {}
         self._last: Configuration | None = None
         self._warned: set[str] = set()
@@ -85,20 +92,22 @@ class TunedKernel:
             AutoschedError: no configuration works.
             InputError: none is legal.
         """
-        call = Call(self.fn, arguments, keywords, grid)
-        key = (_device(), *key_of(call.named, self._plan.key))
+        key = (_device(), *self._keys.of(arguments, keywords))
         configuration = self._chosen.get(key)
         if configuration is None:
             with self._lock:
+                call = Call(self.fn, arguments, keywords, grid)
                 configuration = self._chosen.get(key) or self._choose(call, key, measure=not warmup)
         self._last = configuration
-        return call.compile(configuration) if warmup else call.launch(configuration)
+        if configuration.pre_hook is not None:
+            Call(self.fn, arguments, keywords, grid).prepare(configuration)
+        return self.fn.run(*arguments, grid=grid, warmup=warmup, **keywords, **configuration.keywords)
 
     def warmup(self, *arguments: Any, grid: Grid, **keywords: Any) -> Any:
         """Compile for arguments, or element types in their place, with the best configuration that is known."""
         configuration = self._choose(Call(self.fn, arguments, keywords, grid), None, measure=False)
         warm: Any = self.fn
-        return warm.warmup(*arguments, grid=grid, **{**keywords, **configuration.keywords})
+        return warm.warmup(*arguments, grid=grid, **keywords, **configuration.keywords)
 
     def _choose(self, call: Call, key: tuple[Any, ...] | None, measure: bool) -> Configuration:
         """The configuration for a call, from the log or by a search; kept for the next calls unless it is a guess."""
@@ -128,7 +137,7 @@ class TunedKernel:
     def _task(self, call: Call, space: PlainSpace) -> Task:
         plan = self._plan
         kernel = own_kernel(self.__name__, self._fingerprint, call.named, plan.key)
-        return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed)
+        return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed, self._history)
 
     def _search(self, call: Call, task: Task) -> Point:
         # Loads Triton, which is there where there is a kernel to tune.
@@ -138,7 +147,8 @@ class TunedKernel:
         plan = self._plan
         trials = Trials.of(call, task.target, plan.outputs, plan.zeroed, plan.hooks, plan.do_bench)
         try:
-            return Search(task, trials).run()
+            with torch.no_grad():
+                return Search(task, trials).run()
         finally:
             trials.end()
 

@@ -1,17 +1,19 @@
 """Which of several searches gets the next trials: the one that should take most off the weighted sum of latencies.
 
 Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes what a task gained of late with an optimistic guess, from
-its own past and from what similar tasks reach. Here the first is the rate of its improvements
-(`searching.remaining_gain`), and the guess says how large one may still be: a part of what lies between the latency and
-the roofline, or the part of the roofline that similar kernels have come to.
+its own past and from what similar tasks reach. Here both say how large its next improvements may be: what it gained,
+and a part of what lies between its latency and the roofline, or that part of the roofline to which similar kernels have
+come. How likely they still are is what `remaining_gain` says.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from autosched.tuning.remaining_gain import SIZE
 from autosched.tuning.searching.search import Search
 from cost_models import bound_s
 from tuning_logs import TuningRecord
@@ -21,9 +23,9 @@ from tuning_logs.selection import are_alike
 # similar kernels come nearer to theirs.
 Reason = Literal["first", "no kernel", "improving", "roofline", "similar"]
 
-# An unseen improvement is by this part of what lies between the latency and what it may come to. With this, a kernel at
-# half of the roofline is taken to have steps of 4 % before it, which is what searches alone expect.
-_STEP = 0.08
+# What is known of the size of improvements before a search has any: this part of what lies between the latency and what
+# it may come to. At half of the roofline that is what searches alone expect.
+_STEP = 2 * SIZE
 # A task none of whose trials succeeded has so many before it is given up: the first three batches.
 _PATIENCE = 48
 # The trials of a turn that gradients are compared over.
@@ -90,6 +92,11 @@ class Gradient:
             return None
         return max(0, self._budget - sum(search.granted for search in self._searches))
 
+    @property
+    def over(self) -> bool:
+        """Whether nobody has a turn."""
+        return not any(self._may_go_on(search, self.left) for search in self._searches)
+
     def next(self) -> Search | None:
         left = self.left
         slopes = {n: self._slope(n) for n, s in enumerate(self._searches) if self._may_go_on(s, left)}
@@ -124,13 +131,12 @@ class Gradient:
             return _Slope(float("inf"), "first")
         if search.improvements is None or search.best_s is None:
             # Where nothing came of its trials, it has others, until it is given up; where they are under way, it waits.
-            return _Slope(float("inf") if search.known else 0.0, "no kernel")
+            return _Slope(float("inf") if search.told else 0.0, "no kernel")
         room, why = self._room(number, search.best_s)
-        gain = search.improvements.expected(_TURN, _STEP * room)
-        without = search.improvements.expected(_TURN, 0.0)
-        # What is on its way is as good as known: each batch that is not told yet makes another one worth less.
-        share = search.known / max(1, search.granted)
-        return _Slope(weight * search.best_s * gain * share, "improving" if without > gain / 2 else why)
+        # What is on its way counts as done, without having gained anything.
+        improvements = dataclasses.replace(search.improvements, trials=search.granted)
+        gain, without = improvements.expected(_TURN, _STEP * room), improvements.expected(_TURN, 0.0)
+        return _Slope(weight * search.best_s * gain, "improving" if without > gain / 2 else why)
 
     def _room(self, number: int, best_s: float) -> tuple[float, Reason]:
         """The part of the latency that might go, optimistically, and what says so."""

@@ -11,7 +11,7 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from search_spaces import Target
 from tuning_logs.text import duration_text, table_lines
 
-_COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "gain a turn", "at last", "why")
+_COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "gain a turn", "to gain", "why")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TuneManyResult:
             duration_text(spent.first_s) if spent.first_s else "",
             duration_text(result.best.measurement.latency_s) if result.best else "no kernel",
             f"{100 * part / self.weighted_s:.0f} %" if part else "",
-            duration_text(gained / len(turns)) if turns else "",
-            duration_text(later[-1].gained_s) if later else "",
+            duration_text(gained / len(later)) if later else "",
+            f"{100 * result.remaining_gain.expected:.1f} %" if result.remaining_gain else "",
             ", ".join(f"{count} {why}" for why, count in Counter(turn.why for turn in turns).most_common()),
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.descriptors import LONGEST_DESCRIBED, why_not_describable, why_not_storable
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.chains.marked_walks import conditions_along
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
@@ -53,7 +54,7 @@ _SEVERAL_STARTS = {
 }
 
 
-def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
+def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]:
     """Every decision of a chain, by its name.
 
     Raises:
@@ -81,9 +82,9 @@ def chain_knobs(chain: Chain, target: Target) -> dict[str, Knob]:
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
-        Choice("specialize", KINDS if is_specialized(chain, target) else KINDS[:1], ordered=False),
+        Choice("specialize", KINDS if offers.walks and is_specialized(chain, target) else KINDS[:1], ordered=False),
         Choice("overlap", (False, True)),
-        *([Choice("skip", (False, True))] if conditions_along(chain) else []),
+        *([Choice("skip", (False, True) if offers.skips else (False,))] if conditions_along(chain) else []),
         Choice("max_registers", (0, 80, 128, 168)),
         Choice("warps", (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5)),
@@ -129,17 +130,22 @@ def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
 
 def _whole(name: str, chain: Chain) -> Tiling:
     """One tile of all that is walked."""
+    if chain.why_not_held:
+        raise UnmatchedError(f"{chain.why_not_held}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     size = padded(max(chain.c.extent, _TILES[0]))
-    if size > LONGEST_AT_ONCE or len(chain.walked) > 1:
-        raise UnmatchedError(f"{chain.why_at_once}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
     """How tiles of these inputs can be moved."""
     tensors = [t for t in chain.workload.inputs if t.name in {*names}]
-    fine = target.has_tensor_descriptors and all(map(_is_described, tensors))
+    fine = target.has_tensor_descriptors and _is_short(chain) and all(map(_is_described, tensors))
     return ("pointer", "descriptor") if fine else ("pointer",)
+
+
+def _is_short(chain: Chain) -> bool:
+    """Whether descriptors describe tiles of what is walked: those of all of it may be too long."""
+    return chain.why_at_once is None or padded(chain.c.extent) <= LONGEST_DESCRIBED
 
 
 def _is_described(tensor: Tensor) -> bool:
@@ -150,7 +156,8 @@ def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
     carried = {x.name for p in chain.carried.values() for x in p.carried} | {chain.c.name}
     stages = {s.name: s for s in chain.workload.stages}
     whole = [t for t in chain.workload.outputs if carried & {x.name for x in stages[t.name].axes}]
-    fine = target.has_tensor_descriptors and whole and all(why_not_storable(t) is None for t in whole)
+    fits = target.has_tensor_descriptors and (_is_short(chain) or not chain.points)
+    fine = fits and whole and all(why_not_storable(t) is None for t in whole)
     return ("pointer", "descriptor") if fine else ("pointer",)
 
 
@@ -174,7 +181,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
             }
             values |= {"e": nearest(knobs["e"], c)} if "e" in knobs else {}
             values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
-            values |= {"skip": True} if "skip" in knobs else {}
+            values |= {"skip": knobs["skip"].values[-1]} if "skip" in knobs else {}
             values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, Values(values)))
             values["group"] = nearest(knobs["group"], 8) if values["split"] == 1 else 1
             for name in ("rows_load", "walked_load", "store"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
 from search_spaces.structure.chain import Chain
@@ -22,12 +23,14 @@ DECIDED_FIRST = (
 )
 
 
-def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers: Offers) -> tuple[Rule, ...]:
     """In the order in which they are told."""
-    rules = _ChainRules(chain, target)
+    rules = _ChainRules(chain, target, offers)
+    tiles = ("m", "c", *(("e",) if "e" in knobs else ()), "warps")
     return (
         Rule(("grid", "per_sm"), _why_not_walked),
-        Rule(("m", "c", *(("e",) if "e" in knobs else ()), "warps"), rules.why_too_many_registers),
+        Rule(tiles, rules.why_too_many_registers),
+        *(Rule((*tiles, *x), rules.why_too_many_kept) for x in ((), ("max_registers",)) if not offers.walks),
         Rule(("m", "c", "split"), rules.why_not_split),
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
@@ -41,17 +44,29 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
 class _ChainRules:
     chain: Chain
     target: Target
+    offers: Offers
 
     def why_too_many_registers(self, values: Values) -> str | None:
         """Sums and points stay in registers; what a compiler needs beside them its backend says."""
-        threads = WARP * values.integer("warps")
-        # What is added to sums beside the inner ones goes to their registers.
-        products = self.chain.beside or tuple(self.chain.carried.values())
-        carried = sum(values.tile("e") if "e" in values else x.extent for p in products for x in p.carried)
-        need = values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried) // threads
+        need = self._sums(values) // (WARP * values.integer("warps"))
         if need < MAX_REGISTERS:
             return None
         return f"points and sums take at least {need} registers of every thread; expected less than {MAX_REGISTERS}"
+
+    def why_too_many_kept(self, values: Values) -> str | None:
+        """The same where it is known what threads keep beside them; points that were computed are kept again as what is
+        multiplied next."""
+        threads = WARP * values.integer("warps")
+        points = values.tile("m") * values.tile("c") // threads
+        need = self.offers.kept_registers + self._sums(values) // threads + points * bool(self.chain.carried)
+        allowed = values.integer("max_registers", 0) or MAX_REGISTERS
+        return f"at least {need} registers of every thread; expected at most {allowed}" if need > allowed else None
+
+    def _sums(self, values: Values) -> int:
+        # What is added to sums beside the inner ones goes to their registers.
+        products = self.chain.beside or tuple(self.chain.carried.values())
+        carried = sum(values.tile("e") if "e" in values else x.extent for p in products for x in p.carried)
+        return values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried)
 
     def why_not_split(self, values: Values) -> str | None:
         split, around = values.integer("split"), self.chain.walked[:-1]

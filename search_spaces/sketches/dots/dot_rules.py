@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, Values
@@ -22,7 +23,7 @@ from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS, specialization_rules
-from search_spaces.structure.contraction import Contraction
+from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Workload
@@ -81,7 +82,7 @@ class _DotRules:
             Rule(("grid", "split_k", "partials"), self._why_not_shared),
             Rule(("grid", "per_sm"), _why_not_walked),
             *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
-            Rule(("m", "n", "k", "grid", "split_k", "per_sm", "order", "group"), self._why_idle),
+            Rule(("m", "n", "k", "grid", "split_k", "per_sm", "specialize"), self._why_idle),
             Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
@@ -91,9 +92,15 @@ class _DotRules:
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
                 for others in ((), ("stages",), *self._shared(("stages",)))
             ),
+            *(Rule(("m", "n", "k", *x), self._why_too_much_waits) for x in _WAITING if self.offers.waits),
             *(
                 Rule(("m", "n", *others), self._why_too_many_sums)
-                for others in ((), ("warps",), ("warps", "max_registers"), *self._shared(("warps", "max_registers")))
+                for others in (
+                    (),
+                    ("warps",),
+                    ("warps", "max_registers"),
+                    ("warps", "max_registers", "specialize", "ctas"),
+                )
             ),
         )
 
@@ -159,7 +166,7 @@ class _DotRules:
 
     def _why_idle(self, values: Values) -> str | None:
         enough = self.target.num_sms * (values.integer("per_sm") - 1)
-        if enough and (pieces := self._tile(values).grid(self.target.num_sms).pieces) <= enough:
+        if enough and (pieces := self._tile(values).any_order.grid(self.target.num_sms).pieces) <= enough:
             return f"per_sm={values['per_sm']} adds programs to {enough}, got {pieces} pieces of work; lower it"
         return None
 
@@ -202,18 +209,72 @@ class _DotRules:
         threads = WARP * values.integer("warps", max(WARPS[-1], WARP_GROUP * self.offers.groups))
         allowed = values.integer("max_registers", 0) or MAX_REGISTERS
         need = len(self.form.dots) * math.prod(self._block(values)) // threads
+        need += self.offers.kept_registers * (values.get("specialize") == "none")
         return f"at least {need} registers per thread for sums; allowed are {allowed}" if need >= allowed else None
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
         """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
+        return self._why_no_room(self._turn_bytes(values) * max(1, values.integer("stages", 1) - 1))
+
+    def _why_too_much_waits(self, values: Values) -> str | None:
+        """The same where those of the dot that is under way are there too: in every ring, and of what is copied there
+        without going through registers."""
+        if self._is_ring(values):
+            ring = self._turn_bytes(values) * values.integer("stages", _LEAST_RING)
+            return self._why_no_room(ring + self._leaving_bytes(values))
+        if "stages" not in values or not self._is_copied(values):
+            return None
+        turns = -(-values.tiling("k")[0] // values.integer("split_k"))
+        return self._why_no_room(self._turn_bytes(values) * min(values.integer("stages"), turns))
+
+    def _leaving_bytes(self, values: Values) -> int:
+        """What warp groups exchange through shared memory beside a ring, of parts that they do not store whole."""
+        if "subtiles" not in values or values["store"] != "pointer":
+            return 0
+        partial = values.integer("split_k") > 1
+        size = 4 if partial else max(dtype(t.dtype).bytes for t in self.workload.outputs)
+        tiles = 2 if values["specialize"] == "pingpong" else 1
+        return tiles * math.prod(self._block(values)) // values.integer("subtiles") * size
+
+    def _is_ring(self, values: Values) -> bool:
+        """Whether a producer brings operands, as it does to all tiles whose size is no power of two."""
+        specialized = any(values.tile(x) in self.offers.tiles for x in "mn")
+        return values["specialize"] != "none" if "specialize" in values else specialized
+
+    def _is_copied(self, values: Values) -> bool:
+        """Whether operands go to shared memory as they are, several neighbours at once."""
+        form, inputs = self.form, {t.name: t for t in self.workload.inputs}
+        sides = list(zip(LOADS, form.operands, strict=True))
+        if len(form.reduced) > 1 or any(is_computed(e) for _, side in sides for e in side):
+            return False
+        there = (a for knob, side in sides if values[knob] in _WHERE_IT_LIES for a in _moved(form, side))
+        return all(a.index[-1].terms[0][1] == 1 and not why_not_describable(inputs[a.tensor]) for a in there)
+
+    def _turn_bytes(self, values: Values) -> int:
+        """What the dots of one step multiply."""
         loads = (self.brought["a_load", "pointer"], self.brought["b_load", "pointer"])
         sides = zip(self._block(values), loads, strict=True)
-        turn = values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
-        need = turn * max(1, values.integer("stages", 1) - 1)
+        return values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
+
+    def _why_no_room(self, need: int) -> str | None:
         most = self.target.shared_memory_bytes
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
 
 
+# What decides how many registers a thread has.
+_CAPPED = ("warps", "max_registers")
+# What decides how much waits in shared memory, beside the tile: the more is decided, the more is known of that.
+_WAITING = (
+    (),
+    ("specialize",),
+    ("specialize", "ctas"),
+    ("specialize", "split_k", "store", "ctas", "subtiles"),
+    ("specialize", "split_k", "a_load", "b_load", "store", "ctas", "subtiles", "stages"),
+)
+# The stages of a ring, at the least.
+_LEAST_RING = 2
+# How an operand comes that is not copied to rows that descriptors can address.
+_WHERE_IT_LIES = ("pointer", "descriptor")
 # What has one loop, beside these values of a knob.
 _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"

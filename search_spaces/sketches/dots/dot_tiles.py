@@ -11,7 +11,7 @@ store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -71,6 +71,11 @@ class DotTile:
     def uneven(self) -> bool:
         """Whether some of the parts of the reduction have fewer steps than others."""
         return self.values.tiling("k")[0] % self.splits != 0
+
+    @property
+    def any_order(self) -> DotTile:
+        """The same in an order that does not matter: of what there is to do, and how many programs do it."""
+        return replace(self, values=Values({**self.values, "order": "mn", "group": 1}))
 
     @cached_property
     def output(self) -> OutputTile:

@@ -74,7 +74,12 @@ class GroupDots:
         if self.count * self.rows * self.columns > most:
             times = f"{self.count} times " * (self.count > 1)
             return f"{times}{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
-        return None
+        return self.offers.why_too_many(self.thread_sums, self.columns, self.groups, 0)
+
+    @property
+    def thread_sums(self) -> int:
+        """How many sums a thread has."""
+        return self.count * self.rows * self.columns // (WARP * WARP_GROUP)
 
     def why_not_read(self) -> str | None:
         """Why they cannot read the operands where they are."""

@@ -45,7 +45,7 @@ class _Specialization:
 
     def why_not_walked(self, values: Values) -> str | None:
         # The larger clusters are, the fewer programs walk.
-        tile = self.tile(Values({"ctas": self.offers.blocks, **values}))
+        tile = self.tile(Values({"ctas": self.offers.blocks, **values})).any_order
         if values["specialize"] == "pingpong" and (tile.uneven or not tile.grid(self.num_sms).walked):
             return _ALTERNATING
         return None
@@ -54,6 +54,12 @@ class _Specialization:
         if values["specialize"] == "none":
             return None
         return next(self._dots(values, "pointer", "pointer")).why_too_large()
+
+    def why_no_registers(self, values: Values) -> str | None:
+        if values["specialize"] == "none":
+            return None
+        dots, groups = next(self._dots(values, "pointer", "pointer")), values.integer("warps") // WARP_GROUP
+        return self.offers.why_too_many(dots.thread_sums, dots.columns, groups, values.integer("max_registers"))
 
     def why_not_read(self, values: Values) -> str | None:
         if values["specialize"] == "none":
@@ -140,7 +146,7 @@ class _Specialization:
         rows, columns = block_shape(*self.tile(values).shape, values.integer("ctas"))
         if rows > MAX_COLUMNS:
             return f"{rows} rows of a block; expected at most {MAX_COLUMNS}"
-        step = COLUMN_STEP * values.integer("subtiles")
+        step = COLUMN_STEP * values.integer("subtiles", 1)
         return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
 
     def _along_k(self, x: Operand) -> bool:
@@ -166,18 +172,20 @@ def specialization_rules(
     return (
         *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
         *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
+        Rule(("specialize", "grid"), _why_not_alternating),
         Rule(("specialize", "warps"), _why_no_groups),
         Rule(("specialize", "warps", "max_registers"), _why_capped),
         *(
-            Rule((*own, "split_k", "grid", "per_sm", "order", "group", *others), asked.why_not_walked)
+            Rule((*own, "split_k", "grid", "per_sm", *others), asked.why_not_walked)
             for others in dict.fromkeys(((), shared))
         ),
         Rule(("specialize", "stages"), _why_no_stages),
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
+        *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),
         *([Rule((*own, "subtiles", "ctas"), asked.why_not_cut)] if offers.blocks > 1 else []),
-        *([Rule((*own, "subtiles", "ctas"), asked.why_not_offered)] if offers.tiles else []),
+        *(Rule((*own, *x, "ctas"), asked.why_not_offered) for x in ((), ("subtiles",)) if offers.tiles),
         *(Rule(("swap", rows), _of_rows(rows, asked.why_no_rows)) for rows in "mn" if offers.tiles),
         *(Rule(("swap", "m", "n", *others), asked.why_never) for others in _DECIDED_NEXT if offers.tiles),
     )
@@ -227,6 +235,10 @@ def _why_no_groups(values: Values) -> str | None:
     if kind == "none" and warps not in WARPS:
         return f"{warps} warps are for specialised kernels; expected one of {', '.join(map(str, WARPS))}"
     return _ALTERNATING if kind == "pingpong" and warps != 2 * WARP_GROUP else None
+
+
+def _why_not_alternating(values: Values) -> str | None:
+    return _ALTERNATING if values["specialize"] == "pingpong" and values["grid"] == "tiles" else None
 
 
 def _why_capped(values: Values) -> str | None:

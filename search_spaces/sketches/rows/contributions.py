@@ -130,7 +130,9 @@ class Guards:
         """Where `first - shift` is minus infinity: where `first` is, if the shift is a number.
 
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
-        infinity, and their difference is NaN for every one of them; but of folds in one walk only in the end.
+        infinity, and their difference is NaN for every one of them; but of folds in one walk only in the end. A number
+        that is read is taken for one where a condition does not hold, as is done where a mask is by position
+        (`structure.powers`).
         """
         match first, shift:
             case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
@@ -139,7 +141,7 @@ class Guards:
         if isinstance(shift, Literal):
             return forms if math.isfinite(shift.value) else _NOWHERE
         if self._maxima.get(extreme_where_finite(shift) or "") != first:
-            return _NOWHERE
+            return conditions(forms) if self._reads_given(shift) else _NOWHERE
         places = positions(forms)
         every = isinstance(shift, Access) and self._every_row_has_points(places)
         # Of a row that has had none so far a condition leaves what is finite.
@@ -177,8 +179,11 @@ class Guards:
 
     def _is_read(self, e: Expression) -> bool:
         """Whether this is a condition of what is read, and of nothing that is computed of products or folds."""
+        return self._reads_given(e) and self._is_boolean(e)
+
+    def _reads_given(self, e: Expression) -> bool:
         read = {*(a.tensor for a in accesses(e)), *(g.tensor for g in gathers(e))}
-        return bool(read) and read <= self._dtypes.keys() and self._is_boolean(e)
+        return bool(read) and read <= self._dtypes.keys()
 
     def _is_boolean(self, e: Expression) -> bool:
         match e:

@@ -15,6 +15,7 @@ from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
+from search_spaces.structure.chains import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.affine import Affine
@@ -45,6 +46,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
     if not found.reduced:
         raise UnmatchedError("nothing is folded, nor scanned")
     product = contraction(workload)
+    _check_chain(workload, target)
     if target.kind == "gpu":
         if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
             raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
@@ -53,6 +55,17 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
     walked = found.even and not found.folds_scans_of_folds
     return replace(found, outer=False) if found.outer and not walked else found
+
+
+def _check_chain(workload: Workload, target: Target) -> None:
+    """Raise UnmatchedError for folds of a product of matrices, each of which would sum up all of it anew."""
+    try:
+        chain = chain_of(workload)
+    except UnmatchedError:
+        return
+    thin = min(chain.m.extent, chain.c.extent) <= SHORT_AXIS
+    if target.kind == "cpu" or not (thin or chain.why_not_held):
+        raise UnmatchedError(f"{chain.inner[0].stage} is a product of matrices, for dots")
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,10 @@ class Operands:
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
         multiplied = {x: tiles[x] for d in dots for x in (d.a, d.b)}
-        makers = {x: [s for s in body if any(t.name == x for t in produced(s))] for x in multiplied}
+        makers: dict[str, list[Statement]] = {x: [] for x in multiplied}
+        for s in body:
+            for name in {t.name for t in produced(s)} & multiplied.keys():
+                makers[name].append(s)
         staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
         found = dot_plans(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, capability)

@@ -10,23 +10,34 @@ from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
 from autosched.backends.cuda.hopper.ring import Ring
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
+from autosched.backends.cuda.resources import KEPT_REGISTERS
 from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
-from search_spaces.devices.warps import WARP, WARP_GROUP, first_registers, group_registers
+from search_spaces.devices.warps import WARP, WARP_GROUP
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
-from search_spaces.schedules.limits import BESIDE_SUMS, Offers, Resources
+from search_spaces.schedules.limits import Offers, Resources
 from search_spaces.workloads.dtypes import dtype
 
 # What such kernels may be beside what Gluon's may: rows of any number of warp groups, columns in multiples of 32, and
-# twice that for clusters; sums as many as fit beside what else a thread keeps.
-OFFERS = Offers(tiles=(96, 160, 192, 224, 320, 384, 448, 512), groups=3, sums=192, integer_columns=256, blocks=2)
+# twice that for clusters; sums as many as fit beside what else a thread keeps, and what a dot instruction needs beside
+# them, as ptxas 12.6 to 13.5 count.
+OFFERS = Offers(
+    tiles=(96, 160, 192, 224, 320, 384, 448, 512),
+    groups=3,
+    sums=192,
+    integer_columns=256,
+    blocks=2,
+    dot_registers=26,
+    waits=True,
+    walks=False,
+    skips=False,
+    kept_registers=KEPT_REGISTERS,
+)
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
 # Where threads exchange a tile, its rows are so much longer.
 _PADDING_BYTES = 16
-# What a dot instruction needs beside its sums, as ptxas 12.6 to 13.5 count.
-_INSTRUCTION_REGISTERS = 26
 # Registers of a thread beside its sums.
 _REGISTERS = 24
 
@@ -137,15 +148,9 @@ def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
 def _check_registers(form: DotForm) -> None:
     """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
     what that needs, of those that every thread has at first, which is what ptxas goes by."""
-    cap = form.kernel.launch.max_registers
     sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
-    given = group_registers(form.groups) if form.groups > 1 else first_registers(1, cap)
-    if sums + BESIDE_SUMS > given:
-        refuse(form.kernel, f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers")
-    at_first = first_registers(form.groups, cap)
-    if form.columns // 2 + _INSTRUCTION_REGISTERS > at_first:
-        most = 2 * (at_first - _INSTRUCTION_REGISTERS)
-        refuse(form.kernel, f"{form.columns} columns of a dot; expected at most {most} with {at_first} registers")
+    if reason := OFFERS.why_too_many(sums, form.columns, form.groups, form.kernel.launch.max_registers):
+        refuse(form.kernel, reason)
 
 
 def _exchanged(tile: Tile, element: str) -> int:

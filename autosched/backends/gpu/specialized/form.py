@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 from autosched.backends.backend import CompileError
@@ -122,7 +123,7 @@ class DotForm:
         """Of a cluster, which have a part of a tile each."""
         return self.kernel.launch.num_ctas
 
-    @property
+    @cached_property
     def block_shape(self) -> tuple[int, int]:
         """Rows and columns of a tile that one block has."""
         rows, columns = self.dot.dst.shape
@@ -147,7 +148,7 @@ class DotForm:
     def columns(self) -> int:
         return self.block_shape[1]
 
-    @property
+    @cached_property
     def accumulators(self) -> tuple[Tile, ...]:
         """Those of one warp group."""
         return tuple(dataclasses.replace(d.dst, shape=(self.rows, self.columns)) for d in self.dots)

@@ -63,8 +63,10 @@ def facts_of(kernel: object, seconds: float) -> CompileFacts | None:
 
 
 def failure_of(error: Exception, compiling: bool) -> tuple[Status, str]:
-    """What a configuration's exception means, and its first line."""
-    reason = f"{type(error).__name__}: {first_line(_root(error))}"
+    """What a configuration's exception means, and its reason in one line."""
+    root = _root(error)
+    said = root.error_message if isinstance(root, CompilationError) else None
+    reason = f"{type(root).__name__}: {first_line(Exception(said)) if said else first_line(root)}"
     if memory.ran_out(error):
         return "out_of_memory", reason
     if isinstance(error, OutOfResources):
@@ -73,6 +75,7 @@ def failure_of(error: Exception, compiling: bool) -> tuple[Status, str]:
 
 
 def _root(error: Exception) -> Exception:
-    """A compiler's error names the line of the kernel; what is wrong there is what caused it."""
-    cause = error.__cause__
-    return cause if isinstance(cause, Exception) else error
+    """What is wrong where the compiler was, of errors that each name the line of the caller."""
+    while isinstance(error, CompilationError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error

@@ -20,7 +20,7 @@ class SavedTensors:
         apart = {t.untyped_storage().data_ptr() for t in self._zeroed}
         storages = {s.data_ptr(): s for s in (t.untyped_storage() for t in tensors.values()) if s.nbytes()}
         self._now = {at: _as_bytes(s) for at, s in storages.items() if at not in apart}
-        self._then = {at: _copied(now) for at, now in self._now.items()}
+        self._then = {at: copied(now) for at, now in self._now.items()}
         self._changed: set[int] = set()
 
     def note_changes(self) -> None:
@@ -45,14 +45,15 @@ class SavedTensors:
         for at in self._changed:
             self._now[at].copy_(self._then[at])
         for tensor in self._zeroed:
-            tensor.zero_()
+            tensor.detach().zero_()
 
 
 def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def _copied(content: torch.Tensor) -> torch.Tensor:
+def copied(content: torch.Tensor) -> torch.Tensor:
+    """A copy, in the host's memory where the device has no room."""
     try:
         return content.clone()
     except torch.OutOfMemoryError:

@@ -23,7 +23,7 @@ from tuning_logs import CompileFacts, Measurement, Status
 
 # Calls that a configuration is first timed with, and with which it is timed again unless it is clearly slower than the
 # best: so few at once that the device never waits for the next launch.
-_FIRST_CALLS = 3
+FIRST_CALLS = 3
 _MORE_CALLS, _MORE_TIMES = 5, 2
 _CLEARLY_SLOWER = 1.25
 
@@ -123,9 +123,7 @@ class Trials:
         begin = perf_counter()
         tried = self._compiled(configuration)
         if tried.status == "ok":
-            tried = self._checked(configuration, compile_s)
-        if tried.status == "ok":
-            self._time(tried, configuration)
+            tried = self._run(configuration, compile_s)
         tried.seconds = perf_counter() - begin
         if self._hooks.after is not None:
             self._hooks.after(self._call.named, exception=None)
@@ -138,30 +136,35 @@ class Trials:
             return Tried(*launching.failure_of(error, compiling=True))
         return Tried("ok")
 
-    def _checked(self, configuration: Configuration, compile_s: float) -> Tried:
-        """Run it once on the arguments as they were, and see what it made of them."""
+    def _run(self, configuration: Configuration, compile_s: float) -> Tried:
         try:
-            self._reset()
-            kernel = self._call.launch(configuration)
-            _wait()
+            tried = self._checked(configuration, compile_s)
+            self._time(tried, configuration)
         except Exception as error:
             status, detail = launching.failure_of(error, compiling=False)
             self._refuse_lost_device(detail, configuration)
             self._saved.note_changes()
             return Tried(status, detail)
+        return tried
+
+    def _checked(self, configuration: Configuration, compile_s: float) -> Tried:
+        """Run it once on the arguments as they were, and see what it made of them."""
+        self._reset()
+        kernel = self._call.launch(configuration)
+        _wait()
         self._saved.note_changes()
         made = {name: t for name, t in self._outputs.items() if self._saved.changed(t)}
-        result = self.agreement.vote(made)
-        return Tried("ok", result=result, facts=launching.facts_of(kernel, compile_s))
+        return Tried("ok", result=self.agreement.vote(made), facts=launching.facts_of(kernel, compile_s))
 
     def _time(self, tried: Tried, configuration: Configuration) -> None:
         begin, run = perf_counter(), partial(self._call.launch, configuration)
-        latencies = self._timer.sample([run] * _FIRST_CALLS)
+        latencies = self._timer.sample([run] * FIRST_CALLS)
         tried.short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
         if not tried.short:
             for _ in range(_MORE_TIMES):
                 latencies += self._timer.sample([run] * _MORE_CALLS)
-            self._best_s = min(self._best_s, statistics.median(latencies))
+            if tried.result == self.agreement.winner:
+                self._best_s = min(self._best_s, statistics.median(latencies))
         tried.latencies_s, tried.timing_s = tuple(latencies), perf_counter() - begin
 
     def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:

@@ -1,0 +1,211 @@
+"""Ask and tell: a Gaussian process, expected improvement, and steps from the best where the search is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autosched.strategies.engine.acquisition import log_expected_improvement
+from autosched.strategies.engine.candidates import Candidates, Rows
+from autosched.strategies.engine.observations import History, labels, logarithms
+from autosched.strategies.engine.posterior import Posterior
+from autosched.strategies.engine.prior import Prior, trusted
+from cost_models.gaussian_process import Kernel, most_telling
+from search_spaces.schedules.plain_space import PlainSpace, Point
+
+Doubles = NDArray[np.float64]
+
+# Points far from each other that are measured before anything is predicted.
+_FIRST = 6
+# The best of histories that are measured instead, and how many of them are looked through for points that are legal.
+_SEEDS = 3
+_MOST_SEEDS = 50
+# Everything is fitted and looked at anew when so much more is known.
+_GROWTH = 0.15
+# Candidates that stay until then: those of which most is expected.
+_SHORT_LIST = 2_500
+# After so many trials without improvement, this part of trials are neighbours of the best.
+_STUCK = 12
+_NEIGHBOURS = 0.33
+# The best points known, which children are made of in a space too large for a list.
+_PARENTS = 32
+# Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
+_FAILURE_NOISE = 0.05
+# A chance of success below this is as good as this: what is known of failures may be wrong.
+_LEAST_CHANCE = 0.02
+
+
+class Engine:
+    """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
+
+    def __init__(
+        self, space: PlainSpace, seed: int, budget: int | None = None, history: Sequence[History] = ()
+    ) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._candidates = Candidates(space, self._rng)
+        self._prior = Prior(space, history, self._rng)
+        self._seeds = [p for p in self._prior.best()[:_MOST_SEEDS] if space.holds(p)]
+        self._guesses = np.zeros((0, len(self._prior)))
+        self._logs: dict[int, float] = {}
+        self._pending: dict[int, None] = {}
+        self._stale = 0
+        self._kernel = Kernel.usual(self._candidates.described.columns.shape[1])
+        self._posterior: Posterior | None = None
+        self._chances: Posterior | None = None
+        self._fitted_at = 0
+
+    def ask(self, count: int, least: int = 1) -> list[Point]:
+        """At most `count` points to measure next: legal, all different, and neither asked nor told before.
+
+        Often fewer, so that what is learnt from them chooses the next; `least` says how many there are to be where
+        workers would stand idle otherwise. None only when nothing is left.
+        """
+        rows = self._first(count)
+        self._out(rows)
+        while len(rows) < min(count, least) or not len(rows):
+            more = self._next()[: count - len(rows)]
+            if not len(more):
+                break
+            self._out(more)
+            rows = np.concatenate([rows, more])
+        return self._candidates.points(rows)
+
+    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
+        """What points took, asked for or not; None, infinity or NaN where they failed."""
+        rows = self._candidates.rows(points)
+        self._candidates.close(rows)
+        for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
+            self._stale = 0 if log < min(self._logs.values(), default=np.inf) else self._stale + 1
+            self._pending.pop(row, None)
+            self._logs[row] = float(log)
+
+    def _out(self, rows: Rows) -> None:
+        self._candidates.close(rows)
+        self._pending.update(dict.fromkeys(rows.tolist()))
+
+    def _first(self, count: int) -> Rows:
+        """What is measured before anything is predicted: the best of histories, or points far from each other."""
+        missing = (_SEEDS if self._seeds else _FIRST) - len(self._logs) - len(self._pending)
+        if missing <= 0:
+            return np.zeros(0, np.intp)
+        seeds = self._candidates.rows(self._seeds)
+        seeds = seeds[self._candidates.is_open(seeds)]
+        return (seeds if len(seeds) else self._candidates.spread(missing))[: min(missing, count)]
+
+    def _next(self) -> Rows:
+        """The one point to measure next; none where nothing is left."""
+        told = _Told.of(self._logs, self._prior.spread)
+        if not len(told.good):
+            return self._candidates.spread(1)
+        told = self._less_expected(told)
+        if self._posterior is None or len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
+            self._fit(told)
+        posterior = self._posterior
+        assert posterior is not None
+        near = self._near(told.best)
+        self._widen(near)
+        allowed = self._candidates.is_open(posterior.candidates)
+        if len(near):
+            allowed &= np.isin(posterior.candidates, near)
+        if not allowed.any():
+            return self._candidates.spread(1)
+        worth = np.where(allowed, self._worth(told), -np.inf)
+        return posterior.candidates[[int(worth.argmax())]]
+
+    def _near(self, best: int) -> Rows:
+        """Neighbours of the best that the next point is chosen from; none where it is chosen from everything."""
+        if self._stale < _STUCK or self._rng.random() > _NEIGHBOURS:
+            return np.zeros(0, np.intp)
+        return self._candidates.neighbours(best)
+
+    def _widen(self, rows: Rows) -> None:
+        for posterior in (self._posterior, self._chances):
+            if posterior is not None:
+                posterior.widened(rows, self._candidates.described)
+
+    def _fit(self, told: _Told) -> None:
+        """Learn everything anew, and look at everything, of which the most promising stay candidates."""
+        described = self._candidates.described
+        seen = most_telling(told.labels, self._rng)
+        self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
+        self._fitted_at = len(self._logs)
+        candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")[:_PARENTS]])
+        self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
+        self._chances = None
+        if len(candidates) > 1.5 * _SHORT_LIST:
+            keep = np.argpartition(-self._worth(told), _SHORT_LIST)[:_SHORT_LIST]
+            self._posterior.narrowed(keep)
+            self._chances = None
+
+    def _worth(self, told: _Told) -> Doubles:
+        """Of each candidate the logarithm of the improvement that is expected, failures included."""
+        posterior = self._posterior
+        assert posterior is not None
+        posterior.observes(told.good)
+        pending = np.array(list(self._pending), dtype=np.intp)
+        believed = np.concatenate([told.surprises, posterior.mean_at(pending, told.surprises)])
+        posterior.observes(np.concatenate([told.good, pending]))
+        means, deviations = posterior.predicted(believed)
+        means += self._expected(posterior.candidates, told.trust) - told.offset
+        worth = log_expected_improvement(means, deviations, float(told.labels.min()))
+        return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
+
+    def _chance(self, told: _Told, candidates: Rows) -> Doubles:
+        """The chance of each candidate to succeed."""
+        if self._chances is None:
+            kernel = self._kernel.of_chances(_FAILURE_NOISE)
+            self._chances = Posterior(kernel, self._candidates.described, told.rows, candidates)
+        self._chances.observes(told.rows)
+        usual = told.ok.mean()
+        likely, _ = self._chances.predicted(told.ok - usual)
+        return np.asarray(np.clip(usual + likely, _LEAST_CHANCE, 1.0))
+
+    def _less_expected(self, told: _Told) -> _Told:
+        """What was told, with surprises: what histories did not say beforehand."""
+        if not len(self._prior):
+            return told
+        trust = trusted(self._guessed(told.good), told.labels)
+        expected = self._expected(told.good, trust)
+        offset = float(expected.mean())
+        return replace(told, trust=trust, offset=offset, surprises=told.labels - expected + offset)
+
+    def _expected(self, rows: Rows, trust: Doubles) -> Doubles:
+        """The labels that histories promise, as far as they are trusted."""
+        return self._guessed(rows) @ trust if len(self._prior) else np.zeros(len(rows))
+
+    def _guessed(self, rows: Rows) -> Doubles:
+        described, known = self._candidates.described, len(self._guesses)
+        if len(described) > known:
+            more = self._prior.guesses(described[np.arange(known, len(described))])
+            self._guesses = np.concatenate([self._guesses, more])
+        return np.asarray(self._guesses[rows])
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was told, in order.
+
+    `good`: the rows that succeeded, `labels`: theirs, `surprises`: what histories did not say of these beforehand.
+    """
+
+    rows: Rows
+    ok: NDArray[np.bool_]
+    good: Rows
+    labels: Doubles
+    surprises: Doubles
+    trust: Doubles
+    offset: float = 0.0
+
+    @property
+    def best(self) -> int:
+        return int(self.good[self.labels.argmin()])
+
+    @staticmethod
+    def of(logs: Mapping[int, float], least_spread: float) -> _Told:
+        rows, values = np.array(list(logs), dtype=np.intp), np.array(list(logs.values()))
+        ok = np.isfinite(values)
+        found = labels(values[ok], least_spread) if ok.any() else np.zeros(0)
+        return _Told(rows, ok, rows[ok], found, found, np.zeros(0))

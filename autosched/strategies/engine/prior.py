@@ -1,0 +1,100 @@
+"""What was measured elsewhere, as a guess of what will be measured here, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autosched.strategies.engine.observations import History, labels, logarithms, spread
+from cost_models.gaussian_process import Described, Description, Kernel, most_telling
+from search_spaces.schedules.plain_space import PlainSpace, Point
+
+Doubles = NDArray[np.float64]
+
+# Successes below which a history is no guide.
+_LEAST_SUCCESSES = 8
+# Successes of a history that are learnt from, half of them the best.
+_MOST_LEARNT = 400
+# A history is trusted as if so many measurements here had confirmed it.
+_TRUST = 4.0
+# Points that are looked at together: memory is the number times that of what was learnt from.
+_AT_ONCE = 4096
+
+
+class Prior:
+    """Guesses labels from histories: each is learnt by itself, as seconds of different devices do not compare."""
+
+    def __init__(self, space: PlainSpace, history: Sequence[History], rng: np.random.Generator) -> None:
+        found = (_Source.of(space, told, rng) for told in history)
+        self._sources = [source for source in found if source is not None]
+
+    def __len__(self) -> int:
+        """How many histories guide."""
+        return len(self._sources)
+
+    @property
+    def spread(self) -> float:
+        """How far the median of what was measured elsewhere is from the best, in logarithms."""
+        return min((source.spread for source in self._sources), default=0.0)
+
+    def best(self) -> list[Point]:
+        """What succeeded elsewhere, the best of each history first."""
+        in_turn = chain.from_iterable(zip_longest(*(source.best for source in self._sources)))
+        return list(dict.fromkeys(point for point in in_turn if point is not None))
+
+    def guesses(self, described: Described) -> Doubles:
+        """What each history says of the points, shape (points, histories)."""
+        return np.stack([source.guesses(described) for source in self._sources], axis=1)
+
+
+def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
+    """How much of each history's guesses to believe, none being negative, from the labels that were measured.
+
+    Ridge regression towards the mean of all of them: what guesses wrongly here fades with every measurement.
+    """
+    count = guesses.shape[1]
+    away = guesses - guesses.mean(axis=0)
+    squares = away.T @ away + _TRUST * np.eye(count)
+    found = np.linalg.solve(squares, away.T @ (measured - measured.mean()) + _TRUST / count)
+    return np.asarray(np.clip(found, 0.0, None))
+
+
+class _Source:
+    """One history, learnt by a Gaussian process."""
+
+    def __init__(
+        self,
+        description: Description,
+        space: PlainSpace,
+        points: Sequence[Point],
+        logs: Doubles,
+        rng: np.random.Generator,
+    ) -> None:
+        order = np.argsort(logs, kind="stable")
+        self.best = [points[place] for place in order]
+        self.spread = spread(logs)
+        kept = most_telling(logs, rng, _MOST_LEARNT)
+        self._known = description(space.codes([points[place] for place in kept]))
+        values = labels(logs[kept])
+        seen = most_telling(values, rng)
+        self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
+        covariance = self._kernel.between(self._known, self._known).astype(np.float64)
+        self._weights = np.linalg.solve(covariance + self._kernel.noise * np.eye(len(kept)), values)
+
+    @staticmethod
+    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _Source | None:
+        """None where too little is known of points that this space has values for."""
+        logs = logarithms(history.seconds)
+        kept = [i for i, point in enumerate(history.points) if np.isfinite(logs[i]) and space.describes(point)]
+        if len(kept) < _LEAST_SUCCESSES:
+            return None
+        points = [space.read(history.points[i]) for i in kept]
+        return _Source(Description(space.columns), space, points, logs[kept], rng)
+
+    def guesses(self, described: Described) -> Doubles:
+        places = np.array_split(np.arange(len(described)), len(described) // _AT_ONCE + 1)
+        parts = [self._weights @ self._kernel.between(self._known, described[some]) for some in places]
+        return np.asarray(np.concatenate(parts), dtype=np.float64)

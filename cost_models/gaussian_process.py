@@ -1,0 +1,189 @@
+"""A Gaussian process over knob values: what a few measurements say of all other points, and how sure that is.
+
+The kernel is a sum of three: one of all features together, by which points alike in everything are alike (Matérn 5/2,
+a length for each feature; Rasmussen and Williams 2006, section 4.2); one of the knobs each for itself, by which an
+effect that a value has in one corner of the space is expected in all others; and the square of that, for pairs of
+knobs. In logarithms of latency, effects that multiply add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.trees import Floats
+
+Doubles = NDArray[np.float64]
+
+# Where fitting starts, and what hyperparameters are drawn to while little is known: the features lie within 0 and 1,
+# the labels have a variance of 1.
+_LENGTH, _LENGTH_SPREAD = 0.7, 0.8
+_JOINT, _EACH, _PAIRS = 0.5, 0.3, 0.3
+_WEIGHT_SPREAD = 1.0
+_NOISE, _NOISE_SPREAD = 1e-2, 1.5
+# Added to the diagonal, so that it can be factored whatever the noise.
+_JITTER = 1e-5
+# The length, in features of one knob, within which the effects of its values are alike.
+_EFFECT_LENGTH = 0.5
+# Gradient steps of a fit that starts from nothing, and of one that starts from the fit before.
+_FIRST_STEPS, _NEXT_STEPS = 30, 12
+# Points that a fit looks at, half of them the best: it takes their number cubed.
+_MOST_FITTED = 150
+
+
+@dataclass(frozen=True)
+class Described:
+    """Points as the kernel sees them, a row each.
+
+    `columns` are their features within 0 and 1; the inner product of two rows of `effects` says how much the values of
+    their knobs are alike on average, knob by knob.
+    """
+
+    columns: Floats
+    effects: Floats
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, rows: NDArray[np.intp]) -> Described:
+        return Described(self.columns[rows], self.effects[rows])
+
+
+class Description:
+    """What the kernel sees of the points of one space, from the features of the values of its knobs."""
+
+    def __init__(self, columns: Sequence[Doubles]) -> None:
+        """`columns`: for every knob, the features of its values, shape (values, features)."""
+        self._knobs = [knob for knob, table in enumerate(columns) if table.shape[1]]
+        self._columns = [columns[knob].astype(np.float32) for knob in self._knobs]
+        self._effects = [_effects(columns[knob]) / np.sqrt(len(self._knobs)) for knob in self._knobs]
+
+    def __call__(self, codes: NDArray[np.int32]) -> Described:
+        """`codes`: the positions of knob values, shape (points, knobs)."""
+        return Described(self._looked_up(self._columns, codes), self._looked_up(self._effects, codes))
+
+    def _looked_up(self, tables: Sequence[Floats], codes: NDArray[np.int32]) -> Floats:
+        parts = [table[codes[:, knob]] for knob, table in zip(self._knobs, tables, strict=True)]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(codes), 1), np.float32)
+
+
+def _effects(columns: Doubles) -> Floats:
+    """Rows whose inner products are the kernel of one knob's values."""
+    apart = np.sqrt(((columns[:, None] - columns[None]) ** 2).sum(axis=2)) / _EFFECT_LENGTH
+    return np.linalg.cholesky(_matern(np.sqrt(5.0) * apart) + 1e-6 * np.eye(len(columns))).astype(np.float32)
+
+
+def _matern(r: Doubles) -> Doubles:
+    """Matérn 5/2 of r = sqrt(5) · distance."""
+    return np.asarray((1.0 + r + r * r / 3.0) * np.exp(-r))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Covariances of labels whose variance is about 1; hyperparameters in logarithms.
+
+    `lengths`: one for each feature. `weights`: of all features together, of each knob, of pairs of knobs.
+    """
+
+    lengths: Doubles
+    weights: Doubles
+    log_noise: float
+
+    @staticmethod
+    def usual(features: int) -> Kernel:
+        """What is taken for granted before anything is known."""
+        return Kernel(np.full(features, np.log(_LENGTH)), np.log([_JOINT, _EACH, _PAIRS]), float(np.log(_NOISE)))
+
+    @property
+    def variance(self) -> float:
+        """Of a point of which nothing is known."""
+        return float(np.exp(self.weights).sum())
+
+    @property
+    def noise(self) -> float:
+        return float(np.exp(self.log_noise)) + _JITTER
+
+    def between(self, a: Described, b: Described) -> Floats:
+        """The covariances of points, shape (len(a), len(b))."""
+        lengths = np.exp(self.lengths).astype(np.float32)
+        x, y = a.columns / lengths, b.columns / lengths
+        squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2.0 * (x @ y.T)
+        joint, each, pairs = np.exp(self.weights).astype(np.float32)
+        alike = a.effects @ b.effects.T
+        r = np.sqrt(5.0 * np.maximum(squared, 0.0))
+        return np.asarray(joint * _matern(r) + (each + pairs * alike) * alike, dtype=np.float32)
+
+    def of_chances(self, noise: float) -> Kernel:
+        """The same likeness for success (1) and failure (0) as labels, with a variance of 1."""
+        return replace(self, weights=self.weights - np.log(self.variance), log_noise=float(np.log(noise)))
+
+    def fitted(self, points: Described, labels: Doubles, first: bool) -> Kernel:
+        """The most probable hyperparameters for these labels, sought from those of this kernel on.
+
+        Steps by the signs of slopes: Rprop (Riedmiller and Braun 1993). Slopes: Rasmussen and Williams, equation 5.9.
+        """
+        theta = np.concatenate([self.lengths, self.weights, [self.log_noise]])
+        evidence = _Evidence(points, labels)
+        best, step, before = (np.inf, theta), np.full(len(theta), 0.25), np.zeros(len(theta))
+        for _ in range(_FIRST_STEPS if first else _NEXT_STEPS):
+            try:
+                loss, slope = evidence.loss_and_slope(theta)
+            except np.linalg.LinAlgError:
+                break
+            if loss < best[0]:
+                best = loss, theta
+            turned = np.sign(slope * before)
+            step = np.clip(step * np.where(turned > 0, 1.3, np.where(turned < 0, 0.5, 1.0)), 1e-3, 0.6)
+            theta, before = theta - step * np.sign(slope), slope
+        found = best[1]
+        return replace(self, lengths=found[:-4], weights=found[-4:-1], log_noise=float(found[-1]))
+
+
+class _Evidence:
+    """How improbable labels are under hyperparameters, and the slope of that."""
+
+    def __init__(self, points: Described, labels: Doubles) -> None:
+        columns = points.columns.astype(np.float64)
+        self._squares = ((columns[:, None] - columns[None]) ** 2).reshape(-1, columns.shape[1])
+        self._alike = points.effects.astype(np.float64) @ points.effects.T
+        self._labels = labels
+        usual = Kernel.usual(columns.shape[1])
+        self._usual = np.concatenate([usual.lengths, usual.weights, [usual.log_noise]])
+        spreads = [_LENGTH_SPREAD] * columns.shape[1] + [_WEIGHT_SPREAD] * 3 + [_NOISE_SPREAD]
+        self._spreads = np.array(spreads)
+
+    def loss_and_slope(self, theta: Doubles) -> tuple[float, Doubles]:
+        """Minus the logarithm of the posterior of `theta`: of lengths, weights and noise, all in logarithms."""
+        n = len(self._labels)
+        scales, (joint, each, pairs), noise = np.exp(-2.0 * theta[:-4]), np.exp(theta[-4:-1]), np.exp(theta[-1])
+        r = np.sqrt(5.0 * (self._squares @ scales).reshape(n, n))
+        decay = np.exp(-r)
+        parts = (
+            joint * (1.0 + r + r * r / 3.0) * decay,
+            each * self._alike,
+            pairs * self._alike**2,
+        )
+        lower = np.linalg.cholesky(sum(parts) + (noise + _JITTER) * np.eye(n))
+        inverse = np.linalg.inv(lower)
+        precision = inverse.T @ inverse
+        solved = precision @ self._labels
+        pull = precision - np.outer(solved, solved)
+        by_squares = (pull * (joint * 5.0 / 3.0) * (1.0 + r) * decay).ravel() @ self._squares
+        slope = 0.5 * np.concatenate(
+            [by_squares * scales, [(pull * part).sum() for part in parts], [noise * np.trace(pull)]]
+        )
+        away = (theta - self._usual) / self._spreads
+        loss = 0.5 * self._labels @ solved + np.log(np.diag(lower)).sum() + 0.5 * away @ away
+        return float(loss), slope + away / self._spreads
+
+
+def most_telling(labels: Doubles, rng: np.random.Generator, most: int = _MOST_FITTED) -> NDArray[np.intp]:
+    """Which of many points a fit looks at: the best, and as many others drawn at random."""
+    order = np.argsort(labels, kind="stable")
+    if len(order) <= most:
+        return np.sort(order)
+    others = rng.permutation(order[most // 2 :])[: most - most // 2]
+    return np.sort(np.concatenate([order[: most // 2], others]))

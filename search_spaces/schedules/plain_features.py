@@ -1,0 +1,49 @@
+"""What models see of the knobs of a plain space: numbers for every value of a knob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+PlainValue = int | float | str | bool | None | tuple[int | float | str | bool | None, ...]
+
+# Values up to which a knob without order has a column for each of them.
+_MOST_ONE_HOT = 8
+# Values from which on it is told by how many twos each can be divided: whether blocks divide sizes depends on it.
+_MANY_VALUES = 6
+_MOST_TWOS = 6
+
+
+def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
+    """The features of every value of a knob, shape (values, columns), each within 0 and 1; no columns for one value.
+
+    Numbers are taken by logarithm where all are positive, and by how often two divides them where they are many and not
+    all powers of two. Words have a column for each of them.
+    """
+    if len(values) == 1:
+        return np.zeros((1, 0))
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    numbers = np.array(values if numeric else range(len(values)), dtype=np.float64)
+    positive = numeric and numbers.min() > 0
+    columns = [np.log2(numbers) if positive else numbers]
+    if numeric and len(values) >= _MANY_VALUES and np.all(numbers % 1 == 0) and not _powers_of_two(numbers):
+        columns.append(_twos(numbers))
+    if not numeric and 3 <= len(values) <= _MOST_ONE_HOT:
+        columns = [*np.eye(len(values))]
+    return np.stack([_scaled(column) for column in columns if np.ptp(column) > 0], axis=1)
+
+
+def _powers_of_two(numbers: NDArray[np.float64]) -> bool:
+    return bool(numbers.min() > 0 and np.all(np.log2(numbers) % 1 == 0))
+
+
+def _twos(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how many twos each number can be divided, up to a few."""
+    divided = [numbers % 2**power == 0 for power in range(1, _MOST_TWOS + 1)]
+    return np.asarray(np.sum(divided, axis=0), dtype=np.float64)
+
+
+def _scaled(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((column - column.min()) / np.ptp(column))

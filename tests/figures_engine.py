@@ -1,0 +1,119 @@
+"""How few trials the search core needs on recorded tables, against the plain recipe and random search; and ablations.
+
+python tests/figures_engine.py TABLE.json.gz …                     score and trials to 95 %, in the median of the seeds
+python tests/figures_engine.py TABLE.json.gz … --variants all      without one piece after the other
+python tests/figures_engine.py TABLE.json.gz … --transfer          every ordered pair, from a log of the other
+
+Tables are what `autosched simulate` takes, which has the score, and what else it tells of one search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from multiprocessing import Pool
+from pathlib import Path
+from unittest import mock
+
+from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
+from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
+from autosched.bench.simulated.searches import SEARCHES, search_named
+from autosched.strategies.engine import Engine, History
+from tuning_logs.exchange.files import read_tables
+
+
+def read_table(path: Path) -> ReplayedTable:
+    (table,) = read_tables(path)
+    return ReplayedTable.of(table, path.name.partition(".")[0])
+
+
+CORE = "autosched.strategies.engine.engine."
+# What stands in for a constant of the search core when a piece of it is left out.
+VARIANTS: dict[str, dict[str, object]] = {
+    "engine": {},
+}
+
+
+def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
+    """The rows that were measured, in order, and the seconds that the search itself took."""
+    variant, path, seed, budget = job
+    table = read_table(path)
+    started = time.process_time()
+    with ExitStack() as stack:
+        for name, value in VARIANTS.get(variant, {}).items():
+            stack.enter_context(mock.patch(name, value))
+        search = search_named("evolutionary" if variant in VARIANTS else variant)
+        rows = replay(table, search(table.space, seed, budget, ()), budget)
+    return rows, time.process_time() - started
+
+
+def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
+    """Trials to 95 % by the recipe and by the search core alone, and with its own log of another device."""
+    source, target, seed, budget = (*map(read_table, job[:2]), *job[2:])
+    log = replay(source, Engine(source.space, 1000 + seed, budget), budget, to_the_end=True)
+    seconds = [float(s) for s in source.seconds[log]]
+    history = History(source.name, [source.points[row] for row in log], seconds)
+    recipe, core = SEARCHES["recipe"], SEARCHES["evolutionary"]
+    runs = [(recipe, ()), (core, ()), (core, (history,))]
+    to95 = [_trials_to_95(target, make(target.space, seed, budget, told), budget) for make, told in runs]
+    return to95[0], to95[1], to95[2]
+
+
+def _trials_to_95(table: ReplayedTable, search: Search, budget: int) -> int:
+    curve = best_so_far(table.ascending[0], table.seconds[replay(table, search, budget)], budget)
+    return evaluations_to(curve, 0.95) or budget
+
+
+def transfers(paths: Sequence[Path], seeds: int, budget: int, processes: int) -> None:
+    print(f"trials to 95 %, medians of {seeds} seeds: the recipe, cold, with a log of {budget} trials of the other")
+    knobs = {path: read_table(path).space.names for path in paths}
+    pairs = [(a, b) for a in paths for b in paths if a != b and knobs[a] == knobs[b]]
+    with Pool(processes) as pool:
+        for a, b in pairs:
+            runs = pool.map(one_transfer, [(a, b, seed, budget) for seed in range(seeds)], chunksize=1)
+            recipe, cold, warm = (statistics.median(run) for run in zip(*runs, strict=True))
+            saved = f"saved {1 - warm / recipe:5.0%} of the recipe's, {1 - warm / cold:5.0%} of its own"
+            name = f"{a.name.partition('.')[0]} -> {b.name.partition('.')[0]}"
+            print(f"{name:32}{recipe:8.1f}{cold:8.1f}{warm:8.1f}   {saved}", flush=True)
+
+
+def row_of(found: Sequence[Figures]) -> str:
+    scores, trials = [f.score for f in found], [f.evaluations[0.95] for f in found]
+    cells = "".join(f"{score:>8.3f}{count:>6.0f}" for score, count in zip(scores, trials, strict=True))
+    each = 1e3 * statistics.mean(f.seconds_each for f in found)
+    return f"{cells}{statistics.mean(scores):8.4f}{statistics.median(trials):8.1f}{each:8.1f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("--variants", default="engine,recipe,random", help="comma-separated, or all")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--budget", type=int, default=400)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--transfer", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.transfer:
+        transfers(arguments.tables, arguments.seeds, arguments.budget, arguments.processes)
+        return 0
+    variants = [*VARIANTS, "recipe", "random"] if arguments.variants == "all" else arguments.variants.split(",")
+    tables = [read_table(path) for path in arguments.tables]
+    print(f"score / trials to 95 %, medians of {arguments.seeds} seeds, budget {arguments.budget}")
+    print(f"{'':24}{''.join(f'{t.name:>14}' for t in tables)}   mean score, median trials, ms per trial")
+    with Pool(arguments.processes) as pool:
+        for variant in variants:
+            found = []
+            for path, table in zip(arguments.tables, tables, strict=True):
+                jobs = [(variant, path, seed, arguments.budget) for seed in range(arguments.seeds)]
+                runs = pool.map(one_run, jobs, chunksize=1)
+                spent = sum(seconds for _, seconds in runs)
+                found.append(figures(table, variant, [rows for rows, _ in runs], arguments.budget, spent))
+            print(f"{variant:24}{row_of(found)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
