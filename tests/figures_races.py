@@ -28,7 +28,7 @@ from autosched.backends.cuda.source import launched
 from search_spaces import Target, Workload
 
 SANITIZERS = ("racecheck", "synccheck", "memcheck")
-SANITIZER_S = 60
+SANITIZER_S = 40
 # Of what a tool says, of which the first usually tells why, and the last how often.
 FIRST_LINES, LAST_LINES = 30, 5
 

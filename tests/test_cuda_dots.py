@@ -115,6 +115,12 @@ def test_operands_take_turns_in_registers(name: str, layout: str, depth: int, tm
     data.judge()
 
 
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_search_for_volta_starts_from_a_tile_whose_operands_take_turns(layout: str) -> None:
+    seed = space_of(ops.matmul(4096, 4096, 4096, dtype="float16", layout=layout), "v100").seeds()[0]
+    assert "put_a_k_0(k_0 + 1);" in print_module(seed.program, "", target_named("v100"))
+
+
 def test_rows_that_no_copy_is_aligned_with_come_by_way_of_registers() -> None:
     schedule = with_dots(ops.matmul(64, 64, 75, dtype="float16"), "a100", 0)[0]
     text = print_module(schedule.program, "", target_named("a100"))
