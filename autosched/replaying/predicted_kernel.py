@@ -9,10 +9,10 @@ from pathlib import Path
 
 from autosched.backends import spaces
 from autosched.backends.build import render
+from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
-from autosched.machine import devices
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Predictions
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
@@ -29,7 +29,7 @@ def predicted_kernel(op: Workload, target: Target, log: Path, policy: str) -> Ke
         AutoschedError: none of them makes a kernel that is right.
     """
     space, schedules = _schedules(op, target, log, policy)
-    origin = Provenance(generator_hash(), policy, time.time(), 0, 0, devices.environment(target))
+    origin = Provenance(generator_hash(), policy, time.time(), 0, 0, environment(target))
     return load_kernel(first_use.first_right(space, schedules, origin), op)
 
 
