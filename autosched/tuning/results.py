@@ -84,6 +84,11 @@ class TuneResult:
         return load_kernel(self.best, self.workload)
 
     @property
+    def latency_s(self) -> float | None:
+        """What the best kernel takes; None without one."""
+        return self.best.measurement.latency_s if self.best else None
+
+    @property
     def speedup(self) -> float | None:
         """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
         best = self.best.measurement if self.best else None
@@ -141,6 +146,15 @@ class TracedTuneResult:
         complete = any(all(w.key in succeeded for w in cut.workloads) for cut in self.traced.cuts)
         needed = succeeded if complete else succeeded | {w.key for w in self.traced.workloads}
         return loaded(self.traced, {r.workload.key: r.kernel for r in self.results if r.workload.key in needed})
+
+    @property
+    def latency_s(self) -> float | None:
+        """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
+        records = {r.workload.key: r.best for r in self.results if r.best is not None}
+        cut = self.traced.fastest(records)
+        if any(workload.key not in records for workload in cut.workloads):
+            return None
+        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
 
     @property
     def wall_s(self) -> float:

@@ -28,6 +28,7 @@ from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
+from tuning_logs import Measurement
 
 # What torch.compile says of a call that it must not look into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
@@ -133,7 +134,7 @@ class TunedKernel:
         if found is None:
             task = self._task(call, space)
             capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-            found = task.found or (self._search(call, task) if measure and not capturing else None)
+            found = self._replay(call, task) or (self._search(call, task) if measure and not capturing else None)
             if found is None:
                 if capturing:
                     self._warn_of_capture(task)
@@ -156,8 +157,20 @@ class TunedKernel:
         kernel = own_kernel(self.__name__, self._fingerprint, call.named, plan.key)
         return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed, self._history)
 
-    def _search(self, call: Call, task: Task) -> Point:
+    def _replay(self, call: Call, task: Task) -> Point | None:
+        """What a search has ended with; what another version of Triton or the driver refuses is left out then."""
         # Loads Triton, which is there where there is a kernel to tune.
+        from autosched.tuning.autotune.trials.launching import why_unusable
+
+        while (found := task.found) is not None:
+            failure = why_unusable(call, self._choices.configuration(found))
+            if failure is None:
+                return found
+            status, detail = failure
+            self._records.append(task.record(found, Measurement(status, detail=detail)))
+        return None
+
+    def _search(self, call: Call, task: Task) -> Point:
         from autosched.tuning.autotune.search import Search
         from autosched.tuning.autotune.trials.trials import Trials
 
