@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 import autosched
 from autosched.strategies.engine import Engine, History
@@ -107,6 +108,22 @@ def test_the_next_start_measures_nothing(log: Path) -> None:
     assert len(records(log)) == before
 
 
+def test_a_winner_that_no_longer_compiles_gives_way_to_the_next_best(log: Path) -> None:
+    class Refusing(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] == 128:
+                raise RuntimeError("no such instruction")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))[(1,)](x, out, n)
+    kernel = Refusing(scale)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](x, out, n)
+    assert [launched["BLOCK"] for launched in kernel.launched] == [64]
+    refused = [r for r in records(log) if r.measurement.status == "compile_error"]
+    assert {r.schedule.knobs["BLOCK"] for r in refused} == {128}
+
+
 def test_more_trials_than_the_log_knows_continue_the_search(log: Path) -> None:
     x, out, n = tensors()
     autosched.autotune(space=SCALE, key=["n"], log=log, trials=3)(FakeKernel(scale))[(1,)](x, out, n)
@@ -177,6 +194,18 @@ def test_tensors_in_tuples_are_put_back(log: Path) -> None:
     several = (torch.zeros(8), torch.zeros(8))
     autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(of_several))[(1,)](several, 8)
     assert all(torch.equal(t, torch.ones(8)) for t in several)
+
+
+def test_only_named_arguments_are_put_back_where_some_are_named(log: Path) -> None:
+    def both(x: torch.Tensor, y: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        y += 1
+
+    x, y = torch.zeros(8), torch.zeros(8)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, restore_value=["x"])(FakeKernel(both))
+    tuned[(1,)](x, y, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert y.min() > 8
 
 
 def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) -> None:
@@ -318,6 +347,26 @@ class _Config:
 
     def all_kwargs(self) -> dict[str, Any]:
         return self.kwargs
+
+
+def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
+    unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, **unused)(FakeKernel(scale))
+    x, out, n = tensors()
+    tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert WIDTH == 2 * BLOCK
+        out[:n] = x[:n] * 2
+
+    chosen = triton.heuristics({"WIDTH": lambda meta: 2 * meta["BLOCK"]})(FakeKernel(wide))
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(chosen)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert {r.measurement.status for r in records(log)} == {"ok"}
 
 
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:

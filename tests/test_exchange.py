@@ -200,6 +200,14 @@ def test_the_log_of_helion_s_autotuner_is_a_table_for_each_run(tmp_path: Path) -
     assert [(t.point, t.seconds, t.compile_s) for t in second.trials] == [((64, 32, 4), 2.5e-4, 0.2)]
 
 
+def test_what_helion_writes_beside_its_log_names_kernel_and_device(tmp_path: Path) -> None:
+    run = {"run_id": "r2", "kernel_name": "add", "input_shapes": "(4096,)", "hardware": "NVIDIA H100"}
+    written(tmp_path / "log.meta.jsonl", json.dumps(run) + '\n{"run_id": "r1"')
+    first, second = read_tables(written(tmp_path / "log.csv", HELION))
+    assert (first.kernel, first.device) == ("Helion run r1", "")
+    assert (second.kernel, second.device) == ("add (4096,)", "NVIDIA H100")
+
+
 @every_format
 def test_a_log_becomes_a_table_and_a_log_again(tmp_path: Path, format: Format) -> None:
     records = [record(16, 2e-3), record(32, None), record(64, 1e-3)]

@@ -67,6 +67,13 @@ class FakeMeasurer:
         pass
 
 
+class Alike(FakeMeasurer):
+    """All workloads take the same: what is launched twice takes twice as long."""
+
+    def _one(self, workload: Workload, schedule: Schedule) -> Measurement:
+        return Measurement("ok", (1e-5 + 1e-9 * (zlib.crc32(schedule.one_line.encode()) % 100),))
+
+
 def search(log: Path, measurer: FakeMeasurer, trials: int, *given: object, **rest: object) -> autosched.TuneManyResult:
     arguments = {"strategy": "random", "cost_model": "random", **rest}
     return autosched.tune_many(given, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
@@ -223,8 +230,24 @@ def test_a_kernel_of_a_function_counts_for_every_launch(log: Path) -> None:
 
     traced = autosched.trace(twice, torch.empty(64, 64), torch.empty(64, 64))
     result = search(log, FakeMeasurer(), 32, (traced, 3.0))
+    (found,) = result.results
+    assert isinstance(found, autosched.TracedTuneResult)
     assert max(s.weight for s in result.spent) == 6.0
-    assert isinstance(result.results[0], autosched.TracedTuneResult)
+    assert found.latency_s is not None
+    assert result.weighted_s == pytest.approx(3 * found.latency_s)
+
+
+def test_a_way_to_cut_a_function_that_is_clearly_slower_gets_no_more_trials(log: Path) -> None:
+    def normalised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.softmax(x, -1), torch.logsumexp(x, -1)
+
+    traced = autosched.trace(normalised, torch.empty(64, 256))
+    assert [len(cut.workloads) for cut in traced.cuts] == [1, 2]
+    result = search(log, Alike(), 240, traced)
+    together, *apart = result.spent
+    assert [s.weight for s in apart] == [0.0, 0.0]
+    assert together.result.trials_done > 200 - 32
+    assert result.weighted_s == together.weighted_s
 
 
 def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -> None:

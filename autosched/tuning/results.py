@@ -84,6 +84,11 @@ class TuneResult:
         return load_kernel(self.best, self.workload)
 
     @property
+    def latency_s(self) -> float | None:
+        """What the best kernel takes; None without one."""
+        return self.best.measurement.latency_s if self.best else None
+
+    @property
     def speedup(self) -> float | None:
         """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
         best = self.best.measurement if self.best else None
@@ -143,6 +148,15 @@ class TracedTuneResult:
         return loaded(self.traced, {r.workload.key: r.kernel for r in self.results if r.workload.key in needed})
 
     @property
+    def latency_s(self) -> float | None:
+        """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
+        records = {r.workload.key: r.best for r in self.results if r.best is not None}
+        cut = self.traced.fastest(records)
+        if any(workload.key not in records for workload in cut.workloads):
+            return None
+        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
+
+    @property
     def wall_s(self) -> float:
         """How long all searches took."""
         return sum(r.wall_s for r in self.results)
@@ -167,9 +181,9 @@ class TracedTuneResult:
     def _lines_of(self, cut: Traced) -> Iterator[str]:
         """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
         found = {r.workload.key: r for r in self.results}
-        records = {key: r.best for key, r in found.items() if r.best is not None}
+        seconds = {key: r.best.measurement.latency_s for key, r in found.items() if r.best is not None}
         count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)
-        complete = all(w.key in records for w in cut.workloads)
-        taken = ", the fastest cut" if complete and self.traced.fastest(records).workloads == cut.workloads else ""
+        complete = all(w.key in seconds for w in cut.workloads)
+        taken = ", the fastest cut" if complete and self.traced.fastest(seconds).workloads == cut.workloads else ""
         yield f"  {count} kernel{'s' if count != 1 else ''}{taken}"
         yield from (f"    {found[w.key]}" for w in cut.workloads if w.key in found)

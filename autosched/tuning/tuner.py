@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from typing import overload
 
 import cost_models
@@ -12,8 +11,8 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
-from autosched.tuning.every_cut import launches, of_all_workloads
-from autosched.tuning.many.gradient import Gradient, Share
+from autosched.tuning.many.gradient import Gradient
+from autosched.tuning.many.tasks import Tasks
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.loop import Alone
@@ -78,8 +77,8 @@ def tune(
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
     nothing again, and an interrupted search resumes; of a function, those of every kernel. "auto" stops where less than
     1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
-    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
-    timed: with "cold" or "hot" caches, or launched by a CUDA "graph".
+    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are timed: with
+    "cold" or "hot" caches, or launched by a CUDA "graph".
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
@@ -110,20 +109,20 @@ def tune(
     )
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)
-        return _tuned(op.for_target(device), functools.partial(prepare_one, target=device), measurer)
+        tasks = Tasks(device, functools.partial(prepare_one, target=device))
+        return _tuned(op.for_target(device), tasks, measurer)
     return run(prepare_one(op, target), measurer)
 
 
-def _tuned(traced: Traced, prepare_one: Callable[[Workload], Search], measurer: Measurer | None) -> TracedTuneResult:
+def _tuned(traced: Traced, tasks: Tasks, measurer: Measurer | None) -> TracedTuneResult:
     """All kernels of a function over one session, in the order in which they should gain most."""
-    searches = of_all_workloads(traced, prepare_one)
-    if not all(search.complete for search in searches):
-        weights = launches(traced)
-        run_all(searches, Gradient([Share(s, weights[s.space.workload.key]) for s in searches]), measurer)
-    for search in searches:
+    tasks.add_cut(traced, 1.0)
+    if not all(search.complete for search in tasks.searches):
+        run_all(tasks.searches, Gradient(tasks.searches, tasks.weights), measurer)
+    for search in tasks.searches:
         if search.unfit is not None:
             raise search.unfit
-    return TracedTuneResult(traced, tuple(map(TuneResult.of, searches)))
+    return TracedTuneResult(traced, tuple(map(TuneResult.of, tasks.searches)))
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

@@ -18,6 +18,7 @@ _COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "ga
 class Spent:
     """Where the trials of one kernel went.
 
+    `weight` is what a second of it counts: nothing in a way to cut a function that is clearly slower than another one.
     `first_s` is the best of its first batch, None when nothing succeeded in it; `turns` are its batches, in order. What
     they gain is in seconds of the weighted sum.
     """
@@ -38,20 +39,23 @@ class Spent:
 class TuneManyResult:
     """What was found for several operators and functions together.
 
-    `results` are those of what was given, in order, None where nothing can be tuned; `refused` says why, by label.
-    `spent` has every kernel once, with the trials that it was given; `wall_s` is how long all of it took.
+    `results` are those of what was given, in order, None where nothing can be tuned, and `weights` what they count;
+    `refused` says why, by label. `spent` has every kernel once, with the trials that it was given; `wall_s` is how long
+    all of it took.
     """
 
     target: Target
     results: tuple[TuneResult | TracedTuneResult | None, ...]
+    weights: tuple[float, ...]
     refused: tuple[tuple[str, str], ...]
     spent: tuple[Spent, ...]
     wall_s: float
 
     @property
     def weighted_s(self) -> float:
-        """The weighted sum of the latencies of all kernels of which there is one, of functions in every cut."""
-        return sum(s.weighted_s for s in self.spent if s.weighted_s is not None)
+        """The weighted sum of the latencies, functions in the fastest cut; what has no kernel is left out."""
+        latencies = (result.latency_s if result else None for result in self.results)
+        return sum(weight * s for weight, s in zip(self.weights, latencies, strict=True) if s is not None)
 
     @property
     def trials_done(self) -> int:

@@ -74,15 +74,16 @@ def tune_many(
     )
     tasks = Tasks(device, prepare_one)
     cuts = tuple(tasks.add(op, weight) for op, weight in given)
-    if not tasks.shares:
+    if not tasks.searches:
         raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in tasks.refused.items()))
-    gradient = Gradient(tasks.shares, None if trials == "auto" else trials)
-    searches = [share.search for share in tasks.shares]
+    budget = None if trials == "auto" else trials
+    gradient = Gradient(tasks.searches, tasks.weights, budget)
     if on_progress is not None:
-        show_together(searches, None if trials == "auto" else trials, on_progress)
-    if not gradient.over or any(search.finals_due for search in searches):
-        run_all(searches, gradient, measurer)
-    return _result(cuts, tasks, gradient, time.perf_counter() - begin)
+        show_together(tasks.searches, budget, on_progress)
+    if not gradient.over or any(search.finals_due for search in tasks.searches):
+        run_all(tasks.searches, gradient, measurer)
+    weights = tuple(weight for _, weight in given)
+    return _result(cuts, weights, tasks, gradient, time.perf_counter() - begin)
 
 
 def show_together(searches: Sequence[Search], wanted: int | None, on_progress: OnProgress) -> None:
@@ -107,17 +108,17 @@ def show_together(searches: Sequence[Search], wanted: int | None, on_progress: O
 
 
 def _result(
-    cuts: Sequence[Workload | Traced | None], tasks: Tasks, gradient: Gradient, wall_s: float
+    cuts: Sequence[Workload | Traced | None],
+    weights: tuple[float, ...],
+    tasks: Tasks,
+    gradient: Gradient,
+    wall_s: float,
 ) -> TuneManyResult:
-    found = {share.search.space.workload.key: TuneResult.of(share.search) for share in tasks.shares}
-    spent = tuple(
-        Spent(result, share.weight, first_s, tuple(turns))
-        for result, share, first_s, turns in zip(
-            found.values(), tasks.shares, gradient.firsts_s, gradient.turns, strict=True
-        )
-    )
+    found = {search.space.workload.key: TuneResult.of(search) for search in tasks.searches}
+    columns = zip(found.values(), tasks.weights(), gradient.firsts_s, gradient.turns, strict=True)
+    spent = tuple(Spent(result, weight, first_s, tuple(turns)) for result, weight, first_s, turns in columns)
     results = tuple(None if cut is None else _of_cut(cut, found) for cut in cuts)
-    return TuneManyResult(tasks.target, results, tuple(tasks.refused.items()), spent, wall_s)
+    return TuneManyResult(tasks.target, results, weights, tuple(tasks.refused.items()), spent, wall_s)
 
 
 def _of_cut(cut: Workload | Traced, found: Mapping[str, TuneResult]) -> TuneResult | TracedTuneResult:

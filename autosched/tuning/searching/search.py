@@ -65,7 +65,7 @@ class Batch:
 Ended = tuple[Batch, int, Measurement]
 
 
-@dataclass
+@dataclass(eq=False)
 class Search:
     """One run over the records of one workload, target and policy.
 
