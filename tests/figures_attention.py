@@ -13,7 +13,6 @@ where they can say the function. Rates count the dots that a mask leaves, for de
 from __future__ import annotations
 
 import argparse
-import functools
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +65,6 @@ class Case:
     def inputs(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         batch, heads, length, size = self.queries
         key_heads, key_length = self.keys or (heads, length)
-        some_blocks(device)  # A function that is traced finds them drawn.
         generator = torch.Generator(device=device).manual_seed(0)
         shapes = (self.queries, *[(batch, key_heads, key_length, size)] * 2)
         q, k, v = (torch.randn(s, generator=generator, device=device, dtype=torch.bfloat16) for s in shapes)
@@ -109,16 +107,14 @@ def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~seen, float("-inf")), -1) @ v
 
 
-@functools.cache
-def some_blocks(device: torch.device) -> Tensor:
-    """Which of 64 x 64 blocks are seen: 16 of every 64, drawn at random."""
-    drawn = torch.rand(64, 64, generator=torch.Generator().manual_seed(0))
-    return (drawn.argsort(-1).argsort(-1) < 16).to(device)
+# Which of 64 x 64 blocks are seen: 16 of every 64, drawn at random.
+SOME_BLOCKS = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)).argsort(-1).argsort(-1) < 16
+SOME_BLOCKS = SOME_BLOCKS.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=some_blocks(q.device)[rows // 128, columns // 128])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=SOME_BLOCKS[rows // 128, columns // 128])
 
 
 def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -162,7 +158,7 @@ CASES: Mapping[str, Case] = {
         blocks,
         (1, 32, 8192, 128),
         backends=False,
-        mask=lambda b, h, i, j: some_blocks(i.device)[i // 128, j // 128],
+        mask=lambda b, h, i, j: SOME_BLOCKS[i // 128, j // 128],
         part=0.25,
     ),
     "4x16x2048x64 ALiBi": Case(
