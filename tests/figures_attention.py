@@ -66,6 +66,8 @@ class Case:
         batch, heads, length, size = self.queries
         key_heads, key_length = self.keys or (heads, length)
         generator = torch.Generator(device=device).manual_seed(0)
+        drawn = torch.rand(64, 64, generator=generator, device=device)
+        SOME_BLOCKS[device.type] = drawn.argsort(-1).argsort(-1) < 16
         shapes = (self.queries, *[(batch, key_heads, key_length, size)] * 2)
         q, k, v = (torch.randn(s, generator=generator, device=device, dtype=torch.bfloat16) for s in shapes)
         return q, k, v
@@ -107,14 +109,13 @@ def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~seen, float("-inf")), -1) @ v
 
 
-# Which of 64 x 64 blocks are seen: 16 of every 64, drawn at random.
-SOME_BLOCKS = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)).argsort(-1).argsort(-1) < 16
-SOME_BLOCKS = SOME_BLOCKS.to("cuda" if torch.cuda.is_available() else "cpu")
+# Which of 64 x 64 blocks are seen, by the kind of device: 16 of every 64, drawn at random with the inputs.
+SOME_BLOCKS: dict[str, Tensor] = {}
 
 
 def blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     rows, columns = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=SOME_BLOCKS[rows // 128, columns // 128])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=SOME_BLOCKS[q.device.type][rows // 128, columns // 128])
 
 
 def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ CASES: Mapping[str, Case] = {
         blocks,
         (1, 32, 8192, 128),
         backends=False,
-        mask=lambda b, h, i, j: SOME_BLOCKS[i // 128, j // 128],
+        mask=lambda b, h, i, j: SOME_BLOCKS[i.device.type][i // 128, j // 128],
         part=0.25,
     ),
     "4x16x2048x64 ALiBi": Case(
