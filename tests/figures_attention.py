@@ -66,10 +66,10 @@ class Case:
         batch, heads, length, size = self.queries
         key_heads, key_length = self.keys or (heads, length)
         generator = torch.Generator(device=device).manual_seed(0)
-        drawn = torch.rand(64, 64, generator=generator, device=device)
-        SOME_BLOCKS[device.type] = drawn.argsort(-1).argsort(-1) < 16
         shapes = (self.queries, *[(batch, key_heads, key_length, size)] * 2)
         q, k, v = (torch.randn(s, generator=generator, device=device, dtype=torch.bfloat16) for s in shapes)
+        drawn = torch.rand(64, 64, generator=generator, device=device)
+        SOME_BLOCKS[device.type] = drawn.argsort(-1).argsort(-1) < 16
         return q, k, v
 
     def rate(self, seconds: float) -> str:
