@@ -85,6 +85,7 @@ def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> No
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
     assert kernel.launched[-1]["BLOCK"] == 128
+    assert tuned.best_config.kwargs == {"BLOCK": 128}
     assert len({r.schedule for r in records(log)}) == 8
 
 
