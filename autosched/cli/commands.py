@@ -231,6 +231,9 @@ def export_command(
     allow_stale: Annotated[
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
@@ -238,7 +241,8 @@ def export_command(
     autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py
     ```
     """
-    path = export(workload(operator, sizes), to, target, log=log, policy=policy, allow_stale=allow_stale)
+    found = workload(operator, sizes)
+    path = export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
 
 
