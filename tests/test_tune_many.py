@@ -8,14 +8,19 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import ClassVar, cast
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import autosched
+from autosched.backends import spaces
 from autosched.machine.timing import Policy
 from autosched.measuring import UnfitWorkloadError
 from autosched.strategies.random import Random
-from search_spaces import InputError, Schedule, TargetUnavailableError, Workload, ops
+from cost_models import SharedModel
+from cost_models.roofline_model import RooflineModel
+from search_spaces import InputError, Schedule, SearchSpace, TargetUnavailableError, Workload, ops
 from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, TuningLog, TuningRecord
 
@@ -215,6 +220,35 @@ def test_similar_kernels_learn_from_each_other(log: Path) -> None:
     Listening.heard = set()
     search(log, FakeMeasurer(), 96, (SMALL, 1), (LARGE, 1), (ROWS, 1), strategy=Listening)
     assert Listening.heard & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
+
+
+class Counted(RooflineModel):
+    """Says of everything how many records it was last fitted to."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.fits: list[str] = []
+        self._records = 0
+
+    def fit(self, space: SearchSpace, records: Sequence[TuningRecord]) -> None:
+        self.fits.append(space.workload.key)
+        self._records = len(records)
+
+    def predict(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
+        return np.full(len(schedules), float(self._records))
+
+
+def test_a_shared_model_knows_of_every_structure_what_was_last_told_of_it(log: Path) -> None:
+    search(log, FakeMeasurer(), 32, (SMALL, 1), (ROWS, 1))
+    product, rows = (spaces.build(op, TARGET) for op in (SMALL, ROWS))
+    schedules = [product.sample(np.random.default_rng(0))]
+    model = Counted()
+    shared = SharedModel(model)
+    shared.fit(product, trials_of(log, SMALL)[:3])
+    shared.fit(rows, trials_of(log, ROWS)[:5])
+    assert shared.predict(product, schedules)[0] == 3
+    assert shared.predict(product, schedules)[0] == 3
+    assert model.fits == [SMALL.key, ROWS.key, SMALL.key]
 
 
 def test_every_turn_of_the_table_says_why_it_was_given(log: Path) -> None:

@@ -19,7 +19,7 @@ from autosched.tuning.searching.loop import Alone
 from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
 
 
@@ -99,7 +99,7 @@ def tune(
         prepare,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed) if isinstance(op, Traced) else cost_model,
+        cost_model=SharedModel(cost_models.create(cost_model, seed)) if isinstance(op, Traced) else cost_model,
         seed=seed,
         log=log,
         policy=policy,

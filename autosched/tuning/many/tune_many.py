@@ -23,7 +23,7 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 
 
@@ -65,7 +65,7 @@ def tune_many(
         target=device,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed),
+        cost_model=SharedModel(cost_models.create(cost_model, seed)),
         seed=seed,
         log=log,
         policy=policy,
