@@ -196,6 +196,18 @@ def test_tensors_in_tuples_are_put_back(log: Path) -> None:
     assert all(torch.equal(t, torch.ones(8)) for t in several)
 
 
+def test_only_named_arguments_are_put_back_where_some_are_named(log: Path) -> None:
+    def both(x: torch.Tensor, y: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        y += 1
+
+    x, y = torch.zeros(8), torch.zeros(8)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, restore_value=["x"])(FakeKernel(both))
+    tuned[(1,)](x, y, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert y.min() > 8
+
+
 def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) -> None:
     def counted(x: torch.Tensor, count: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         assert int(count) == 0
@@ -339,7 +351,7 @@ class _Config:
 
 def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
     unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
-    tuned = autosched.autotune(space=SCALE, key=["n"], restore_value=["out"], log=log, **unused)(FakeKernel(scale))
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, **unused)(FakeKernel(scale))
     x, out, n = tensors()
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)

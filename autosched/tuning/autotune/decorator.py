@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
-from autosched.tuning.autotune.call import Hooks, JitKernel
+from autosched.tuning.autotune.call import JitKernel
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
     Choices,
@@ -17,8 +17,8 @@ from autosched.tuning.autotune.configurations import (
     ListedConfig,
     check_names,
 )
-from autosched.tuning.autotune.trials.bench_timer import DoBench
-from autosched.tuning.autotune.tuned_kernel import Plan, TunedKernel
+from autosched.tuning.autotune.plan import DoBench, Hooks, Plan
+from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
 
 
@@ -57,7 +57,8 @@ def autotune(
     writes each to the log (`log`, by default the user's); the next start takes the winner from there.
 
     Every trial runs on the call's own arguments, and all tensors among them are put back, whichever the kernel changes:
-    `restore_value` need not be given. Those in `reset_to_zero` are zero before each trial and before the call itself.
+    `restore_value` need not be given; where it is, only the arguments that it names are copied, put back and compared.
+    Those in `reset_to_zero` are zero before each trial and before the call itself.
     What configurations compute is compared, and one that differs from most is never chosen: `outputs` names the
     arguments that count, by default all tensors of floating-point numbers that the kernel changes; () compares nothing.
 
@@ -85,6 +86,7 @@ def autotune(
         written_log_path(log),
         outputs,
         tuple(reset_to_zero or ()),
+        restore_value,
         Hooks(pre_hook, post_hook),
         do_bench,
     )
