@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +51,7 @@ class Table:
         return min(self.seconds.values())
 
 
+@cache
 def read_table(path: Path) -> Table:
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         data = json.load(file)
