@@ -116,7 +116,7 @@ class TuneResult:
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
-            "known": "all known from the log, no trial was needed",
+            "known": "all known from the log, no trial was needed" if self.trials_known else "not tried",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
             f"before, with {self.remaining_gain}",
@@ -150,11 +150,9 @@ class TracedTuneResult:
     @property
     def latency_s(self) -> float | None:
         """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
-        records = {r.workload.key: r.best for r in self.results if r.best is not None}
-        cut = self.traced.fastest(records)
-        if any(workload.key not in records for workload in cut.workloads):
-            return None
-        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
+        seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
+        cut = self.traced.fastest(seconds)
+        return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
 
     @property
     def wall_s(self) -> float:
@@ -181,9 +179,9 @@ class TracedTuneResult:
     def _lines_of(self, cut: Traced) -> Iterator[str]:
         """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
         found = {r.workload.key: r for r in self.results}
-        records = {key: r.best for key, r in found.items() if r.best is not None}
+        seconds = {key: r.best.measurement.latency_s for key, r in found.items() if r.best is not None}
         count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)
-        complete = all(w.key in records for w in cut.workloads)
-        taken = ", the fastest cut" if complete and self.traced.fastest(records).workloads == cut.workloads else ""
+        complete = all(w.key in seconds for w in cut.workloads)
+        taken = ", the fastest cut" if complete and self.traced.fastest(seconds).workloads == cut.workloads else ""
         yield f"  {count} kernel{'s' if count != 1 else ''}{taken}"
         yield from (f"    {found[w.key]}" for w in cut.workloads if w.key in found)
