@@ -43,7 +43,7 @@ _FEWEST_ROWS = 16
 _MOST_ROWS = 512
 # Rows are multiples of this, so that most register tiles end where they do.
 _STEP = 4
-# What a register tile sums up in one go of packed panels, which a first-level cache then holds.
+# What a register tile sums up in one go: deeper sums are best cut, so that panels stay in a first-level cache.
 _DEEPEST = 512
 # What a program holds of its own, in second-level caches.
 _MOST_CACHES = 2
