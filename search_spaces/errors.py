@@ -46,10 +46,14 @@ class LogError(AutoschedError, OSError):
 
 def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not in a list, with the closest allowed name first."""
+    names = sorted(allowed)
+    return InputError(f"unknown {kind} {got!r}{did_you_mean(got, names)} (allowed: {', '.join(names)})")
+
+
+def did_you_mean(got: object, allowed: Iterable[str]) -> str:
+    """What ends the message about a name that is not in a list: the closest allowed one, where there is one."""
     import difflib
 
-    names = sorted(allowed)
-    spelled = {name.lower(): name for name in names}
+    spelled = {name.lower(): name for name in sorted(allowed)}
     close = difflib.get_close_matches(str(got).lower(), spelled, n=1)
-    hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
-    return InputError(f"unknown {kind} {got!r}{hint} (allowed: {', '.join(names)})")
+    return f"; did you mean {spelled[close[0]]!r}?" if close else ""

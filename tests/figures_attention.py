@@ -27,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import autosched
+from autosched.backends.environment import environment
 from autosched.bench.history import all_of, tuning_history
 from autosched.machine import devices
 from autosched.machine.timing import Run, interleaved, timer_for
@@ -271,7 +272,7 @@ def main() -> int:
     table = [names, *(made(name, case, trials, arguments.log) for name, case in cases.items())]
     print("\n".join(table_lines(table, right=range(1, len(names)))))
     print(f"bfloat16, medians of {ROUNDS} rounds, 95 % intervals, cold caches")
-    print(", ".join(f"{name} {version}" for name, version in devices.environment(devices.detect())))
+    print(", ".join(f"{name} {version}" for name, version in environment(devices.detect())))
     return 0
 
 

@@ -29,7 +29,6 @@ from autosched import ops
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.cuda.nvrtc import architecture
 from search_spaces import EmptySearchSpaceError, Schedule, Target, Workload, target_named
 from search_spaces.ops.matmul import LAYOUTS
 from tuning_logs.text import table_lines
@@ -153,7 +152,7 @@ def table(workloads: Iterable[Workload], targets: Sequence[Target], samples: int
 
 
 def _lines(cells: dict[str, dict[str, list[Made]]], targets: Sequence[Target]) -> Iterator[str]:
-    rows = [("registers spilled KiB", *(architecture(t.capability) for t in targets))]
+    rows = [("registers spilled KiB", *(f"sm_{t.capability}" for t in targets))]
     rows += [(row, *(_cell(found.get(t.name, [])) for t in targets)) for row, found in cells.items()]
     yield from table_lines(rows)
     refusals = {(row, made.refused) for row, found in cells.items() for each in found.values() for made in each}

@@ -4,8 +4,6 @@ python tests/figures_cuda.py right [--samples N]    every sketch of many workloa
 python tests/figures_cuda.py products [--samples N] the same of products and chains of them
 python tests/figures_cuda.py chains [--samples N]   the same of attention in its forms, gradients, long scans
 python tests/figures_cuda.py fast [--samples N]     memory-bound functions against the same schedules in Triton
-python tests/figures_cuda.py races [--launches N]   kernels whose threads share most, launched so often
-python tests/figures_cuda.py sanitized              the same under the tools of compute-sanitizer, if it is there
 
 Code for an older device runs here as PTX, which the driver compiles.
 """
@@ -19,15 +17,12 @@ import itertools
 import math
 import multiprocessing
 import os
-import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import cuda_races
 import fused_workloads
 import numpy as np
 import torch
@@ -41,7 +36,6 @@ from autosched import ops
 from autosched.backends import spaces
 from autosched.backends.backend import Artefact, Backend, CompileError, LoadError
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.cuda.source import launched
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.machine.timing import GpuTimer
@@ -114,9 +108,6 @@ CHAINS: tuple[Workload, ...] = (
     *LONG,
 )
 _POLL_S = 1e-3
-# Of what a tool says, of which the first usually tells why.
-MOST_LINES = 30
-SANITIZERS = ("racecheck", "synccheck", "memcheck")
 CHECKED_PARTS = {"right": CHECKED, "products": PRODUCTS, "chains": CHAINS}
 TIMED: tuple[Workload, ...] = (
     ops.gelu_scale(2**24),
@@ -176,14 +167,11 @@ def _made_by_both(number: int) -> list[tuple[Job, Artefact | str]]:
     return [(job, job.made()) for job in jobs]
 
 
-def compiled(
-    make: Callable[[int], list[tuple[Job, Artefact | str]]], tasks: Sequence[tuple[Workload, Target, int]]
-) -> list[tuple[Job, Artefact | str]]:
-    """By as many processes as there are cores, which know the tasks because they are forked."""
+def compiled(make: Callable[[int], list[tuple[Job, Artefact | str]]], tasks: int) -> list[tuple[Job, Artefact | str]]:
+    """What is made of every task, by as many processes as there are cores, which know the tasks as they are forked."""
     began = time.perf_counter()
-    _TASKS[:] = tasks
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        made = list(itertools.chain(*pool.map(make, range(len(tasks)), chunksize=1)))
+        made = list(itertools.chain(*pool.map(make, range(tasks), chunksize=1)))
     print(f"{len(made)} kernels compiled in {time.perf_counter() - began:.0f} s", flush=True)
     return made
 
@@ -199,10 +187,11 @@ def here_as(capability: int) -> Target:
 
 
 def right(workloads: Sequence[Workload], samples: int) -> None:
-    made = compiled(_made, [(w, here_as(c), samples) for w in workloads for c in CAPABILITIES])
+    _TASKS[:] = [(w, here_as(c), samples) for w in workloads for c in CAPABILITIES]
+    made = compiled(_made, len(_TASKS))
     counts: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     shown: collections.Counter[str] = collections.Counter()
-    for (job, _), (status, detail) in zip(made, _all_checked(made), strict=True):
+    for (job, _), (status, detail) in zip(made, all_checked(made), strict=True):
         counts[job.target.capability][status] += 1
         shown[status] += 1
         if status != "right" and shown[status] <= 12:
@@ -212,13 +201,13 @@ def right(workloads: Sequence[Workload], samples: int) -> None:
         print(f"sm_{capability}: {dict(found)}", flush=True)
 
 
-def _all_checked(made: Sequence[tuple[Job, Artefact | str]], launches: int = 2) -> Iterator[tuple[str, str]]:
+def all_checked(made: Sequence[tuple[Job, Artefact | str]], launches: int = 2) -> Iterator[tuple[str, str]]:
     """In a process of their own, and in another one behind a kernel that broke the device for its process."""
     fork = multiprocessing.get_context("fork")
     done = 0
     while done < len(made):
         results = fork.SimpleQueue()
-        checker = fork.Process(target=_check, args=(made[done:], launches, results))
+        checker = fork.Process(target=check, args=(made[done:], launches, results))
         checker.start()
         while done < len(made):
             while results.empty() and checker.is_alive():
@@ -231,7 +220,7 @@ def _all_checked(made: Sequence[tuple[Job, Artefact | str]], launches: int = 2) 
         checker.join()
 
 
-def _check(made: Sequence[tuple[Job, Artefact | str]], launches: int, results: Any) -> None:
+def check(made: Sequence[tuple[Job, Artefact | str]], launches: int, results: Any) -> None:
     data: TrialData | None = None
     workload: Workload | None = None
     for job, artefact in made:
@@ -279,7 +268,8 @@ def common_schedules(workload: Workload, target: Target, samples: int) -> Iterat
 
 def fast(samples: int) -> None:
     target = target_named("h200")
-    made = compiled(_made_by_both, [(w, target, samples) for w in TIMED])
+    _TASKS[:] = [(w, target, samples) for w in TIMED]
+    made = compiled(_made_by_both, len(_TASKS))
     timer = GpuTimer(target.l2_bytes, "cold")
     rows = []
     for workload in TIMED:
@@ -312,69 +302,13 @@ def _timed(workload: Workload, taken: Sequence[tuple[Job, Artefact | str]], time
     return f"{workload.label[:60]:60} {figures} {each:6.2f} {min(ratios):6.2f}  {worst.one_line[:90]}"
 
 
-def races(samples: int, launches: int) -> None:
-    """Every kernel is launched so often, and each result is judged: a race shows in some of them."""
-    wanted = [(case, w, c) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
-    _CASES[:] = [case for case, _, _ in wanted]
-    made = compiled(_made_of_case, [(w, here_as(c), samples) for _, w, c in wanted])
-    counts: dict[tuple[str, int], collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for (job, _), (status, detail) in zip(made, _all_checked(made, launches), strict=True):
-        counts[job.part, job.target.capability][status] += 1
-        if status != "right":
-            print(f"{status}: {detail[:200]} | sm_{job.target.capability} {job.schedule.one_line}", flush=True)
-    for (part, capability), found in counts.items():
-        print(f"{part:36} sm_{capability} {dict(found)}", flush=True)
-
-
-_CASES: list[cuda_races.Case] = []
-
-
-def _made_of_case(number: int) -> list[tuple[Job, Artefact | str]]:
-    (workload, target, samples), case = _TASKS[number], _CASES[number]
-    drawn = case.drawn(spaces.build(workload, target, [CUDA]), samples)
-    return [(job, job.made()) for job in (Job(workload, s, CUDA, target, case.what) for s in drawn)]
-
-
-def sanitized() -> None:
-    """One launch of every such kernel under every tool, all at once; nothing else is looked at."""
-    found = shutil.which("compute-sanitizer")
-    if found is None:
-        print("no compute-sanitizer on the path: it comes with CUDA, or with the wheel nvidia-cuda-sanitizer-api")
-        return
-    wanted = [(w, here_as(c)) for case in cuda_races.CASES for c in case.capabilities for w in case.workloads]
-    names = {k.name for w, t in wanted for s in spaces.build(w, t, [CUDA]).seeds() for k in launched(s.program, t)}
-    only = [f"--kernel-name=kernel_substring={name}" for name in sorted(names)]
-    itself = [sys.executable, __file__, "races", "--launches", "1"]
-    runs = {
-        tool: subprocess.Popen(
-            [found, "--tool", tool, "--target-processes", "all", "--print-limit", "10", *only, *itself],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for tool in SANITIZERS
-    }
-    for tool, run in runs.items():
-        lines = run.communicate()[0].splitlines()
-        told = [line for line in lines if line.startswith("===")]
-        print(
-            "\n".join([f"{tool}, exit status {run.returncode}:", *lines[-5:], *told[:MOST_LINES], *told[-2:]]),
-            flush=True,
-        )
-
-
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("fast", "races", "sanitized", *CHECKED_PARTS))
+    parser.add_argument("what", choices=("fast", *CHECKED_PARTS))
     parser.add_argument("--samples", type=int, default=1)
-    parser.add_argument("--launches", type=int, default=20, help="of every kernel, where races are looked for")
     given = parser.parse_args(arguments)
     if given.what == "fast":
         fast(given.samples)
-    elif given.what == "races":
-        races(given.samples, given.launches)
-    elif given.what == "sanitized":
-        sanitized()
     else:
         right(CHECKED_PARTS[given.what], given.samples)
 

@@ -21,6 +21,7 @@ import torch
 
 import autosched
 from autosched import Kernel, ops
+from autosched.backends.environment import environment
 from autosched.baselines.baselines import baseline, library_settings
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
@@ -101,7 +102,7 @@ def main() -> int:
     table = [HEAD, *(row for product in products for row in rows(product, trials, arguments.log))]
     print("\n".join(table_lines(table, right=range(2, len(HEAD)))))
     print(f"fused / bare: at most {GOAL} is the goal; medians of {ROUNDS} rounds, 95 % intervals, cold caches")
-    print(", ".join(f"{name} {version}" for name, version in devices.environment(devices.detect())))
+    print(", ".join(f"{name} {version}" for name, version in environment(devices.detect())))
     return 0
 
 

@@ -23,6 +23,7 @@ from figures_search import TABLE, table_space
 
 import autosched
 from autosched import ops
+from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
@@ -114,7 +115,7 @@ def table(out: Path) -> int:
     target = devices.detect()
     schedules, started = list(space), time.perf_counter()
     print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
-    provenance = Provenance(generator_hash(), "cold", time.time(), 0, 0, devices.environment(target))
+    provenance = Provenance(generator_hash(), "cold", time.time(), 0, 0, environment(target))
     with LocalMeasurer(target) as measurer:
         for first in range(0, len(schedules), 256):
             part = schedules[first : first + 256]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from autosched import ops
 from autosched.backends import spaces
+from autosched.backends.environment import environment
 from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
@@ -100,7 +101,7 @@ def chosen(op: Workload, target: Target, count: int) -> list[Schedule]:
 def measure(path: Path) -> None:
     """Measure the schedules of every workload, the next ones being chosen meanwhile."""
     target, log, begin = devices.detect(), TuningLog(path), time.perf_counter()
-    origin = Provenance(generator_hash(), "cold", time.time(), SEED, 0, devices.environment(target))
+    origin = Provenance(generator_hash(), "cold", time.time(), SEED, 0, environment(target))
     with ThreadPoolExecutor(1) as thread, LocalMeasurer(target) as measurer:
         running = []
         for op in workloads():
@@ -157,7 +158,7 @@ def _row(records: Sequence[TuningRecord]) -> tuple[str, ...]:
 def other_devices(path: Path) -> None:
     """Random schedules of this CPU, ranked by what was learnt on an H200 alone, and by what other shapes here teach."""
     target, log = devices.cpu_target(), TuningLog(path)
-    origin = Provenance(generator_hash(), "cold", time.time(), SEED, 0, devices.environment(target))
+    origin = Provenance(generator_hash(), "cold", time.time(), SEED, 0, environment(target))
     with LocalMeasurer(target) as measurer:
         for op in _ON_CPU:
             if not log.records(op, target):

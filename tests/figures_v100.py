@@ -27,6 +27,7 @@ from torch import Tensor
 
 import autosched
 from autosched import Kernel, ops
+from autosched.backends.environment import environment
 from autosched.baselines.baselines import baseline, library_settings
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
@@ -180,7 +181,7 @@ def main() -> int:
     mean = math.exp(statistics.mean(map(math.log, against_triton)))
     print(f"Triton / sm_70: geometric mean {mean:.2f}, least {min(against_triton):.2f}; {TRITON_GOAL} is the goal")
     print(f"taken on {target(None, smoke).label}, none of it on a V100; {trials} trials a function, {ROUNDS} rounds")
-    print(", ".join(f"{name} {version}" for name, version in devices.environment(target(None, smoke))))
+    print(", ".join(f"{name} {version}" for name, version in environment(target(None, smoke))))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 import autosched
 from autosched.strategies.engine import Engine, History
@@ -84,6 +85,7 @@ def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> No
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
     assert kernel.launched[-1]["BLOCK"] == 128
+    assert tuned.best_config.kwargs == {"BLOCK": 128}
     assert len({r.schedule for r in records(log)}) == 8
 
 
@@ -105,6 +107,22 @@ def test_the_next_start_measures_nothing(log: Path) -> None:
     assert len(kernel.launched) == 1
     assert kernel.launched[0]["BLOCK"] == 128
     assert len(records(log)) == before
+
+
+def test_a_winner_that_no_longer_compiles_gives_way_to_the_next_best(log: Path) -> None:
+    class Refusing(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] == 128:
+                raise RuntimeError("no such instruction")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))[(1,)](x, out, n)
+    kernel = Refusing(scale)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](x, out, n)
+    assert [launched["BLOCK"] for launched in kernel.launched] == [64]
+    refused = [r for r in records(log) if r.measurement.status == "compile_error"]
+    assert {r.schedule.knobs["BLOCK"] for r in refused} == {128}
 
 
 def test_more_trials_than_the_log_knows_continue_the_search(log: Path) -> None:
@@ -131,6 +149,20 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     for given in ((x, out, n), (x, out, 128), (x.half(), out, n), (x[1:], out, 128)):
         tuned[(1,)](*given)
     assert len({r.subject.key for r in records(log)}) == 4
+
+
+def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
+    space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
+
+    def stepped(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, STEP: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=space, key=["n"], log=log, trials=24)(FakeKernel(stepped))
+    x, out, _ = tensors()
+    tuned[(1,)](x, out, 256)
+    first = len(records(log))
+    tuned[(1,)](x, out, 128)
+    assert 2048 in [r.schedule.knobs["BLOCK"] for r in records(log)[first : first + 8]]
 
 
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
@@ -165,6 +197,18 @@ def test_tensors_in_tuples_are_put_back(log: Path) -> None:
     assert all(torch.equal(t, torch.ones(8)) for t in several)
 
 
+def test_only_named_arguments_are_put_back_where_some_are_named(log: Path) -> None:
+    def both(x: torch.Tensor, y: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        y += 1
+
+    x, y = torch.zeros(8), torch.zeros(8)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, restore_value=["x"])(FakeKernel(both))
+    tuned[(1,)](x, y, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert y.min() > 8
+
+
 def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) -> None:
     def counted(x: torch.Tensor, count: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         assert int(count) == 0
@@ -175,6 +219,28 @@ def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) 
     tuned[(1,)](torch.zeros(4), count, 4)
     assert int(count) == 1
     assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
+def test_a_search_that_is_interrupted_puts_its_arguments_back_and_goes_on_later(log: Path) -> None:
+    left = [3]
+
+    def interrupted(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    x = torch.zeros(8)
+    for _ in range(2):
+        tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(interrupted))
+        if left[0] > 0:
+            with pytest.raises(KeyboardInterrupt):
+                tuned[(1,)](x, 8)
+            assert not x.any()
+        else:
+            tuned[(1,)](x, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert len({r.schedule for r in records(log)}) == 8
 
 
 def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
@@ -284,6 +350,26 @@ class _Config:
         return self.kwargs
 
 
+def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
+    unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, **unused)(FakeKernel(scale))
+    x, out, n = tensors()
+    tuned[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert WIDTH == 2 * BLOCK
+        out[:n] = x[:n] * 2
+
+    chosen = triton.heuristics({"WIDTH": lambda meta: 2 * meta["BLOCK"]})(FakeKernel(wide))
+    x, out, n = tensors()
+    autosched.autotune(space=SCALE, key=["n"], log=log)(chosen)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+    assert {r.measurement.status for r in records(log)} == {"ok"}
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
     def early(configs: list[_Config], named: dict[str, Any], **keywords: Any) -> list[_Config]:
         assert named["n"] == 256
@@ -342,6 +428,20 @@ def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
     autosched.autotune(space=SCALE, key=["n"], log=log, do_bench=do_bench)(kernel)[(1,)](*tensors())
     assert kernel.launched[-1]["BLOCK"] == 16
     assert math.isclose(min(r.measurement.latency_s for r in records(log)), 16e-3)
+
+
+def test_compiled_code_calls_a_tuned_kernel(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(scale))
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        tuned[(1,)](x + 1, out, 8)
+        return out * 2
+
+    compiled = torch.compile(doubled, backend="eager")
+    x = torch.arange(8.0)
+    assert torch.equal(compiled(x), (x + 1) * 4)
+    assert torch.equal(compiled(x), (x + 1) * 4)
 
 
 def test_nothing_is_measured_while_a_graph_is_captured(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +511,12 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
         ({"space": SCALE, "configs": [_Config(BLOCK=1)]}, "either space="),
         ({}, "either space="),
         ({"configs": []}, "at least one"),
-        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "legal= is a rule over space="),
+        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "a rule over space="),
+        ({"space": SCALE, "legal": True}, "legal= is a function"),
+        ({"configs": [{"BLOCK": 64}]}, r"expected a list of triton\.Config"),
+        ({"space": {"BLOCK": 64}}, "expected the values of every knob"),
+        ({"space": {"BLOCK": "64"}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": "n"}, r'key="n"; expected a list of names, such as \["n"\]'),
         ({"space": SCALE, "trials": 0}, "trials=0"),
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
     ],

@@ -37,6 +37,12 @@ def log(tmp_path: Path) -> Path:
         ({"strategy": "evolution"}, r"unknown strategy 'evolution'; did you mean 'evolutionary'\?"),
         ({"cost_model": "xgbost"}, r"unknown cost model 'xgbost'; did you mean 'xgboost'\?"),
         ({"target": "v100", "backend": "cude"}, "backend 'cude' is not installed; expected one of cuda, llvm, triton"),
+        ({"target": "v100", "backend": "cud"}, r"or a package with that entry .*; did you mean 'cuda'\?"),
+        ({"target": "v100", "backend": ["cuda"]}, r"backend \['cuda'\] is not installed; expected one of cuda"),
+        (
+            {"target": "v100", "backend": "triton"},
+            r"backend 'triton' makes no kernels for Tesla V100-SXM2-16GB \(sm_70\); expected 'cuda'",
+        ),
         ({"policy": "lukewarm"}, r"unknown timing policy 'lukewarm' \(allowed: cold, graph, hot\)"),
         ({"trials": 0}, "trials=0; expected an integer of at least 1"),
         ({"trials": -5}, "trials=-5; expected"),
@@ -52,6 +58,12 @@ def test_a_wrong_argument_of_tune_is_refused(arguments: dict[str, object], messa
     with pytest.raises(InputError, match=message):
         tune(log, **arguments)
     assert not log.exists()
+
+
+def test_a_type_that_the_device_lacks_is_told_before_that_the_device_is_not_here(log: Path) -> None:
+    """Another machine would not help."""
+    with pytest.raises(EmptySearchSpaceError, match=r"need compute capability 8\.0 or later, and v100 has 7\.0"):
+        tune(log, ops.matmul(64, 64, 64, dtype="bfloat16"), "v100")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,18 @@ def test_tuning_shows_progress_in_plain_lines_and_the_result(tmp_path: Path) -> 
     assert str(path) in result.output
 
 
+def test_a_suite_is_tuned_together_and_the_table_says_where_the_trials_went(tmp_path: Path) -> None:
+    suite, path = tmp_path / "small.json", tmp_path / "tuning.jsonl"
+    shapes = [{"name": "a", "m": 16, "n": 16, "k": 16}, {"name": "b", "m": 32, "n": 16, "k": 16}]
+    suite.write_text(json.dumps({"shapes": shapes}))
+    arguments = ("--weight", "b=3", "--trials", "34", "--target", "cpu", "--log", str(path))
+    result = run("tune-many", str(suite), *arguments)
+    assert result.exit_code == 0, result.output
+    assert "34/34 trials" in result.output
+    assert "1 first" in result.output
+    assert len([r for r in TuningLog(path) if not r.provenance.finals]) == 34
+
+
 def test_tuning_again_says_that_everything_is_known(log: Path) -> None:
     before = log.read_bytes()
     result = run("tune", *SOFTMAX, "--trials", "6", "--log", str(log))
@@ -188,6 +200,15 @@ def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
         (["tune", "matmul", "m=8", "n=8", "k=eight"], "k='eight': expected int"),
         (["tune", "matmul", "m=8", "n=8", "k=8", "q=8"], "unknown argument of matmul 'q'"),
         (["tune", "matmul", "m=8", "n=8", "k=8", "--trials", "0", "--target", "cpu"], "trials=0; expected"),
+        (["tune", *SOFTMAX, "--trials", "many"], "--trials many: expected a number, or auto"),
+        (
+            ["tune-many", "gemm", "--only", "square-512", "--weight", "b=1"],
+            "expected NAME=NUMBER, with one of square-512",
+        ),
+        (["tune-many", "gemm", "--only", "square-512", "--weight", "square-512=x"], "such as square-512=8"),
+        (["tune-many", "none.json"], "none.json"),
+        (["tune", *SOFTMAX, "--history", "none.jsonl"], "history: there is no file none.jsonl"),
+        (["tune", *SOFTMAX, "--history", "none.jsonl", "--cold"], "expected it without --history"),
         (["replay", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
         (["compare", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
         (["log", "show", "--log", "none.jsonl"], "none.jsonl holds no tuning record"),

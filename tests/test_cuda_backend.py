@@ -16,6 +16,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.cuda import backend as cuda_backend
 from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.triton.backend import TritonBackend
@@ -120,3 +121,13 @@ def test_tuning_for_volta_without_its_compiler_names_the_command(monkeypatch: py
     command = r"nothing here compiles for Tesla V100.*pip install -e \"\.\[volta\]\""
     with pytest.raises(TargetUnavailableError, match=command):
         backends.usable(target_named("v100"))
+
+
+def test_what_is_compiled_after_it_was_printed_is_not_printed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[str] = []
+    text = KernelPrinter.text
+    monkeypatch.setattr(KernelPrinter, "text", lambda self: printed.append("once") or text(self))
+    schedule = spaces.build(ops.softmax(48, 80), target_named("a100"), [BACKEND]).seeds()[0]
+    source = BACKEND.render(schedule.program, "", target_named("a100"))
+    BACKEND.compile(source, schedule.program, target_named("a100"))
+    assert printed == ["once"] * len(schedule.program.kernels)

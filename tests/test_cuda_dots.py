@@ -102,6 +102,25 @@ def test_a_dot_is_the_instruction_of_its_architecture(workload: Workload, target
     assert all(x in text for x in instructions)
 
 
+@pytest.mark.parametrize(("name", "layout", "depth"), [("v100", "nn", 64), ("v100", "nt", 160), ("t4", "nt", 160)])
+def test_operands_take_turns_in_registers(name: str, layout: str, depth: int, tmp_path: Path) -> None:
+    """Where more iterations may be on their way than shared memory has; also behind the last iteration."""
+    workload = ops.matmul(64, 96, depth, dtype="float16", layout=layout)
+    part = space_of(workload, name).restricted("tiled_dot_gpu", stages=[4], split_k=[1], k=[(depth // 32, 32)])
+    schedule, target = part.sample(np.random.default_rng(0)), target_named(name)
+    assert "put_a_k_0(k_0 + 1);" in print_module(schedule.program, "", target)
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    data.poison()
+    EmulatedProgram(schedule.program, target, tmp_path)(data.operands)
+    data.judge()
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_a_search_for_volta_starts_from_a_tile_whose_operands_take_turns(layout: str) -> None:
+    seed = space_of(ops.matmul(4096, 4096, 4096, dtype="float16", layout=layout), "v100").seeds()[0]
+    assert "put_a_k_0(k_0 + 1);" in print_module(seed.program, "", target_named("v100"))
+
+
 def test_rows_that_no_copy_is_aligned_with_come_by_way_of_registers() -> None:
     schedule = with_dots(ops.matmul(64, 64, 75, dtype="float16"), "a100", 0)[0]
     text = print_module(schedule.program, "", target_named("a100"))

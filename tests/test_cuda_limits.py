@@ -26,11 +26,11 @@ def space_of(workload: Workload, target: Target = V100) -> SearchSpace:
         (
             "bfloat16",
             "v100",
-            "products of bfloat16 need compute capability 80 or later, and v100 has 70; expected float",
+            "products of bfloat16 need compute capability 8.0 or later, and v100 has 7.0; expected float",
         ),
-        ("bfloat16", "t4", "products of bfloat16 need compute capability 80 or later, and t4 has 75"),
-        ("tf32", "v100", "products of tf32 need compute capability 80 or later, and v100 has 70; expected float32"),
-        ("float8_e4m3fn", "a100", "products of float8_e4m3fn need compute capability 89 or later, and a100 has 80"),
+        ("bfloat16", "t4", "products of bfloat16 need compute capability 8.0 or later, and t4 has 7.5"),
+        ("tf32", "v100", "products of tf32 need compute capability 8.0 or later, and v100 has 7.0; expected float32"),
+        ("float8_e4m3fn", "a100", "products of float8_e4m3fn need compute capability 8.9 or later, and a100 has 8.0"),
     ],
 )
 def test_a_type_that_dots_of_the_device_lack_is_refused_with_what_there_is(
@@ -77,5 +77,5 @@ def test_tuning_for_a_type_that_the_device_lacks_says_so_before_anything_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("autosched.machine.devices.resolve", lambda target: V100)
-    with pytest.raises(EmptySearchSpaceError, match="products of bfloat16 need compute capability 80 or later"):
+    with pytest.raises(EmptySearchSpaceError, match=r"products of bfloat16 need compute capability 8\.0 or later"):
         autosched.tune(ops.matmul(64, 64, 64, dtype="bfloat16"), "v100", 4)

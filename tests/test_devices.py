@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from autosched.backends.cuda import nvrtc
+from autosched.backends.environment import environment
 from autosched.machine import devices
 from search_spaces import InputError, TargetUnavailableError, target_named
 
@@ -169,7 +171,14 @@ def test_another_cpu_than_this_one_is_unavailable() -> None:
 
 
 def test_the_environment_names_every_version_that_matters() -> None:
-    versions = dict(devices.environment(devices.cpu_target()))
+    versions = dict(environment(devices.cpu_target()))
     assert versions["torch"] == torch.__version__
     assert {"python", "llvmlite", "device"} <= set(versions)
-    assert {"python", "triton", "nvrtc", "nvrtc12", "device"} <= set(dict(devices.environment(target_named("v100"))))
+    assert {"python", "triton", "nvrtc", "device"} <= set(dict(environment(target_named("v100"))))
+
+
+def test_the_version_of_nvrtc_is_what_the_library_that_compiles_for_the_target_tells() -> None:
+    for capability in (70, 90):
+        target = dataclasses.replace(target_named("h200"), capability=capability)
+        library = next(x for x in nvrtc._libraries() if capability in x.capabilities)
+        assert dict(environment(target))["nvrtc"] == library.version

@@ -144,6 +144,8 @@ def test_units_of_t4_are_read(tmp_path: Path) -> None:
         ({**CACHE, "cache": {"16": {"block": 16, "time": 1}}}, "expected a value of unroll; got block, time"),
         ({**CACHE, "cache": {"16,1": {"block": 16, "unroll": 1}}}, "expected a time; got block, unroll"),
         ({**CACHE, "cache": {"x": {"block": 16, "unroll": 1, "time": "no"}}}, "expected milliseconds or one of Comp"),
+        ({**CACHE, "tune_params": {"block": [10**400], "unroll": [1]}}, "expected a finite number, a text"),
+        ({**T4, "results": [{**T4["results"][0], "invalidity": []}]}, "invalidity '[]'; expected one of correct"),
         ({**T4, "metadata": {"timeunit": "weeks"}}, "unit 'weeks' of times; expected one of seconds"),
         ({**T4, "results": [{**T4["results"][0], "invalidity": "odd"}]}, "invalidity 'odd'; expected one of correct"),
         ({**T4, "results": [{**T4["results"][0], "measurements": []}]}, "expected a measurement called time; got none"),
@@ -196,6 +198,14 @@ def test_the_log_of_helion_s_autotuner_is_a_table_for_each_run(tmp_path: Path) -
         ((16, None, "pointer", 8, "[1, 0]"), None),
     ]
     assert [(t.point, t.seconds, t.compile_s) for t in second.trials] == [((64, 32, 4), 2.5e-4, 0.2)]
+
+
+def test_what_helion_writes_beside_its_log_names_kernel_and_device(tmp_path: Path) -> None:
+    run = {"run_id": "r2", "kernel_name": "add", "input_shapes": "(4096,)", "hardware": "NVIDIA H100"}
+    written(tmp_path / "log.meta.jsonl", json.dumps(run) + '\n{"run_id": "r1"')
+    first, second = read_tables(written(tmp_path / "log.csv", HELION))
+    assert (first.kernel, first.device) == ("Helion run r1", "")
+    assert (second.kernel, second.device) == ("add (4096,)", "NVIDIA H100")
 
 
 @every_format

@@ -122,7 +122,7 @@ def test_a_kernel_is_checked_once_for_all_processes_of_a_user(checks: list[str],
 def test_other_versions_and_other_code_are_checked_anew(checks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     load_kernel(record_of(6))
     load_kernel(record_of(7))
-    monkeypatch.setattr(checked_kernels.devices, "environment", lambda target: (("torch", "99.0"),))
+    monkeypatch.setattr(checked_kernels, "environment", lambda target: (("torch", "99.0"),))
     load_kernel(record_of(6))
     assert checks == ["here"] * 3
 

@@ -38,7 +38,8 @@ from chained_workloads import Scores, attention, paged_attention
 
 H200, TRITON = target_named("h200"), TritonBackend()
 ROWS, COLUMNS, DEPTH = 64, 96, 16
-SIZES = (8, 16, 32)
+# Rows of a block, and its columns: no tile of columns ends with those of 24.
+SIZES = {8: 8, 16: 24, 32: 32}
 Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -79,11 +80,22 @@ def viewed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(left.view(1, 2, ROWS, COLUMNS), -1) @ v
 
 
+def causal(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = torch.arange(ROWS)[:, None] + COLUMNS - ROWS, torch.arange(COLUMNS)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask) & (c <= m))
+
+
+def windowed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = torch.arange(ROWS)[:, None] + COLUMNS - ROWS, torch.arange(COLUMNS)
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    return torch.softmax(torch.where(whole(mask) & (c <= m) & (m - c < 40), scores, -math.inf), -1) @ v
+
+
 def given(size: int, density: float = 0.4) -> tuple[Tensor, ...]:
-    """q, k, v, and a mask of blocks of so many rows and columns, of which every row sees one at least."""
+    """q, k, v, and a mask of blocks of so many rows, of which every row sees one at least."""
     generator = torch.Generator().manual_seed(size)
     q, k, v = (torch.randn(1, 2, n, DEPTH, generator=generator).half() for n in (ROWS, COLUMNS, COLUMNS))
-    mask = torch.rand(1, 2, ROWS // size, COLUMNS // size, generator=generator) < density
+    mask = torch.rand(1, 2, ROWS // size, COLUMNS // SIZES[size], generator=generator) < density
     mask[..., 0] |= ~mask.any(-1)
     return q, k, v, mask
 
@@ -173,7 +185,7 @@ def test_blocks_may_be_skipped_or_not() -> None:
     assert knob.values == (False, True)
 
 
-@pytest.mark.parametrize("function", [expanded, fused])
+@pytest.mark.parametrize("function", [expanded, causal, windowed])
 @pytest.mark.parametrize("tile", [16, 32])
 def test_triton_computes_the_same(triton_interpreter, function: Function, tile: int) -> None:
     workload, _ = traced(function, 32)
@@ -246,6 +258,18 @@ def test_of_a_mask_of_columns_those_tiles_are_skipped_of_which_no_column_is_left
         seen = kept[:, None] & torch.ones(64, 96, dtype=torch.bool).tril(32)
         scores = (q.double() @ k.double().mT * 32**-0.5).masked_fill(~seen, -math.inf)
         close(torch.from_numpy(np.asarray(got)), (torch.softmax(scores, -1) @ v.double().nan_to_num()).float())
+
+
+@pytest.mark.parametrize("function", [causal, windowed])
+def test_blocks_may_be_masked_by_position_too(function: Function) -> None:
+    arguments = given(16)
+    for schedule in skipping(traced(function, 16)[0]):
+        # The loop over blocks has all the bounds, so that the one within it makes one loop with it.
+        inner = [s for loop in loops(schedule) if loop.marks for s in loop.body if isinstance(s, For)]
+        assert inner
+        assert all(loop.useful for loop in loops(schedule) if loop.marks)
+        assert not any(loop.useful or loop.until or loop.since for loop in inner)
+        close(interpreted(schedule, function, 16, arguments), wanted(function, arguments))
 
 
 def test_pages_beyond_a_length_that_is_read_are_skipped() -> None:

@@ -17,6 +17,7 @@ from autosched.cli.commands import app
 from autosched.tuning.learning import lessons
 from search_spaces import InputError, Schedule
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningLog, TuningRecord
+from tuning_logs import log as log_module
 
 KERNEL = OwnKernel("scale_kernel", "f" * 16, (("n", 1024), ("mode", "fast")), (("x", "float16"), ("y", "float16")))
 
@@ -28,8 +29,10 @@ def of(n: int, block: int, latency_s: float | None = 1e-5, **changes: str) -> Tu
     return TuningRecord(kernel, H200, schedule, measurement, Provenance("", "cold", 1.0, 0, 0))
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> TuningLog:
+@pytest.fixture(params=[False, True], ids=["held", "indexed"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TuningLog:
+    if request.param:
+        monkeypatch.setattr(log_module, "INDEX_FROM_BYTES", 0)
     return TuningLog(tmp_path / "own.jsonl")
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import autosched
 import cost_models
 from autosched.backends import spaces
-from autosched.machine import devices
+from autosched.backends.environment import environment
 from autosched.machine.timing import Policy
 from autosched.strategies import Stopped
 from autosched.tuning.tuner import tune
@@ -349,4 +349,4 @@ def test_records_tell_the_machine_that_measured_and_not_the_one_that_asked(tmp_p
 def test_the_measurer_of_this_machine_tells_what_is_installed_here() -> None:
     target = autosched.cpu_target()
     with autosched.LocalMeasurer(target) as measurer:
-        assert measurer.environment == devices.environment(target)
+        assert measurer.environment == environment(target)

@@ -18,6 +18,7 @@ from autosched.cli.commands import app
 from search_spaces import ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
 from tuning_logs.exchange.files import write_table
+from tuning_logs.packing import write_packed
 from tuning_logs.several.differences import differences
 from tuning_logs.several.merging import merged
 
@@ -71,13 +72,21 @@ def test_a_merged_log_may_be_compressed(tmp_path: Path) -> None:
     assert tiles(TuningLog(both)) == [16, 32]
 
 
+def test_a_folder_of_compressed_logs_is_merged_too(tmp_path: Path) -> None:
+    folder, both = tmp_path / "records", tmp_path / "both.jsonl"
+    write_packed(folder / "h200" / "one.jsonl.gz", [at(2.0, 16)])
+    write_packed(folder / "h200" / "two.jsonl.gz", [at(1.0, 32)])
+    assert run("merge", folder, "-o", both).exit_code == 0
+    assert tiles(TuningLog(both)) == [32, 16]
+
+
 def test_merging_refuses_what_would_lose_something(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     TuningLog(log).append(at(1.0, 16))
     (tmp_path / "notes.txt").write_text("notes\n")
     for arguments, said in (
         ([log, "-o", log], "exists already"),
-        ([log, tmp_path / "absent.jsonl", "-o", tmp_path / "c.jsonl"], "no such file; expected a tuning log"),
+        ([log, tmp_path / "absent.jsonl", "-o", tmp_path / "c.jsonl"], "no such log; expected a tuning log"),
         ([log, tmp_path / "notes.txt", "-o", tmp_path / "c.jsonl"], "is not a tuning log"),
     ):
         shown = run("merge", *arguments)

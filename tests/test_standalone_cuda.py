@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def tuned(workload: Workload, target: Target = H200, backend: str = "cuda") -> T
     schedule = space.sample(np.random.default_rng(0))
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, (("torch", "2.9"),))
     record = TuningRecord(workload, target, schedule, Measurement("ok", (12.34e-6,)), provenance)
-    return Tuned(record, schedule, workload)
+    return Tuned.of(record, schedule, workload)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +77,17 @@ def test_the_source_in_a_file_is_compiled_without_autosched(isolated: IsolatedPy
     assert compiled(isolated, text, "SOFTMAX", 90, tmp_path) == r"b'\x7fELF'"
 
 
-def test_code_for_one_architecture_alone_is_not_compiled_for_another(isolated: IsolatedPython, tmp_path: Path) -> None:
-    text = workload_text(tuned(ops.softmax(64, 1000)))
+def test_dots_of_one_architecture_alone_are_not_compiled_for_another(isolated: IsolatedPython, tmp_path: Path) -> None:
+    one = tuned(product := ops.matmul(512, 512, 512, dtype="float16"))
+    starts = spaces.build(product, H200, [CudaBackend()]).seeds()
+    text = workload_text(replace(one, schedule=next(s for s in starts if s.knobs["specialize"] != "none")))
     expected = "the GPU has compute capability 10.0; expected 9.0"
-    assert compiled(isolated, text, "SOFTMAX", 100, tmp_path) == expected
+    assert compiled(isolated, text, "MATMUL", 100, tmp_path) == expected
+
+
+def test_other_code_for_hopper_is_compiled_for_what_came_after(isolated: IsolatedPython, tmp_path: Path) -> None:
+    text = workload_text(tuned(ops.softmax(64, 1000)))
+    assert compiled(isolated, text, "SOFTMAX", 100, tmp_path) == r"b'\x7fELF'"
 
 
 def test_code_for_an_older_architecture_is_compiled_for_the_device(isolated: IsolatedPython, tmp_path: Path) -> None:

@@ -16,8 +16,19 @@ from importlib.metadata import EntryPoint, entry_points
 
 from autosched.backends.backend import Artefact, Backend, CompileError, Launcher, LoadError
 from search_spaces import InputError, Target, TargetUnavailableError
+from search_spaces.errors import did_you_mean
 
-__all__ = ["Artefact", "Backend", "CompileError", "Launcher", "LoadError", "for_target", "named", "usable"]
+__all__ = [
+    "Artefact",
+    "Backend",
+    "CompileError",
+    "Launcher",
+    "LoadError",
+    "for_target",
+    "named",
+    "usable",
+    "why_not_serving",
+]
 
 _GROUP = "autosched.backends"
 # Best first. Their modules are imported when they are asked for.
@@ -42,10 +53,8 @@ def usable(target: Target, name: str | None = None) -> tuple[Backend, ...]:
     """
     asked = for_target(target)
     if name is not None:
-        made_by = [backend.name for backend in asked]
-        if named(name).name not in made_by:
-            expected = " or ".join(map(repr, made_by)) or "another target: none makes them"
-            raise InputError(f"backend {name!r} makes no kernels for {target.label}; expected {expected}")
+        if reason := why_not_serving(target, name):
+            raise InputError(reason)
         asked = tuple(backend for backend in asked if backend.name == name)
     lacking = {backend.name: backend.why_unavailable(target) for backend in asked}
     able = tuple(backend for backend in asked if lacking[backend.name] is None)
@@ -55,6 +64,20 @@ def usable(target: Target, name: str | None = None) -> tuple[Backend, ...]:
     return able
 
 
+def why_not_serving(target: Target, name: str) -> str | None:
+    """Why the backend of that name makes no kernels for a target, with those that do; or None.
+
+    Raises:
+        InputError: none of that name is installed.
+    """
+    if named(name).serves(target):
+        return None
+    where = f" (sm_{target.capability})" if target.kind == "gpu" else ""
+    expected = " or ".join(repr(backend.name) for backend in for_target(target))
+    others = expected or "another target: none makes them"
+    return f"backend {name!r} makes no kernels for {target.label}{where}; expected {others}"
+
+
 def named(name: str) -> Backend:
     """The backend of that name, as records have it.
 
@@ -62,10 +85,10 @@ def named(name: str) -> Backend:
         InputError: none of that name is installed.
     """
     installed = _installed()
-    if name not in installed:
+    if not isinstance(name, str) or name not in installed:
         raise InputError(
             f"backend {name!r} is not installed; expected one of {', '.join(sorted(installed))}, "
-            f"or a package with that entry point of {_GROUP}"
+            f"or a package with that entry point of {_GROUP}{did_you_mean(name, installed)}"
         )
     backend: Backend = installed[name].load()()
     return backend

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from autosched.backends.environment import environment
 from autosched.bench.drawing.plot import draw
 from autosched.bench.drawing.roofline import roofline
 from autosched.bench.history import TuningHistory, all_of, tuning_history
@@ -23,7 +24,6 @@ from autosched.bench.table import StreamedTable, summary_lines, title
 from autosched.comparing.compare import compare_kernel
 from autosched.comparing.contenders import BaselineName, check_baselines
 from autosched.kernels.kernel import Kernel
-from autosched.machine import devices
 from autosched.machine.timing import Policy, check_timing
 from autosched.replaying.arguments import check_integer, log_path, written_log_path
 from autosched.replaying.replay import replay, why_wrong_now
@@ -83,7 +83,7 @@ def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, com
     folder.mkdir(parents=True, exist_ok=True)
     failures = _tune(suite, plan, console) if plan.trials else {}
     peaks = measure_peaks(_ops(suite, failures), plan.target)
-    versions = devices.environment(plan.target)
+    versions = environment(plan.target)
     table = BenchTable(suite.name, plan.target, plan.policy, plan.baselines, peaks, command, versions, kind=suite.kind)
     streamed = StreamedTable(suite.cases, table)
     _say(console, title(table), streamed.header)

@@ -1,4 +1,4 @@
-"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | repro | log | targets | …`.
+"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | simulate | log | …`.
 
 Imports everything; nothing imports it.
 """
@@ -6,6 +6,8 @@ Imports everything; nothing imports it.
 from __future__ import annotations
 
 import sys
+
+from autosched.machine.blas_threads import take_one
 
 
 def app() -> None:
@@ -15,6 +17,7 @@ def app() -> None:
     of the other commands.
     """
     if sys.argv[1:] == ["ask-tell"]:
+        take_one()
         from autosched.cli.ask_tell import serve
 
         serve(sys.stdin, sys.stdout)

@@ -20,15 +20,20 @@ from autosched.cli.arguments import (
     OPERATORS_EPILOG,
     BackendName,
     Baselines,
+    Cold,
     Commands,
+    HistoryPaths,
     LogPath,
     Operator,
     PolicyName,
     Sizes,
     TargetName,
     Threads,
+    TrialsText,
     chosen_baselines,
+    chosen_history,
     chosen_target,
+    chosen_trials,
     console,
     printed_target,
     workload,
@@ -38,6 +43,7 @@ from autosched.cli.demo import run_demo
 from autosched.cli.predict import predict_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
+from autosched.cli.tune_many import tune_many_command
 from autosched.comparing.compare import compare
 from autosched.comparing.contenders import USUAL_BASELINES
 from autosched.machine.timing import Policy, policy_text
@@ -49,6 +55,7 @@ from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.searching.sources import Sources
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
@@ -104,7 +111,7 @@ def demo_command(log: LogPath = None) -> None:
 def tune_command(
     operator: Operator,
     sizes: Sizes,
-    trials: Annotated[int, typer.Option(help="Schedules that the log knows in the end; earlier runs count.")] = 1000,
+    trials: TrialsText = "1000",
     target: TargetName = None,
     threads: Threads = None,
     strategy: Annotated[
@@ -117,6 +124,8 @@ def tune_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     backend: BackendName = None,
+    history: HistoryPaths = None,
+    cold: Cold = False,
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
@@ -133,13 +142,14 @@ def tune_command(
     search = prepare(
         op,
         device,
-        trials,
+        chosen_trials(trials),
         strategy=strategy,
         cost_model=cost_model,
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
+        sources=Sources.of(chosen_history(history, cold)),
     )
     for remark in search.space.remarks:
         out.print(Text(remark), soft_wrap=True)
@@ -156,6 +166,7 @@ def tune_command(
         raise typer.Exit(1)
 
 
+app.command("tune-many")(tune_many_command)
 app.command("predict", epilog=OPERATORS_EPILOG)(predict_command)
 
 
@@ -220,6 +231,9 @@ def export_command(
     allow_stale: Annotated[
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
@@ -227,7 +241,8 @@ def export_command(
     autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py
     ```
     """
-    path = export(workload(operator, sizes), to, target, log=log, policy=policy, allow_stale=allow_stale)
+    found = workload(operator, sizes)
+    path = export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
 
 

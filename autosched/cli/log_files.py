@@ -19,7 +19,7 @@ from tuning_logs.exchange.files import Format, read_tables, write_table
 from tuning_logs.exchange.own_logs import records_of, tables_of
 from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.several.differences import Difference, differences
-from tuning_logs.several.merging import existing, merge
+from tuning_logs.several.merging import merge, records_at
 from tuning_logs.text import duration_text, ratio_text, table_lines
 
 # How many kernels an error names.
@@ -27,7 +27,7 @@ _MOST_NAMED = 8
 
 
 def merge_command(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="The logs, compressed ones too.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Logs, or folders of compressed ones.")],
     to: Annotated[Path, typer.Option("--to", "-o", metavar="FILE", help="The log to write, which must be a new one.")],
 ) -> None:
     """Join logs into a new one: every measurement once, by time. Lines that were torn are left out with a warning.
@@ -41,7 +41,7 @@ def merge_command(
 
 
 def diff_command(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A log.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A log, or a folder of compressed ones.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="A log of the same kernels.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -55,7 +55,7 @@ def diff_command(
     autosched log diff driver-570.jsonl driver-580.jsonl
     ```
     """
-    found = differences(existing(before), existing(after))
+    found = differences(records_at(before), records_at(after))
     if as_json:
         typer.echo(json.dumps([difference.to_json() for difference in found]))
         return

@@ -28,7 +28,9 @@ def simulate_command(
         list[Path],
         typer.Argument(metavar="TABLE…", help="Kernel Tuner caches, T4 files, or tuning logs, compressed or not."),
     ],
-    strategy: Annotated[str, typer.Option(help=f"What searches: {', '.join(SEARCHES)}.")] = "evolutionary",
+    strategy: Annotated[
+        str, typer.Option(help=f"What searches: {', '.join(SEARCHES)}; recipe is plain Ansor.")
+    ] = "evolutionary",
     budget: Annotated[int, typer.Option(help="Evaluations of a run; failed ones count.")] = 400,
     seeds: Annotated[int, typer.Option(help="Runs on each table.")] = 20,
     history: Annotated[
@@ -65,7 +67,7 @@ def simulate_command(
     ):
         if value is not None and value < 1:
             raise InputError(f"{name} {value}; expected an integer of at least 1")
-    search_named(strategy)
+    search_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)
     plan = Plan(_read(tables), strategy, budget, seeds, _read(history or []), history_budget)

@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
@@ -208,7 +209,7 @@ def compare_kernel(
     threads = target.threads if target.kind == "cpu" else 0
     rows = (*measured, *absent, _roofline(op, target))
     slowdowns = tuple(watched.slowdowns)
-    return Comparison(op, target, threads, rows, devices.environment(target), policy, slowdowns)
+    return Comparison(op, target, threads, rows, environment(target), policy, slowdowns)
 
 
 def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[torch.Tensor]:

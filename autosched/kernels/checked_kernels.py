@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from autosched.machine import devices
+from autosched.backends.environment import environment
 from search_spaces import Target, Workload
 from tuning_logs import user_log_path
 
@@ -21,7 +21,7 @@ _KEY_DIGITS = 32
 def key_of(workload: Workload, target: Target, source: str) -> str:
     """What a check is remembered by: what is computed, the fingerprint of the code, the device, and the versions of
     everything that compiles and runs it."""
-    parts = (_CHECK, workload.key, target.key, source, devices.environment(target))
+    parts = (_CHECK, workload.key, target.key, source, environment(target))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_KEY_DIGITS]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 import platform
 import re
@@ -20,9 +19,6 @@ from search_spaces.errors import InputError
 from tuning_logs import Versions
 
 _SYS_CPU = Path("/sys/devices/system/cpu/cpu0")
-
-# What compiles for GPUs, as it is called here and as it is installed.
-_COMPILERS = {"triton": "triton", "nvrtc": "nvidia-cuda-nvrtc", "nvrtc12": "nvidia-cuda-nvrtc-cu12"}
 
 # float32 operations of one core per cycle and vector lane: two units that multiply and add (Agner Fog, "The
 # microarchitecture of Intel, AMD and VIA CPUs"; Arm's software optimisation guides).
@@ -144,15 +140,11 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def environment(target: Target) -> Versions:
-    """Versions of everything on this machine that a measurement on the target depends on, as (name, version)."""
-    if target.kind == "gpu":
-        compilers = [(short, _version(name)) for short, name in _COMPILERS.items()]
-        own = [*compilers, ("cuda", torch.version.cuda or ""), ("driver", _driver())]
-    else:
-        own = [("llvmlite", _version("llvmlite"))]
+def environment(target: Target, compilers: Versions) -> Versions:
+    """Versions of what runs kernels on the target and, as given, of what compiles them, as (name, version)."""
+    own = [("cuda", torch.version.cuda or ""), ("driver", _driver())] if target.kind == "gpu" else []
     common = [("python", platform.python_version()), ("torch", str(torch.__version__))]
-    return tuple((n, v) for n, v in (*common, *own, ("device", target.device)) if v)
+    return tuple((n, v) for n, v in (*common, *compilers, *own, ("device", target.device)) if v)
 
 
 def _same_device(target: Target) -> Target:
@@ -250,13 +242,6 @@ def _lines(path: Path) -> Iterator[str]:
         yield from path.read_text().splitlines()
     except OSError:
         return
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _driver() -> str:

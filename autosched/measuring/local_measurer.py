@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Protocol, Self
 
-from autosched.machine.devices import environment, resolve
+from autosched.backends.environment import environment
+from autosched.machine.devices import resolve
 from autosched.machine.telemetry import monitor_for
 from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool

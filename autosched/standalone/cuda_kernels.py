@@ -125,7 +125,7 @@ class CudaKernels:
     @property
     def functions(self) -> tuple[str, ...]:
         text = print_module(self.program, "", self.target).rstrip("\n")
-        source = f"{self.variable} = _Cuda(\"{architecture(self.target.capability)}\", r'''\n{text}\n''')"
+        source = f"{self.variable} = _Cuda(\"{architecture(text, self.target.capability)}\", r'''\n{text}\n''')"
         mapped = any(kernel.maps for kernel in launched(self.program, self.target))
         return (_RUNTIME, *([_MAPS] if mapped else []), source)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from autosched.tracing.callables.traced import Traced, cuts_of
 from search_spaces import EmptySearchSpaceError, Workload
 
+# Numbers of launches by the keys of workloads.
+Launches = Counter[str]
 # What is found for one workload.
 Found = TypeVar("Found")
 
@@ -30,12 +32,8 @@ def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tup
     return tuple(found.values())
 
 
-def launches(traced: Traced) -> Mapping[str, int]:
-    """How often a call launches every kernel, by its key: in the cut that launches it most often.
-
-    Which cut is the fastest shows when all of them are tuned.
-    """
-    most: Counter[str] = Counter()
-    for cut in cuts_of(traced):
-        most |= Counter(workload.key for workload in cut.launched)
-    return most
+def launches(op: Workload | Traced) -> tuple[Launches, ...]:
+    """How often a call launches every kernel, in each of the ways in which it was cut."""
+    if isinstance(op, Workload):
+        return (Counter([op.key]),)
+    return tuple(Counter(workload.key for workload in cut.launched) for cut in cuts_of(op))

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from autosched.tuning.remaining_gain import RemainingGain
 from tuning_logs.text import duration_text
 
 # Without a terminal, a line is written this often at most.
@@ -30,7 +31,8 @@ class Progress:
 
     `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
     so far and `library_s` what the vendor's library takes in the same worker, None while unknown; `failures` counts
-    failed trials by status; `remaining_s` is estimated from the pace of this run, None while there is no telling.
+    failed trials by status; `remaining_s` is estimated from the pace of this run, and `remaining_gain` is what more
+    trials would gain, None while there is no telling.
     """
 
     label: str
@@ -42,6 +44,7 @@ class Progress:
     failures: tuple[tuple[str, int], ...]
     remaining_s: float | None
     phase: Phase = "search"
+    remaining_gain: RemainingGain | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -78,6 +81,8 @@ def progress_line(progress: Progress) -> str:
         parts.append("stopping when what is being measured has ended; Ctrl-C again stops at once")
     elif progress.remaining_s is not None:
         parts.append(f"about {progress.remaining_s:.0f} s left")
+    if progress.remaining_gain is not None:
+        parts.append(f"{progress.remaining_gain} to gain")
     return ", ".join(parts)
 
 

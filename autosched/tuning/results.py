@@ -11,6 +11,7 @@ from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine.noise import why_disturbed
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, loaded
 from autosched.tuning.effort import Rung, WorkSeconds, effort_lines, ladder
+from autosched.tuning.remaining_gain import RemainingGain
 from autosched.tuning.searching.search import Ending, Search
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import TuningRecord
@@ -27,8 +28,10 @@ class TuneResult:
     those of earlier runs too. `ladder` says how many candidates each rung stopped, `work` where the time went, `wall_s`
     how long it took, the start of the workers included (of several searches that ran side by side, its part of the
     time); `disturbed` says what slowed the machine down meanwhile, if
-    anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, the
-    search space was "exhausted", Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit here.
+    anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, it
+    "converged" (too little was expected of more trials), the search space was "exhausted", Ctrl-C "interrupted" it, or
+    the workload is "unfit": its data does not fit here. `remaining_gain` is what more trials would gain, None without a
+    kernel.
     """
 
     workload: Workload
@@ -44,6 +47,7 @@ class TuneResult:
     wall_s: float
     disturbed: str | None
     ending: Ending
+    remaining_gain: RemainingGain | None
     log: Path
 
     @staticmethod
@@ -63,6 +67,7 @@ class TuneResult:
             wall_s=search.wall_s,
             disturbed=why_disturbed(r.measurement for r in search.trials),
             ending=search.ending,
+            remaining_gain=search.remaining_gain,
             log=search.log.path,
         )
 
@@ -77,6 +82,11 @@ class TuneResult:
             shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
             raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
         return load_kernel(self.best, self.workload)
+
+    @property
+    def latency_s(self) -> float | None:
+        """What the best kernel takes; None without one."""
+        return self.best.measurement.latency_s if self.best else None
 
     @property
     def speedup(self) -> float | None:
@@ -94,7 +104,8 @@ class TuneResult:
     def report(self) -> str:
         """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
-        return "\n".join([*lines, *([self.disturbed] if self.disturbed else [])])
+        gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
+        return "\n".join([*lines, *filter(None, (self.disturbed, gain))])
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"
@@ -105,8 +116,10 @@ class TuneResult:
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
-            "known": "all known from the log, no trial was needed",
+            "known": "all known from the log, no trial was needed" if self.trials_known else "not tried",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
+            "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
+            f"before, with {self.remaining_gain}",
             "exhausted": f"the whole search space: {self.trials_done} trials now, {self.trials_known} known before",
             "unfit": "its inputs cannot be set up here",
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
@@ -135,6 +148,13 @@ class TracedTuneResult:
         return loaded(self.traced, {r.workload.key: r.kernel for r in self.results if r.workload.key in needed})
 
     @property
+    def latency_s(self) -> float | None:
+        """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
+        seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
+        cut = self.traced.fastest(seconds)
+        return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
+
+    @property
     def wall_s(self) -> float:
         """How long all searches took."""
         return sum(r.wall_s for r in self.results)
@@ -159,9 +179,9 @@ class TracedTuneResult:
     def _lines_of(self, cut: Traced) -> Iterator[str]:
         """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
         found = {r.workload.key: r for r in self.results}
-        records = {key: r.best for key, r in found.items() if r.best is not None}
+        seconds = {key: r.best.measurement.latency_s for key, r in found.items() if r.best is not None}
         count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)
-        complete = all(w.key in records for w in cut.workloads)
-        taken = ", the fastest cut" if complete and self.traced.fastest(records).workloads == cut.workloads else ""
+        complete = all(w.key in seconds for w in cut.workloads)
+        taken = ", the fastest cut" if complete and self.traced.fastest(seconds).workloads == cut.workloads else ""
         yield f"  {count} kernel{'s' if count != 1 else ''}{taken}"
         yield from (f"    {found[w.key]}" for w in cut.workloads if w.key in found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from typing import overload
 
 import cost_models
@@ -12,15 +11,16 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
-from autosched.tuning.every_cut import launches, of_all_workloads
-from autosched.tuning.many.gradient import Gradient, Share
+from autosched.tuning.many.gradient import Gradient
+from autosched.tuning.many.tasks import Tasks
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.loop import Alone
-from autosched.tuning.searching.preparation import device_for, prepare
+from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from autosched.tuning.searching.sources import History, Sources
+from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
 
 
@@ -28,12 +28,13 @@ from search_spaces import Target, Workload
 def tune(
     op: Workload,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
+    history: History = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -45,12 +46,13 @@ def tune(
 def tune(
     op: Traced,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = ...,
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
+    history: History = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -61,12 +63,13 @@ def tune(
 def tune(
     op: Workload | Traced,
     target: str | Target | None = None,
-    trials: int = 1000,
+    trials: Trials = 1000,
     *,
     strategy: str | StrategyFactory = "evolutionary",
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
+    history: History = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,
@@ -76,9 +79,14 @@ def tune(
 
     `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
     schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
-    nothing again, and an interrupted search resumes. A schedule of which this version makes another kernel than was
-    measured is not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are
-    timed: with "cold" or "hot" caches, or launched by a CUDA "graph".
+    nothing again, and an interrupted search resumes; of a function, those of every kernel. "auto" stops where less than
+    1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
+    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are timed: with
+    "cold" or "hot" caches, or launched by a CUDA "graph".
+
+    `history` names logs that guide the search beside the user's own and the records that ship: a colleague's, another
+    machine's (their paths, or `TuningLog`s). With `()` it starts cold: guided by neither, though what `log` knows of
+    the same workload and target still counts.
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
@@ -99,30 +107,31 @@ def tune(
         prepare,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed) if isinstance(op, Traced) else cost_model,
+        cost_model=SharedModel(cost_models.create(cost_model, seed)) if isinstance(op, Traced) else cost_model,
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
         measured_elsewhere=measurer is not None,
         on_progress=on_progress,
+        sources=Sources.of(history),
     )
     if isinstance(op, Traced):
-        device = device_for(target, measurer is not None)
-        return _tuned(op.for_target(device), functools.partial(prepare_one, target=device), measurer)
+        device = device_for(target, measurer is not None, backend)
+        tasks = Tasks(device, functools.partial(prepare_one, target=device))
+        return _tuned(op.for_target(device), tasks, measurer)
     return run(prepare_one(op, target), measurer)
 
 
-def _tuned(traced: Traced, prepare_one: Callable[[Workload], Search], measurer: Measurer | None) -> TracedTuneResult:
+def _tuned(traced: Traced, tasks: Tasks, measurer: Measurer | None) -> TracedTuneResult:
     """All kernels of a function over one session, in the order in which they should gain most."""
-    searches = of_all_workloads(traced, prepare_one)
-    if not all(search.complete for search in searches):
-        weights = launches(traced)
-        run_all(searches, Gradient([Share(s, weights[s.space.workload.key]) for s in searches]), measurer)
-    for search in searches:
+    tasks.add_cut(traced, 1.0)
+    if not all(search.complete for search in tasks.searches):
+        run_all(tasks.searches, Gradient(tasks.searches, tasks.weights), measurer)
+    for search in tasks.searches:
         if search.unfit is not None:
             raise search.unfit
-    return TracedTuneResult(traced, tuple(map(TuneResult.of, searches)))
+    return TracedTuneResult(traced, tuple(map(TuneResult.of, tasks.searches)))
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

@@ -62,8 +62,8 @@ class Sketch:
         """The knobs in the order in which they are decided, and what they may be together for a backend."""
         return self._decided.get(backend) or self._decided[""]
 
-    def why_illegal(self, values: Values, backend: str) -> str | None:
-        """The first rule of a backend that the values break."""
+    def why_illegal(self, values: Values, backend: str = "") -> str | None:
+        """The first rule that the values break: of a backend, or of the one that can make most."""
         return self.decisions(backend).why_broken(values)
 
     def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:

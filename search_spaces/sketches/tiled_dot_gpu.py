@@ -43,6 +43,16 @@ _START_TILES = (
     (64, 64, 256, 4, 6),
     (64, 32, 128, 4, 8),
 )
+# The first compute capability that copies to shared memory without registers (PTX ISA, cp.async).
+_COPIES_FROM = 80
+# The same for devices before that, in front of these: operands are loaded to registers on their way, which large
+# tiles have none left for.
+_EARLY_START_TILES = (
+    (128, 128, 128, 4, 3),
+    (128, 256, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3),
+)
 # (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: tiles of 128 x 128 alternating where the
 # reduction is short and the epilogue counts, large ones otherwise.
 _WARP_GROUP_STARTS = (
@@ -152,7 +162,8 @@ def _seeds(
             columns = "a_load" if swapped else "b_load"
             own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
             seeds.append(start(m, n, k_bytes, grid=grid, swap=swapped, **own))
-    for m, n, k_bytes, warps, stages in _START_TILES:
+    early = _EARLY_START_TILES if target.capability < _COPIES_FROM else ()
+    for m, n, k_bytes, warps, stages in early + _START_TILES:
         seeds.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
         seeds.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, subtiles=2))
     for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():

@@ -52,7 +52,7 @@ def _tables(path: Path, text: str) -> list[RecordedTable]:
     if text.lstrip().startswith('{"schema":'):
         return list(tables_of(TuningLog(path)))
     if not text.lstrip().startswith("{"):
-        return read_helion_csv(text) if "config" in text.partition("\n")[0] else _refuse(text)
+        return read_helion_csv(text, _beside(path)) if "config" in text.partition("\n")[0] else _refuse(text)
     data = _parsed(text)
     if "cache" in data:
         return [read_kernel_tuner(data)]
@@ -61,6 +61,15 @@ def _tables(path: Path, text: str) -> list[RecordedTable]:
     if "configs_timings" in data:
         return [read_triton_cache(data, path.name.removesuffix(".gz").removesuffix(_TRITON_SUFFIX))]
     return _refuse(text)
+
+
+def _beside(path: Path) -> str:
+    """What Helion writes beside its log, where it was told to."""
+    details = path.with_suffix(".meta.jsonl")
+    try:
+        return details.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _refuse(text: str) -> list[RecordedTable]:

@@ -4,8 +4,9 @@ run_id,timestamp_s,config_id,generation,status,perf_ms,compile_time_s,config
 3f…,1.20,9a…,0,ok,0.061000,0.90,"Config(block_sizes=[64, 32], num_warps=4)"
 
 A configuration has several rows: when it was started, and every time that it ended. Values that are lists are as many
-knobs: `block_sizes.0`, `block_sizes.1`. Source: Helion, helion/autotuner/logger.py, helion/runtime/config.py. It does
-not tell the kernel and the device; runs of several are several tables.
+knobs: `block_sizes.0`, `block_sizes.1`. Runs of several kernels are several tables. Which kernel and device each was of
+stands beside it, in `<base>.meta.jsonl`, where HELION_AUTOTUNE_LOG_DETAILS was 1. Source: Helion,
+helion/autotuner/logger.py, helion/autotuner/metrics.py, helion/runtime/config.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import json
 from collections.abc import Mapping
 
 from search_spaces.schedules.plain_space import PlainValue
@@ -32,28 +34,41 @@ _NEEDED = ("status", "perf_ms", "config")
 _ENDED: dict[str, Status] = {"ok": "ok", "error": "run_error", "timeout": "compile_timeout"}
 
 
-def read_helion_csv(text: str) -> list[RecordedTable]:
-    """A table for each run of the log.
+def read_helion_csv(text: str, details: str = "") -> list[RecordedTable]:
+    """A table for each run of the log; `details` is what stands beside it.
 
     Raises:
         ValueError: it is not what Helion writes; the message says what was expected, and what came.
     """
     rows = list(csv.DictReader(io.StringIO(text)))
-    columns = list(rows[0]) if rows else text.splitlines()[:1]
+    columns = text.partition("\n")[0]
     lacking = [name for name in _NEEDED if rows and name not in rows[0]]
     if lacking or not rows:
-        raise ValueError(f"expected rows with the columns {', '.join(_NEEDED)}; got {', '.join(map(str, columns))}")
+        raise ValueError(f"expected rows with the columns {', '.join(_NEEDED)}; got {columns[:120]!r}")
     runs: dict[str, list[tuple[dict[str, PlainValue], Mapping[str, str]]]] = {}
     for number, row in enumerate(rows, 2):
         if row["status"] in _ENDED:
             runs.setdefault(row.get("run_id") or "", []).append((_values(row["config"], number), row))
-    return [_table(run, ended) for run, ended in runs.items()]
+    told = _kernels_and_devices(details)
+    return [_table(*told.get(run, (f"Helion run {run}".strip(), "")), ended) for run, ended in runs.items()]
 
 
-def _table(run: str, rows: list[tuple[dict[str, PlainValue], Mapping[str, str]]]) -> RecordedTable:
+def _kernels_and_devices(details: str) -> dict[str, tuple[str, str]]:
+    """By run; a line that is torn tells nothing."""
+    found = {}
+    for line in details.splitlines():
+        try:
+            run = json.loads(line)
+            found[str(run["run_id"])] = f"{run['kernel_name']} {run['input_shapes']}", str(run["hardware"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            continue
+    return found
+
+
+def _table(kernel: str, device: str, rows: list[tuple[dict[str, PlainValue], Mapping[str, str]]]) -> RecordedTable:
     names = names_in(values for values, _ in rows)
     trials = latest(_trial(values, row, names) for values, row in rows)
-    return RecordedTable(f"Helion run {run}".strip(), "", names, values_of(trials, len(names)), trials)
+    return RecordedTable(kernel, device, names, values_of(trials, len(names)), trials)
 
 
 def _trial(values: dict[str, PlainValue], row: Mapping[str, str], names: tuple[str, ...]) -> RecordedTrial:

@@ -49,7 +49,10 @@ def number(value: object) -> float:
     """A number as it is, and 0 for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if math.isfinite(value) else 0.0
+    try:
+        return float(value) if math.isfinite(value) else 0.0
+    except OverflowError:
+        return 0.0
 
 
 def numbers(value: object, unit: float) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from search_spaces import Target
 from tuning_logs.exchange.recorded_table import Origin
+from tuning_logs.line_parser import FOREIGN_LINE
 from tuning_logs.record import SCHEMA_VERSION, Provenance, subject_of
 
 _MEMBER = "autosched"
@@ -42,5 +43,5 @@ def origin_from_json(data: Mapping[str, Any]) -> Origin | None:
             target=Target.from_json(told["target"]),
             provenance=Provenance.from_json(told["provenance"]),
         )
-    except (KeyError, TypeError) as error:
+    except FOREIGN_LINE as error:
         raise ValueError(f"{_MEMBER}: expected workload, target and provenance ({error!r})") from None

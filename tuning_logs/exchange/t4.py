@@ -105,7 +105,7 @@ def _trial(result: dict[str, Any], place: int, names: tuple[str, ...], unit: flo
 
 
 def _outcome(result: dict[str, Any], place: int, unit: float) -> tuple[float | None, Status]:
-    invalidity = result.get("invalidity", "correct")
+    invalidity = str(result.get("invalidity", "correct"))
     measured = _measured(result)
     if invalidity in _INVALIDITIES:
         status = measured.get("status", ("", ""))[0]

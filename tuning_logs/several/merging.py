@@ -9,7 +9,7 @@ from pathlib import Path
 
 from search_spaces import InputError, LogError
 from tuning_logs.log import TuningLog
-from tuning_logs.packing import is_packed, packed, replace_file
+from tuning_logs.packing import PACKED_SUFFIX, is_packed, packed, replace_file
 from tuning_logs.record import TuningRecord
 
 
@@ -30,7 +30,7 @@ def merge(logs: Sequence[Path], to: Path) -> Merged:
     """
     if to.exists():
         raise InputError(f"{to} exists already; expected the name of a new log")
-    found = [record for path in logs for record in existing(path)]
+    found = [record for path in logs for record in records_at(path)]
     kept = merged(found)
     content = packed(kept)
     try:
@@ -41,18 +41,20 @@ def merge(logs: Sequence[Path], to: Path) -> Merged:
     return Merged(len(kept), len(found) - len(kept))
 
 
-def existing(path: Path) -> TuningLog:
-    """The log of a file that must be there.
+def records_at(path: Path) -> list[TuningRecord]:
+    """The records of a log that must be there, or of all compressed logs in a folder, such as those that ship.
 
     Raises:
-        InputError: it is not.
+        InputError: there is none.
         LogError: it is no tuning log.
     """
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a tuning log")
-    log = TuningLog(path)
-    log.check_is_log()
-    return log
+    files = sorted(path.rglob(f"*{PACKED_SUFFIX}")) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise InputError(f"{path}: no such log; expected a tuning log, or a folder of compressed ones")
+    logs = [TuningLog(file) for file in files]
+    for log in logs:
+        log.check_is_log()
+    return [record for log in logs for record in log]
 
 
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:

@@ -20,8 +20,8 @@ def why_unsupported(workload: Workload, target: Target) -> str | None:
         least = _PRODUCTS_FROM[name]
         if target.capability < least:
             return (
-                f"products of {name} need compute capability {least} or later, and {target.name} has "
-                f"{target.capability}; expected {_INSTEAD[name]}"
+                f"products of {name} need compute capability {least / 10} or later, and {target.name} has "
+                f"{target.capability / 10}; expected {_INSTEAD[name]}"
             )
     return next((why for name in sorted(converted(workload)) if (why := _why_not(name, target))), None)
 

@@ -37,7 +37,7 @@ class CudaLimits:
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     if kernel.launch.producer_warps and target.capability != HOPPER:
-        return f"producer warps on compute capability {target.capability}; expected {HOPPER}"
+        return f"producer warps on compute capability {target.capability / 10}; expected {HOPPER / 10}"
     need = _needs(program, kernel, target)
     if isinstance(need, str):
         return need

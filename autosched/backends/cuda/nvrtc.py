@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autosched.backends.backend import CompileError
+from search_spaces.devices.target import HOPPER
 
-# Whose instructions beyond those of their family (wgmma, TMA, tcgen05) are only there under a name of their own, with
-# "a": code for them runs on no other device, older or newer (PTX ISA, ".target").
-_SPECIFIC = (90, 100, 103, 120, 121)
+# Instructions that Hopper alone has. They are only there under a name with "a", and code for that runs on no other
+# device, older or newer (PTX ISA, ".target").
+_OF_HOPPER = ("wgmma.", "setmaxnreg.")
 # CUDA 13 compiles for these no more (its release notes, "deprecated features").
 _VOLTA = (70, 72)
 # By the folder in which their wheels have them.
@@ -42,9 +43,10 @@ class Compiled:
     log: str
 
 
-def architecture(capability: int) -> str:
-    """What compilers call it: sm_80, and sm_90a."""
-    return f"sm_{capability}{'a' * (capability in _SPECIFIC)}"
+def architecture(text: str, capability: int) -> str:
+    """What compilers call the devices that a text is for: sm_90, and sm_90a where others lack its instructions."""
+    own = capability == HOPPER and any(x in text for x in _OF_HOPPER)
+    return f"sm_{capability}{'a' * own}"
 
 
 def compile_text(text: str, capability: int) -> Compiled:
@@ -55,7 +57,7 @@ def compile_text(text: str, capability: int) -> Compiled:
     """
     if reason := why_unavailable(capability):
         raise CompileError(reason)
-    return _library_for(capability).compile(text, architecture(capability))
+    return _library_for(capability).compile(text, architecture(text, capability))
 
 
 def why_unavailable(capability: int) -> str | None:
@@ -64,7 +66,7 @@ def why_unavailable(capability: int) -> str | None:
         return None
     install = _INSTALL_VOLTA if capability in _VOLTA else _INSTALL
     here = "; ".join(
-        f"NVRTC {library.version} has no {architecture(capability)}, but {_ranges(library.capabilities)}"
+        f"NVRTC {library.version} has no sm_{capability}, but {_ranges(library.capabilities)}"
         for library in _libraries()
     )
     return f"{here or 'NVRTC, which compiles CUDA C++, is not installed'}; expected one with it: {install}"

@@ -190,12 +190,18 @@ class _Needs:
     def _registers(self) -> int:
         """Sums, what a step multiplies, what comes through registers, and the largest operand that is computed."""
         threads = self.printer.warps * WARP
-        body = [*statements(self.printer.kernel.body)]
-        loads = [s for s in body if isinstance(s, Load) and s.dst.name in self.operands.staged]
-        ahead = sum(s.dst.bytes // (4 * threads) for s in loads if not self._is_asynchronous(s))
         made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
         sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
-        return KEPT_REGISTERS + sums + _parts(self.operands) + ahead + max(made, default=0)
+        return KEPT_REGISTERS + sums + _parts(self.operands) + self._loaded() + max(made, default=0)
+
+    def _loaded(self) -> int:
+        """What comes through registers: of a loop whose operands take turns, one of them at a time."""
+        body = [*statements(self.printer.kernel.body)]
+        loads = [s for s in body if isinstance(s, Load) and s.dst.name in self.operands.staged]
+        sizes = {id(s): s.dst.bytes // (4 * WARP * self.printer.warps) for s in loads if not self._is_asynchronous(s)}
+        in_turns = [s for s in body if isinstance(s, For) and self.operands.take_turns(s)]
+        saved = (sorted(sizes[id(x)] for x in s.body if id(x) in sizes)[:-1] for s in in_turns)
+        return sum(sizes.values()) - sum(map(sum, saved))
 
 
 def _parts(operands: Operands) -> int:

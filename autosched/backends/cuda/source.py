@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.printer import Dots
@@ -32,24 +33,27 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
-    program = _as_printed(program)
     printers = _printed(program, target)
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
-    head = _functions(program, "".join([*own, *kernels]), target.capability)
+    head = _functions(_as_printed(program), "".join([*own, *kernels]), target.capability)
     return "\n".join(["\n".join(lines) + "\n", *head, *own, *kernels])
 
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
     """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
-    return tuple(printer.launched for printer, _ in _printed(_as_printed(program), target))
+    return tuple(printer.launched for printer, _ in _printed(program, target))
 
 
 def _as_printed(program: TileProgram) -> TileProgram:
     return replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
 
 
+# Whoever compiles what was just printed asks how it is launched, which its printers know.
+@lru_cache(2)
 def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter | HopperPrinter, str]]:
+    """Every kernel's printer, which has printed, and its text."""
+    program = _as_printed(program)
     printers = [_printer(program, kernel, target) for kernel in program.kernels]
     return [(printer, printer.text()) for printer in printers]
 
@@ -61,7 +65,7 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
         return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
     if target.capability != HOPPER:
         warps = f"producer_warps={kernel.launch.producer_warps}"
-        raise CompileError(f"{warps} on compute capability {target.capability}; expected {HOPPER}")
+        raise CompileError(f"{warps} on compute capability {target.capability / 10}; expected {HOPPER / 10}")
     return HopperPrinter(program, kernel)
 
 

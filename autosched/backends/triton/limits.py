@@ -34,9 +34,10 @@ class TritonLimits:
             return _needs("int8", _INT8_FROM, target)
         promoted = any(is_promoted(d, workload.precision) for d in workload.contracted)
         if promoted and target.capability not in _FLOAT8_EXACT:
+            least, most = _FLOAT8_EXACT.start / 10, _FLOAT8_EXACT.stop / 10
             return (
-                f"sums of products of {float8} are not kept in float32 on compute capability {target.capability}, but "
-                f"are from {_FLOAT8_EXACT.start} below {_FLOAT8_EXACT.stop}; with fast_accum=True they need not be"
+                f"sums of products of {float8} are not kept in float32 on compute capability {target.capability / 10}, "
+                f"but are from {least} below {most}; with fast_accum=True they need not be"
             )
         return None
 
@@ -50,4 +51,4 @@ class TritonLimits:
 
 
 def _needs(name: str, capability: int, target: Target) -> str:
-    return f"{name} needs compute capability {capability} or later, and {target.name} has {target.capability}"
+    return f"{name} needs compute capability {capability / 10} or later, and {target.name} has {target.capability / 10}"

@@ -58,7 +58,7 @@ def figures(
     """The figures of runs, each the rows of the table in the order of measuring; all of them took `search_s`."""
     taken = [table.seconds[list(rows)] for rows in runs]
     curves = np.array([best_so_far(table.ascending[0], seconds, budget) for seconds in taken])
-    needed = {goal: [_evaluations_to(curve, goal) for curve in curves] for goal in GOALS}
+    needed = {goal: [evaluations_to(curve, goal) for curve in curves] for goal in GOALS}
     return Figures(
         table=table.name,
         strategy=strategy,
@@ -83,7 +83,8 @@ def best_so_far(optimum: float, seconds: Seconds, budget: int) -> Seconds:
     return curve
 
 
-def _evaluations_to(curve: Seconds, goal: float) -> int | None:
+def evaluations_to(curve: Seconds, goal: float) -> int | None:
+    """After how many evaluations the best so far was so near the optimum; None where it never was."""
     # What is a goal away from the optimum to the last digit has reached it.
     reached = np.flatnonzero(curve >= goal - 1e-12)
     return int(reached[0]) + 1 if len(reached) else None

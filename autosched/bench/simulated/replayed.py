@@ -70,10 +70,11 @@ class ReplayedTable:
         return {point: row for row, point in enumerate(self.points)}
 
 
-def replay(table: ReplayedTable, search: Search, budget: int) -> list[int]:
+def replay(table: ReplayedTable, search: Search, budget: int, to_the_end: bool = False) -> list[int]:
     """Let a search measure at most `budget` points of the table; returns their rows, in the order of measuring.
 
-    A point that is asked for again is answered again, at no cost.
+    It ends where the optimum was measured, from which on nothing can be found, unless it is to go `to_the_end`. A point
+    that is asked for again is answered again, at no cost.
     """
     rows: dict[int, None] = {}
     fruitless = 0
@@ -85,6 +86,8 @@ def replay(table: ReplayedTable, search: Search, budget: int) -> list[int]:
         found = [table.rows[point] for point in asked]
         search.tell(asked, [_told(table.seconds[row]) for row in found])
         rows.update(dict.fromkeys(found))
+        if not to_the_end and table.seconds[found].min() <= table.ascending[0]:
+            break
         fruitless = fruitless + 1 if len(rows) == before else 0
     return list(rows)[:budget]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,12 +14,10 @@ import numpy as np
 from autosched.bench.simulated.figures import Figures, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.searches import search_named
+from autosched.machine.blas_threads import one_in_new_processes
 from autosched.strategies.engine import History
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs.exchange.fitting import Fitted, fitted
-
-# What the libraries that numpy may come with ask for their number of threads.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -73,13 +70,11 @@ def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
         for table in plan.tables
         for seed in range(plan.seeds)
     ]
-    jobs = min(jobs, len(tasks))
-    if jobs <= 1:
-        yield from _collected(plan, map(_run, tasks))
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    # New processes even for one job: in this one numpy may take more threads. Ctrl-C is for this one alone.
+    deaf, spawn = (signal.SIGINT, signal.SIG_IGN), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), spawn, signal.signal, deaf) as pool:
         try:
-            with _one_thread_each():
+            with one_in_new_processes():
                 runs = pool.map(_run, tasks)
             yield from _collected(plan, runs)
         except BaseException:
@@ -87,24 +82,13 @@ def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
             raise
 
 
-@contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes that begin meanwhile do linear algebra in one thread: there is one for every core already."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _sources(plan: Plan, table: ReplayedTable) -> list[ReplayedTable]:
     """A table is no history of itself: every one of several may be told of the others."""
-    return [source for source in plan.sources if source.name != table.name]
+    return [source for source in plan.sources if not _are_equal(source, table)]
+
+
+def _are_equal(a: ReplayedTable, b: ReplayedTable) -> bool:
+    return a.points == b.points and np.array_equal(a.seconds, b.seconds)
 
 
 def _collected(plan: Plan, runs: Iterator[tuple[list[int], float]]) -> Iterator[Figures]:
@@ -126,7 +110,7 @@ def _history(source: ReplayedTable, run: _Run) -> History:
     rows: Sequence[int] = range(len(source.points))
     if run.source_budget is not None:
         search = search_named(run.strategy)(source.space, run.seed, run.source_budget, ())
-        rows = replay(source, search, run.source_budget)
+        rows = replay(source, search, run.source_budget, to_the_end=True)
     there = _fitted(source, rows, run.table.space)
     return History(source.device, there.points, there.seconds)
 

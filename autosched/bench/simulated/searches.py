@@ -1,4 +1,4 @@
-"""What `autosched simulate` can replay, by name."""
+"""What `autosched simulate` can replay, by name: the search core, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from autosched.bench.simulated.plain_recipe import PlainRecipe
 from autosched.bench.simulated.replayed import Search
 from autosched.strategies.engine import Engine, History
-from search_spaces.errors import unknown_name
+from search_spaces.errors import InputError, unknown_name
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
 MakeSearch = Callable[[PlainSpace, int, int, Sequence[History]], Search]
 
 
 class RandomSearch:
-    """Every point once, in random order: what every search must beat. It takes no history."""
+    """Every point once, in random order: what every search must beat."""
 
     def __init__(self, space: PlainSpace, seed: int) -> None:
         points = list(space)
@@ -33,15 +34,35 @@ def _evolutionary(space: PlainSpace, seed: int, budget: int, history: Sequence[H
     return Engine(space, seed, budget, history)
 
 
+def _recipe(space: PlainSpace, seed: int, budget: int, history: Sequence[History]) -> Search:
+    return PlainRecipe(space, seed)
+
+
 def _random(space: PlainSpace, seed: int, budget: int, history: Sequence[History]) -> Search:
     return RandomSearch(space, seed)
 
 
-SEARCHES: Mapping[str, MakeSearch] = {"evolutionary": _evolutionary, "random": _random}
+SEARCHES: Mapping[str, MakeSearch] = {
+    "evolutionary": _evolutionary,
+    "recipe": _recipe,
+    "random": _random,
+}
 
 
-def search_named(name: str) -> MakeSearch:
-    """Raises InputError: there is no such search."""
+# The others begin cold, whatever they are told.
+_LEARN_FROM_HISTORY = ("evolutionary",)
+
+
+def search_named(name: str, with_history: bool = False) -> MakeSearch:
+    """What makes the search of that name.
+
+    Raises:
+        InputError: there is no such search, or it makes nothing of history.
+    """
     if name not in SEARCHES:
         raise unknown_name("strategy", name, SEARCHES)
+    if with_history and name not in _LEARN_FROM_HISTORY:
+        raise InputError(
+            f"--strategy {name} takes no history; expected {', '.join(_LEARN_FROM_HISTORY)} with --history"
+        )
     return SEARCHES[name]

@@ -15,6 +15,8 @@ import threading
 from concurrent.futures import Future
 from typing import IO
 
+from autosched.machine.blas_threads import ONE_THREAD
+
 # A message either way is one integer of this many bytes, so that no framing is needed.
 MESSAGE_BYTES = 8
 # To the server: fork a worker; its two files come along. Any other message is the id of a worker to reap.
@@ -157,5 +159,4 @@ def last_line(output: IO[bytes]) -> str:
 def _environment() -> dict[str, str]:
     """What can be imported here can be imported there; and no library starts threads, which forks would lose."""
     path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {**os.environ, "PYTHONPATH": path, **one_thread}
+    return {**os.environ, "PYTHONPATH": path, **ONE_THREAD}

@@ -27,9 +27,11 @@ def source_fingerprint(kernel: object) -> str:
         InputError: there is no function of Python behind it, or its source cannot be found.
     """
     texts = list(_texts(_function(kernel), set()))
-    heuristics = getattr(kernel, "values", None)
-    if isinstance(heuristics, dict):
+    while not isinstance(kernel, FunctionType):
+        # What triton.heuristics adds to a kernel.
+        heuristics = getattr(kernel, "values", None) or {}
         texts += [f"heuristic {name}: {_code(function)}" for name, function in sorted(heuristics.items())]
+        kernel = getattr(kernel, "fn", None)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
 
 

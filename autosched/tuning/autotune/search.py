@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autosched.machine.devices import environment
 from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
-from autosched.tuning.autotune.kernel_records import POLICY, best_point, histories, outcomes
+from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import Task
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
 from search_spaces.schedules.plain_space import Point
-from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs import Measurement, TuningRecord
 from tuning_logs.ranking import standing
 
 # Configurations that are asked for at once, and compile at once: each for itself would be chosen a little better, and
@@ -38,7 +37,6 @@ class Search:
         # What came of the points that this search tried, and what was written of it.
         self._tried: dict[Point, Tried] = {}
         self._told: dict[Point, Measurement] = {}
-        self._versions = environment(task.target)
         self._propose_s = 0.0
 
     def run(self) -> Point:
@@ -120,11 +118,7 @@ class Search:
         return self._tried[point].measurement(self.trials.agreement)
 
     def _record(self, point: Point, measurement: Measurement, number: int, finals: int = 0) -> TuningRecord:
-        task = self.task
-        provenance = Provenance(
-            task.kernel.fingerprint, POLICY, time.time(), task.seed, number, self._versions, finals, self._propose_s
-        )
-        return TuningRecord(task.kernel, task.target, schedule_of(task.space, point), measurement, provenance)
+        return self.task.record(point, measurement, number, finals, self._propose_s)
 
     def _why_none(self) -> str:
         name, tried = self.task.kernel.label, [(p, self._measurement(p)) for p in self._tried]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from autosched.tuning.autotune.configurations import Choices, point_of
-from autosched.tuning.autotune.kernel_records import KernelRecords, best_point
+from autosched.backends.environment import environment
+from autosched.tuning.autotune.configurations import Choices, point_of, schedule_of
+from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
 from search_spaces import Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
-from tuning_logs import OwnKernel, TuningRecord
+from tuning_logs import Measurement, OwnKernel, Provenance, TuningRecord, Versions
 from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.ranking import standing
 
@@ -39,24 +41,38 @@ class Task:
         points = self.space.points
         return self.trials if points is None else min(self.trials, len(points))
 
-    @cached_property
+    @property
     def known(self) -> list[TuningRecord]:
         """The records of this key.
 
         Where nothing succeeded, only what broke the device: what else was in the way then may have gone.
         """
         found = self.records.of(self.kernel, self.target, self.space)
-        if any(r.measurement.ok for r in found):
+        if any(r.measurement.ok for r in standing(found)):
             return found
         return [r for r in found if r.measurement.status == "run_crash"]
 
     @property
     def found(self) -> Point | None:
         """What a search has ended with; None where there was none, or more trials are wanted now."""
-        last = next((r for r in reversed(self.known) if r.measurement.ok), None)
-        if last is None or not last.provenance.finals or len(standing(self.known)) < self.wanted:
+        known = self.known
+        last = next((r for r in reversed(known) if r.measurement.ok), None)
+        if last is None or not last.provenance.finals or len(standing(known)) < self.wanted:
             return None
-        return best_point(self.known, self.space)
+        return best_point(known, self.space)
+
+    def record(
+        self, point: Point, measurement: Measurement, number: int = 0, finals: int = 0, propose_s: float = 0.0
+    ) -> TuningRecord:
+        """What was measured of a point just now."""
+        provenance = Provenance(
+            self.kernel.fingerprint, POLICY, time.time(), self.seed, number, self._versions, finals, propose_s
+        )
+        return TuningRecord(self.kernel, self.target, schedule_of(self.space, point), measurement, provenance)
+
+    @cached_property
+    def _versions(self) -> Versions:
+        return environment(self.target)
 
     @property
     def guess(self) -> Point:

@@ -7,40 +7,29 @@ types of all tensors, whether they are aligned, and the device.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, Keys, own_kernel
+from autosched.tuning.autotune.call import Call, Grid, JitKernel, Keys, own_kernel
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import read_history
+from autosched.tuning.autotune.plan import Plan
 from autosched.tuning.autotune.task import Task
-from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
+from tuning_logs import Measurement
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How a kernel is tuned: the arguments of `autotune`, checked. `outputs` None: all that the kernel changes."""
-
-    key: tuple[str, ...]
-    trials: int
-    seed: int
-    log: Path
-    outputs: Collection[str] | None
-    zeroed: Collection[str]
-    hooks: Hooks
-    do_bench: DoBench | None
+# What torch.compile says of a call that it must not look into.
+_BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
 
 class TunedKernel:
@@ -92,6 +81,19 @@ class TunedKernel:
             AutoschedError: no configuration works.
             InputError: none is legal.
         """
+        run = self._run_uncompiled if "torch._dynamo" in sys.modules else self._run
+        return run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    # A call breaks the graph of what compiles a caller. As torch.compiler.disable does, which loads the whole compiler
+    # first; where that is loaded, it hides from it what is called in turn.
+    vars(run).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
+
+    @cached_property
+    def _run_uncompiled(self) -> Callable[..., Any]:
+        hidden: Callable[..., Any] = torch.compiler.disable(self._run)
+        return hidden
+
+    def _run(self, *arguments: Any, grid: Grid, warmup: bool, **keywords: Any) -> Any:
         key = (_device(), *self._keys.of(arguments, keywords))
         configuration = self._chosen.get(key)
         if configuration is None:
@@ -116,7 +118,7 @@ class TunedKernel:
         if found is None:
             task = self._task(call, space)
             capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-            found = task.found or (self._search(call, task) if measure and not capturing else None)
+            found = self._replay(call, task) or (self._search(call, task) if measure and not capturing else None)
             if found is None:
                 if capturing:
                     self._warn_of_capture(task)
@@ -139,13 +141,24 @@ class TunedKernel:
         kernel = own_kernel(self.__name__, self._fingerprint, call.named, plan.key)
         return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed, self._history)
 
-    def _search(self, call: Call, task: Task) -> Point:
+    def _replay(self, call: Call, task: Task) -> Point | None:
+        """What a search has ended with; what another version of Triton or the driver refuses is left out then."""
         # Loads Triton, which is there where there is a kernel to tune.
+        from autosched.tuning.autotune.trials.launching import why_unusable
+
+        while (found := task.found) is not None:
+            failure = why_unusable(call, self._choices.configuration(found))
+            if failure is None:
+                return found
+            status, detail = failure
+            self._records.append(task.record(found, Measurement(status, detail=detail)))
+        return None
+
+    def _search(self, call: Call, task: Task) -> Point:
         from autosched.tuning.autotune.search import Search
         from autosched.tuning.autotune.trials.trials import Trials
 
-        plan = self._plan
-        trials = Trials.of(call, task.target, plan.outputs, plan.zeroed, plan.hooks, plan.do_bench)
+        trials = Trials.of(call, task.target, self._plan)
         try:
             with torch.no_grad():
                 return Search(task, trials).run()

@@ -1,17 +1,19 @@
 """Which of several searches gets the next trials: the one that should take most off the weighted sum of latencies.
 
 Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes what a task gained of late with an optimistic guess, from
-its own past and from what similar tasks reach. Here the first is the rate of its improvements
-(`searching.remaining_gain`), and the guess says how large one may still be: a part of what lies between the latency and
-the roofline, or the part of the roofline that similar kernels have come to.
+its own past and from what similar tasks reach. Here both say how large its next improvements may be: what it gained,
+and a part of what lies between its latency and the roofline, or that part of the roofline to which similar kernels have
+come. How likely they still are is what `remaining_gain` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from autosched.tuning.remaining_gain import SIZE
 from autosched.tuning.searching.search import Search
 from cost_models import bound_s
 from tuning_logs import TuningRecord
@@ -21,9 +23,9 @@ from tuning_logs.selection import are_alike
 # similar kernels come nearer to theirs.
 Reason = Literal["first", "no kernel", "improving", "roofline", "similar"]
 
-# An unseen improvement is by this part of what lies between the latency and what it may come to. With this, a kernel at
-# half of the roofline is taken to have steps of 4 % before it, which is what searches alone expect.
-_STEP = 0.08
+# What is known of the size of improvements before a search has any: this part of what lies between the latency and what
+# it may come to. At half of the roofline that is what searches alone expect.
+_STEP = 2 * SIZE
 # A task none of whose trials succeeded has so many before it is given up: the first three batches.
 _PATIENCE = 48
 # The trials of a turn that gradients are compared over.
@@ -46,14 +48,6 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A search with its part of the weighted sum."""
-
-    search: Search
-    weight: float
-
-
-@dataclass(frozen=True)
 class _Slope:
     """What a turn is expected to take off the weighted sum, and the reason that weighs most in it."""
 
@@ -64,14 +58,17 @@ class _Slope:
 class Gradient:
     """Gives turns to searches, one batch each; `budget` is how many schedules are known in the end of all of them.
 
-    Without a budget every search has its own `wanted`, and only the order is chosen. What a batch brings is told to the
-    strategies of similar kernels.
+    Without a budget every search has its own `wanted`, or stops by itself. `weights` says what a second of each search
+    counts by now: one that counts nothing any more has no turn, unless it has a `wanted` of its own. What a batch
+    brings is told to the strategies of similar kernels.
     """
 
-    def __init__(self, shares: Sequence[Share], budget: int | None = None) -> None:
-        self._shares = shares
+    def __init__(
+        self, searches: Sequence[Search], weights: Callable[[], Sequence[float]], budget: int | None = None
+    ) -> None:
+        self._searches = searches
+        self._weights = weights
         self._budget = budget
-        self._searches = [share.search for share in shares]
         self._bounds = [bound_s(s.space.workload, s.space.target) for s in self._searches]
         self._alike = [
             [n for n, other in enumerate(self._searches) if n != m and _similar(search, other)]
@@ -80,7 +77,7 @@ class Gradient:
         # The turns under way: whose, why, and its best before.
         self._given: list[tuple[int, _Slope, float | None]] = []
         # The turns of every search, and the best of its first one.
-        self.turns: list[list[Turn]] = [[] for _ in shares]
+        self.turns: list[list[Turn]] = [[] for _ in searches]
         self.firsts_s: list[float | None] = [search.best_s for search in self._searches]
 
     @property
@@ -90,15 +87,19 @@ class Gradient:
             return None
         return max(0, self._budget - sum(search.granted for search in self._searches))
 
+    @property
+    def over(self) -> bool:
+        """Whether nobody has a turn."""
+        return not self._slopes()
+
     def next(self) -> Search | None:
-        left = self.left
-        slopes = {n: self._slope(n) for n, s in enumerate(self._searches) if self._may_go_on(s, left)}
+        slopes = self._slopes()
         if not slopes:
             return None
         chosen = max(slopes, key=lambda n: slopes[n].gain_s)
         search = self._searches[chosen]
-        if left is not None:
-            search.wanted = search.granted + left
+        if self.left is not None:
+            search.wanted = search.granted + self.left
         self._given.append((chosen, slopes[chosen], search.best_s))
         return search
 
@@ -106,31 +107,38 @@ class Gradient:
         task = self._searches.index(search)
         _, slope, before = self._given.pop(next(i for i, (number, *_) in enumerate(self._given) if number == task))
         after = min((r.measurement.undisturbed_s for r in records if r.measurement.ok), default=before)
-        gained = max(0.0, before - after) * self._shares[task].weight if before and after else 0.0
+        gained = max(0.0, before - after) * self._weights()[task] if before and after else 0.0
         expected = None if slope.gain_s == float("inf") else slope.gain_s
         self.turns[task].append(Turn(sum(map(len, self.turns)), slope.why, len(records), expected, gained))
         self.firsts_s[task] = self.firsts_s[task] or after
         for other in self._alike[task]:
             self._searches[other].hear(records)
 
-    def _may_go_on(self, search: Search, left: int | None) -> bool:
+    def _slopes(self) -> dict[int, _Slope]:
+        """The slope of every search that may have the next turn, by its number."""
+        weights = self._weights()
+        may = (n for n, search in enumerate(self._searches) if self._may_go_on(search, weights[n]))
+        return {n: self._slope(n, weights[n]) for n in may}
+
+    def _may_go_on(self, search: Search, weight: float) -> bool:
         if search.best_s is None and search.granted >= _PATIENCE:
             return False
-        return search.left > 0 if left is None else search.open and left > 0
+        if self._budget is None and search.stop is None:
+            return search.left > 0
+        return search.open and weight > 0 and self.left != 0
 
-    def _slope(self, number: int) -> _Slope:
-        search, weight = self._searches[number], self._shares[number].weight
+    def _slope(self, number: int, weight: float) -> _Slope:
+        search = self._searches[number]
         if not search.granted:
             return _Slope(float("inf"), "first")
         if search.improvements is None or search.best_s is None:
             # Where nothing came of its trials, it has others, until it is given up; where they are under way, it waits.
-            return _Slope(float("inf") if search.known else 0.0, "no kernel")
+            return _Slope(float("inf") if search.told else 0.0, "no kernel")
         room, why = self._room(number, search.best_s)
-        gain = search.improvements.expected(_TURN, _STEP * room)
-        without = search.improvements.expected(_TURN, 0.0)
-        # What is on its way is as good as known: each batch that is not told yet makes another one worth less.
-        share = search.known / max(1, search.granted)
-        return _Slope(weight * search.best_s * gain * share, "improving" if without > gain / 2 else why)
+        # What is on its way counts as done, without having gained anything.
+        improvements = dataclasses.replace(search.improvements, trials=search.granted)
+        gain, without = improvements.expected(_TURN, _STEP * room), improvements.expected(_TURN, 0.0)
+        return _Slope(weight * search.best_s * gain, "improving" if without > gain / 2 else why)
 
     def _room(self, number: int, best_s: float) -> tuple[float, Reason]:
         """The part of the latency that might go, optimistically, and what says so."""

@@ -11,13 +11,14 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from search_spaces import Target
 from tuning_logs.text import duration_text, table_lines
 
-_COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "gain a turn", "at last", "why")
+_COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "gain a turn", "to gain", "why")
 
 
 @dataclass(frozen=True)
 class Spent:
     """Where the trials of one kernel went.
 
+    `weight` is what a second of it counts: nothing in a way to cut a function that is clearly slower than another one.
     `first_s` is the best of its first batch, None when nothing succeeded in it; `turns` are its batches, in order. What
     they gain is in seconds of the weighted sum.
     """
@@ -38,20 +39,23 @@ class Spent:
 class TuneManyResult:
     """What was found for several operators and functions together.
 
-    `results` are those of what was given, in order, None where nothing can be tuned; `refused` says why, by label.
-    `spent` has every kernel once, with the trials that it was given; `wall_s` is how long all of it took.
+    `results` are those of what was given, in order, None where nothing can be tuned, and `weights` what they count;
+    `refused` says why, by label. `spent` has every kernel once, with the trials that it was given; `wall_s` is how long
+    all of it took.
     """
 
     target: Target
     results: tuple[TuneResult | TracedTuneResult | None, ...]
+    weights: tuple[float, ...]
     refused: tuple[tuple[str, str], ...]
     spent: tuple[Spent, ...]
     wall_s: float
 
     @property
     def weighted_s(self) -> float:
-        """The weighted sum of the latencies of all kernels of which there is one, of functions in every cut."""
-        return sum(s.weighted_s for s in self.spent if s.weighted_s is not None)
+        """The weighted sum of the latencies, functions in the fastest cut; what has no kernel is left out."""
+        latencies = (result.latency_s if result else None for result in self.results)
+        return sum(weight * s for weight, s in zip(self.weights, latencies, strict=True) if s is not None)
 
     @property
     def trials_done(self) -> int:
@@ -107,7 +111,7 @@ class TuneManyResult:
             duration_text(spent.first_s) if spent.first_s else "",
             duration_text(result.best.measurement.latency_s) if result.best else "no kernel",
             f"{100 * part / self.weighted_s:.0f} %" if part else "",
-            duration_text(gained / len(turns)) if turns else "",
-            duration_text(later[-1].gained_s) if later else "",
+            duration_text(gained / len(later)) if later else "",
+            f"{100 * result.remaining_gain.expected:.1f} %" if result.remaining_gain else "",
             ", ".join(f"{count} {why}" for why, count in Counter(turn.why for turn in turns).most_common()),
         )

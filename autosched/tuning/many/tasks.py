@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing import Traced
-from autosched.tuning.every_cut import launches, of_all_workloads
-from autosched.tuning.many.gradient import Share
+from autosched.tuning.every_cut import Launches, launches, of_all_workloads
 from autosched.tuning.searching.search import Search
+from cost_models import bound_s
 from search_spaces import EmptySearchSpaceError, InputError, Target, Workload
 
 # What `tune_many` takes: what is to be tuned, and its weight.
 Weighted = tuple[Workload | Traced, float]
+
+# A way to cut a function that takes so many times as long as the fastest one will not come to be the fastest: after a
+# first batch kernels gain a quarter at most, but for few.
+_BEHIND = 1.25
 
 
 def checked(ops: Iterable[object]) -> tuple[Weighted, ...]:
@@ -51,12 +59,27 @@ class Tasks:
     prepare: Callable[[Workload], Search]
     refused: dict[str, str] = field(default_factory=dict)
     _searches: dict[str, Search] = field(default_factory=dict)
-    _weights: dict[str, float] = field(default_factory=dict)
+    # Of everything that was added its weight, and how often each way to cut it launches every kernel.
+    _uses: list[tuple[float, Sequence[Launches]]] = field(default_factory=list)
 
     @property
-    def shares(self) -> list[Share]:
-        """The searches, each with its weight: those of one kernel in several places add up."""
-        return [Share(search, self._weights[key]) for key, search in self._searches.items()]
+    def searches(self) -> list[Search]:
+        """Those of the first ways to cut functions come first: the others may turn out not to be in question."""
+        first = {key for _, cuts in self._uses for key in cuts[0]}
+        return sorted(self._searches.values(), key=lambda search: search.space.workload.key not in first)
+
+    def weights(self) -> list[float]:
+        """What a second of each counts by now.
+
+        It counts once for every launch, in the way to cut its function that launches it most often; but for the ways
+        that are clearly slower than another one.
+        """
+        counted = {search.space.workload.key: 0.0 for search in self.searches}
+        for weight, cuts in self._uses:
+            most: Launches = functools.reduce(operator.or_, self._in_question(cuts), Counter())
+            for key, count in most.items():
+                counted[key] += weight * count
+        return list(counted.values())
 
     def add(self, op: Workload | Traced, weight: float) -> Workload | Traced | None:
         """What the searches are for: a function is cut for the target. None where it was refused."""
@@ -66,13 +89,18 @@ class Tasks:
             self.refused[op.label] = str(error)
             return None
         try:
-            return self._added(cut, weight)
+            self.add_cut(cut, weight)
         except EmptySearchSpaceError as error:
             self.refused[op.label] = str(error)
-        return None
+            return None
+        return cut
 
-    def _added(self, cut: Workload | Traced, weight: float) -> Workload | Traced:
-        """Raises EmptySearchSpaceError: a kernel that it needs has no legal schedule; nothing was added."""
+    def add_cut(self, cut: Workload | Traced, weight: float) -> None:
+        """Add what is cut for the target already.
+
+        Raises:
+            EmptySearchSpaceError: a kernel that it needs has no legal schedule; nothing was added.
+        """
         made: dict[str, Search] = {}
 
         def once(workload: Workload) -> Search:
@@ -84,8 +112,17 @@ class Tasks:
             once(cut)
         else:
             of_all_workloads(cut, once)
-        counted = {cut.key: 1} if isinstance(cut, Workload) else launches(cut)
         self._searches |= made
-        for key in made:
-            self._weights[key] = self._weights.get(key, 0.0) + weight * counted[key]
-        return cut
+        self._uses.append((weight, [each for each in launches(cut) if each.keys() <= made.keys()]))
+
+    def _in_question(self, cuts: Sequence[Launches]) -> Sequence[Launches]:
+        """Those that may be the fastest, as far as is known."""
+        least = min(self._latency_s(cut, math.inf) for cut in cuts)
+        return [cut for cut in cuts if self._latency_s(cut, 0.0) <= _BEHIND * least]
+
+    def _latency_s(self, cut: Launches, unknown: float) -> float:
+        """What its kernels take: as far as they were searched; of the others the roofline, but `unknown` at least."""
+        searches = ((self._searches[key], count) for key, count in cut.items())
+        return sum(
+            count * (s.best_s or max(unknown, bound_s(s.space.workload, s.space.target))) for s, count in searches
+        )

@@ -20,22 +20,24 @@ from autosched.tuning.many.results import Spent, TuneManyResult
 from autosched.tuning.many.tasks import Tasks, Weighted, checked
 from autosched.tuning.progress import OnProgress, Pace, Progress
 from autosched.tuning.results import TracedTuneResult, TuneResult
-from autosched.tuning.searching.preparation import device_for, prepare
+from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from autosched.tuning.searching.sources import History, Sources
+from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 
 
 def tune_many(
     ops: Iterable[Workload | Traced | Weighted],
     target: str | Target | None = None,
-    trials: int = 2000,
+    trials: Trials = 2000,
     *,
     strategy: str | StrategyFactory = "evolutionary",
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
+    history: History = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,
@@ -44,10 +46,11 @@ def tune_many(
     """Search for the fastest kernels of several operators, so that the weighted sum of their latencies is least.
 
     `ops` are operators and traced functions, alone or each with a weight, such as how often it is called; a kernel of a
-    function counts once for every launch. `trials` are those that the log knows of all of them together in the end.
-    Each batch goes where it should take most off the sum. One session measures all of them: while one is measured,
-    others are compiled and proposed, and what is learnt of one kernel serves the others. Everything else is as for
-    `tune`: the log is the same, and a second call goes on where the first one ended.
+    function counts once for every launch. `trials` are those that the log knows of all of them together in the end;
+    with "auto" each has as many as are worth it. Each batch goes where it should take most off the sum. One session
+    measures all of them: while one is measured, others are compiled and proposed, and what is learnt of one kernel
+    serves the others. Everything else is as for `tune`: the log is the same, and a second call goes on where the first
+    one ended.
 
     What cannot be tuned is left out, and the result says why.
 
@@ -56,36 +59,39 @@ def tune_many(
     """
     begin = time.perf_counter()
     given = checked(ops)
-    check_integer("trials", trials, 1)
+    check_trials(trials)
     check_integer("seed", seed, 0)
-    device = device_for(target, measurer is not None)
+    device = device_for(target, measurer is not None, backend)
     prepare_one = functools.partial(
         prepare,
         target=device,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed),
+        cost_model=SharedModel(cost_models.create(cost_model, seed)),
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
         measured_elsewhere=measurer is not None,
+        sources=Sources.of(history),
     )
     tasks = Tasks(device, prepare_one)
     cuts = tuple(tasks.add(op, weight) for op, weight in given)
-    if not tasks.shares:
+    if not tasks.searches:
         raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in tasks.refused.items()))
-    gradient = Gradient(tasks.shares, trials)
-    searches = [share.search for share in tasks.shares]
+    budget = None if trials == "auto" else trials
+    gradient = Gradient(tasks.searches, tasks.weights, budget)
     if on_progress is not None:
-        show_together(searches, trials, on_progress)
-    if gradient.left or not all(search.complete for search in searches):
-        run_all(searches, gradient, measurer)
-    return _result(cuts, tasks, gradient, time.perf_counter() - begin)
+        show_together(tasks.searches, budget, on_progress)
+    if not gradient.over or any(search.finals_due for search in tasks.searches):
+        run_all(tasks.searches, gradient, measurer)
+    weights = tuple(weight for _, weight in given)
+    return _result(cuts, weights, tasks, gradient, time.perf_counter() - begin)
 
 
-def show_together(searches: Sequence[Search], wanted: int, on_progress: OnProgress) -> None:
-    """Have every search show how far all of them are together."""
+def show_together(searches: Sequence[Search], wanted: int | None, on_progress: OnProgress) -> None:
+    """Have every search show how far all of them are together; None is wanted where each stops by itself."""
+    most = sum(search.wanted for search in searches) if wanted is None else wanted
     pace = Pace(sum(search.known for search in searches))
 
     def show(progress: Progress) -> None:
@@ -94,9 +100,9 @@ def show_together(searches: Sequence[Search], wanted: int, on_progress: OnProgre
             dataclasses.replace(
                 progress,
                 trials=known,
-                wanted=wanted,
+                wanted=most,
                 known_before=pace.known_before,
-                remaining_s=pace.remaining_s(known, wanted),
+                remaining_s=None if wanted is None else pace.remaining_s(known, wanted),
             )
         )
 
@@ -105,17 +111,17 @@ def show_together(searches: Sequence[Search], wanted: int, on_progress: OnProgre
 
 
 def _result(
-    cuts: Sequence[Workload | Traced | None], tasks: Tasks, gradient: Gradient, wall_s: float
+    cuts: Sequence[Workload | Traced | None],
+    weights: tuple[float, ...],
+    tasks: Tasks,
+    gradient: Gradient,
+    wall_s: float,
 ) -> TuneManyResult:
-    found = {share.search.space.workload.key: TuneResult.of(share.search) for share in tasks.shares}
-    spent = tuple(
-        Spent(result, share.weight, first_s, tuple(turns))
-        for result, share, first_s, turns in zip(
-            found.values(), tasks.shares, gradient.firsts_s, gradient.turns, strict=True
-        )
-    )
+    found = {search.space.workload.key: TuneResult.of(search) for search in tasks.searches}
+    columns = zip(found.values(), tasks.weights(), gradient.firsts_s, gradient.turns, strict=True)
+    spent = tuple(Spent(result, weight, first_s, tuple(turns)) for result, weight, first_s, turns in columns)
     results = tuple(None if cut is None else _of_cut(cut, found) for cut in cuts)
-    return TuneManyResult(tasks.target, results, tuple(tasks.refused.items()), spent, wall_s)
+    return TuneManyResult(tasks.target, results, weights, tuple(tasks.refused.items()), spent, wall_s)
 
 
 def _of_cut(cut: Workload | Traced, found: Mapping[str, TuneResult]) -> TuneResult | TracedTuneResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import numpy as np
 
@@ -16,17 +17,30 @@ from autosched.machine.timing import Policy, check_timing
 from autosched.replaying.arguments import check_integer, check_workload, written_log_path
 from autosched.strategies import StrategyFactory
 from autosched.tuning.progress import OnProgress
+from autosched.tuning.remaining_gain import StopRule
 from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.sources import USUAL, Sources
 from cost_models import CostModel
-from search_spaces import Target, TargetUnavailableError, Workload
+from search_spaces import EmptySearchSpaceError, InputError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
+
+# How many schedules are to be known in the end, or as many as are worth it.
+Trials = int | Literal["auto"]
+
+
+def check_trials(trials: object) -> None:
+    """Raise InputError unless `trials` is a number of trials, or "auto"."""
+    if isinstance(trials, str) and trials != "auto":
+        raise InputError(f'trials={trials!r}; expected a number, or "auto" to stop where little more is to be gained')
+    if trials != "auto":
+        check_integer("trials", trials, 1)
 
 
 def prepare(
     op: Workload,
     target: str | Target | None,
-    trials: int,
+    trials: Trials,
     *,
     strategy: str | StrategyFactory,
     cost_model: str | CostModel,
@@ -36,6 +50,7 @@ def prepare(
     backend: str | None = None,
     measured_elsewhere: bool = False,
     on_progress: OnProgress | None = None,
+    sources: Sources = USUAL,
 ) -> Search:
     """The first part of `tune`: everything that can be refused is checked, and nothing measured.
 
@@ -48,13 +63,13 @@ def prepare(
         As `tune`.
     """
     check_workload(op)
-    check_integer("trials", trials, 1)
+    check_trials(trials)
     check_integer("seed", seed, 0)
     if backend is not None:
         # Before the device: a name that is wrong everywhere is told where there is none.
         backends.named(backend)
     tuning_log = TuningLog(written_log_path(log))
-    device = device_for(target, measured_elsewhere)
+    device = device_for(target, measured_elsewhere, backend, op)
     check_timing(policy, device)
     space = spaces.build(op, device, backends.usable(device, backend))
     # Raises where no schedule is legal, whatever the strategy would make of that.
@@ -66,17 +81,22 @@ def prepare(
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)
     provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
-    search = Search(space, searcher, tuning_log, provenance, trials, records, on_progress)
+    stop = StopRule() if trials == "auto" else None
+    wanted = stop.most if stop else int(trials)
+    search = Search(space, searcher, tuning_log, provenance, wanted, records, on_progress, stop, sources)
     if not search.complete:
         tuning_log.check_writable()
     return search
 
 
-def device_for(target: str | Target | None, measured_elsewhere: bool) -> Target:
+def device_for(
+    target: str | Target | None, measured_elsewhere: bool, backend: str | None = None, op: Workload | None = None
+) -> Target:
     """The target of that name, or what is here; with `measured_elsewhere` it need not be here.
 
     Raises:
-        InputError: there is no such target.
+        InputError: there is no such target, or it is not here and the backend makes no kernels for it anywhere.
+        EmptySearchSpaceError: it is not here, and has no kernels of the workload anywhere.
         TargetUnavailableError: it is not here, and the message names the ways on.
     """
     if measured_elsewhere:
@@ -86,6 +106,12 @@ def device_for(target: str | Target | None, measured_elsewhere: bool) -> Target:
     except TargetUnavailableError as error:
         if target is None or str(target).lower() == "cuda":
             raise
+        # What no other machine would mend is told first.
+        absent = devices.described(target)
+        if backend and (reason := backends.why_not_serving(absent, backend)):
+            raise InputError(reason) from None
+        if op and (reason := spaces.why_no_schedule(op, absent)):
+            raise EmptySearchSpaceError(reason) from None
         raise TargetUnavailableError(f"{error}; {_ways_on(target)}") from None
 
 

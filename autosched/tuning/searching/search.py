@@ -20,14 +20,15 @@ from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
+from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.remaining_gain import Improvements
+from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
-Ending = Literal["known", "trials", "exhausted", "interrupted", "unfit"]
+Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
 
 # Schedules per batch: small at first, so that the cost model learns early; larger when it has learnt, so that compile
 # workers stay busy (64 is the batch of Ansor and MetaSchedule).
@@ -65,15 +66,16 @@ class Batch:
 Ended = tuple[Batch, int, Measurement]
 
 
-@dataclass
+@dataclass(eq=False)
 class Search:
     """One run over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end; `provenance` is that of the records to come, but for their time and place in the run,
-    and the machine that measures; `log_s` is how long writing them took, `wall_s` the part of the session that was
-    spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing is left to propose.
-    `unfit` is why its workload cannot be measured here.
+    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere
+    that guide it; `provenance` is that of the records to come, but for their
+    time and place in the run, and the machine that measures; `log_s` is how long writing them took, `wall_s` the part
+    of the session that was spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing
+    is left to propose. `unfit` is why its workload cannot be measured here.
     """
 
     space: SearchSpace
@@ -83,6 +85,8 @@ class Search:
     wanted: int
     records: list[TuningRecord]
     on_progress: OnProgress | None = None
+    stop: StopRule | None = None
+    sources: Sources = USUAL
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
@@ -97,8 +101,8 @@ class Search:
         self._pace = Pace(self.known)
         best = self.best
         self.best_s = best.measurement.undisturbed_s if best else None
-        self._latencies = [r.measurement.undisturbed_s if r.measurement.ok else None for r in standing(self.records)]
-        self.improvements = Improvements.of(self._latencies)
+        self._latencies: list[float | None] = []
+        self._see([r for r in self.records if not r.provenance.finals])
         self._library_s: float | None = None
         self._failed: Counter[str] = Counter()
         self._policy = cast(Policy, self.provenance.policy)
@@ -112,9 +116,24 @@ class Search:
         return len(self._known)
 
     @property
+    def told(self) -> int:
+        """How many of those are of batches that have ended."""
+        return len(self._latencies)
+
+    @property
     def complete(self) -> bool:
         """Whether nothing is left to do: neither trials nor finals."""
-        return self.known >= self.wanted and not self._finals_due
+        return (self.known >= self.wanted or self.converged) and not self.finals_due
+
+    @property
+    def converged(self) -> bool:
+        """Whether it is to stop, since too little is expected of more trials."""
+        return self.stop is not None and self.stop.stops(self.improvements)
+
+    @property
+    def remaining_gain(self) -> RemainingGain | None:
+        """What twice as many trials again as are known would gain; None while nothing has succeeded."""
+        return self.improvements.remaining if self.improvements else None
 
     @property
     def ending(self) -> Ending:
@@ -125,6 +144,8 @@ class Search:
             return "unfit"
         if self.exhausted:
             return "exhausted"
+        if self.known > self.known_before and self.known < self.wanted:
+            return "converged"
         return "trials" if self.known > self.known_before else "known"
 
     @property
@@ -154,8 +175,8 @@ class Search:
 
     @property
     def open(self) -> bool:
-        """Whether it could go on."""
-        return not (self.exhausted or self.unfit)
+        """Whether it is to go on, if it is given trials."""
+        return not (self.exhausted or self.unfit or self.converged)
 
     @property
     def granted(self) -> int:
@@ -186,7 +207,8 @@ class Search:
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        self.strategy.tell(history(self.log, op, device, self._policy, self.records), elsewhere=True)
+        start = history(self.log, op, device, self._policy, self.records, self.sources)
+        self.strategy.tell(start.records, elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
@@ -214,6 +236,9 @@ class Search:
         self._under_way.remove(batch)
         trials = batch.in_order
         self.strategy.tell(trials)
+        self._see(trials)
+
+    def _see(self, trials: Sequence[TuningRecord]) -> None:
         self._latencies += [r.measurement.undisturbed_s if r.measurement.ok else None for r in trials]
         self.improvements = Improvements.of(self._latencies)
 
@@ -225,7 +250,7 @@ class Search:
     def finish(self, measurer: Measurer, interruption: Interruption) -> None:
         """Hold the finals, if they are due and nobody interrupts."""
         begin = time.perf_counter()
-        if self._finals_due and not self.unfit and not interruption:
+        if self.finals_due and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
             self._finals(measurer)
@@ -245,7 +270,7 @@ class Search:
         self._log([self._record(schedule, m, first + i, finals=finals) for i, (schedule, m) in pairs])
 
     @property
-    def _finals_due(self) -> bool:
+    def finals_due(self) -> bool:
         """Whether there are trials that no finals have followed, and more than one kernel to choose from."""
         return bool(self.records) and not self.records[-1].provenance.finals and len(self._finalists()) > 1
 
@@ -290,8 +315,9 @@ class Search:
                 best_s=self.best_s,
                 library_s=self._library_s,
                 failures=self.failures,
-                remaining_s=self._pace.remaining_s(self.known, self.wanted),
+                remaining_s=None if self.stop else self._pace.remaining_s(self.known, self.wanted),
                 phase=phase,
+                remaining_gain=self.remaining_gain,
             )
         )
 

@@ -44,8 +44,8 @@ def fold_by_walk(program: ChainProgram) -> list[Statement]:
         before.emit(e)
     body += [program.moved(s, "rows_load", program.chain.row_tensors) for s in before.body]
     known = {f"{name} before": tile for name, tile in program.running.items()}
-    parts = parts_of(program.chain, program.mask, program.tile.place, "c.0", program.tile.even)
     marks = Marks.of(program)
+    parts = parts_of(program.chain, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
     body += marks.body
     # Dots that overlap need an iteration to begin with; a boundary has one where whole tiles may have none.
     for part in _boundaries_first(parts) if program.tile.values.flag("overlap") else parts:
@@ -116,19 +116,25 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) 
         body,
         pipeline_stages=0 if any(isinstance(s, For) for s in body) else stages,
         bound=None if around else _bound(program, program.chain.c, tile.values.tiling("c")[0]),
-        useful=program.mask.useful(tile.place, "c.0"),
-        until=part.until,
-        since=part.since,
-        marks=marks.name(program.chain.c.name),
     )
+    loop = _within_mask(loop, program.chain.c, part, marks)
     for number, axis in reversed([*enumerate(around)]):
         # Of nested loops the innermost that turns has iterations in flight.
         inner = stages if loop.extent == 1 and loop.pipeline_stages and not loop.marks else 0
         loop = replace(loop, pipeline_stages=0) if inner else loop
         bound = _bound(program, axis, axis.extent) if number == 0 else None
-        extent, own = tile.iterations[axis.name], marks.name(axis.name)
-        loop = For(f"{axis.name}.0", extent, (loop,), pipeline_stages=inner, bound=bound, marks=own)
+        loop = For(f"{axis.name}.0", tile.iterations[axis.name], (loop,), pipeline_stages=inner, bound=bound)
+        loop = _within_mask(loop, axis, part, marks)
     return [loop]
+
+
+def _within_mask(loop: For, axis: Axis, part: WalkPart, marks: Marks) -> For:
+    """The loop over an axis without iterations that are of no use, or of other parts."""
+    loop = replace(loop, marks=marks.name(axis.name))
+    if axis.name != marks.ending:
+        return loop
+    useful = marks.mask.useful(marks.place, loop.variable)
+    return replace(loop, useful=useful, until=part.until, since=part.since)
 
 
 def _bound(program: ChainProgram, axis: Axis, iterations: int) -> Bound | None:

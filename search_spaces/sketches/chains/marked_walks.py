@@ -28,7 +28,7 @@ from search_spaces.programs.statements import Reduce, Regroup, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import padded
 from search_spaces.sketches.chains.chain_program import ChainProgram
-from search_spaces.sketches.chains.walk_parts import mask_of
+from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.structure.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Expression, mul, to_text
@@ -60,9 +60,14 @@ def _walked(chain: Chain, condition: Expression) -> list[Axis]:
 class Marks:
     """Tiles that mark the iterations of loops, by the axis that a loop is over, and the statements that make them.
 
-    `known`: conditions that hold everywhere in the tiles of marked iterations.
+    `known`: conditions that hold everywhere in the tiles of marked iterations. `ending`: the axis whose loop ends where
+    the `mask` by position does, so that loops within a marked one have all of their iterations; `place`: where all that
+    an iteration of it has lies.
     """
 
+    mask: Mask
+    ending: str
+    place: Mapping[str, Slice]
     tiles: dict[str, Tile] = field(default_factory=dict)
     body: list[Statement] = field(default_factory=list)
     known: set[Expression] = field(default_factory=set)
@@ -70,17 +75,27 @@ class Marks:
     @staticmethod
     def of(program: ChainProgram) -> Marks:
         """Those of a program, before its loops; none where its schedule makes all iterations."""
-        found = Marks()
-        if "skip" in program.tile.values and program.tile.values.flag("skip"):
-            for axis, conditions in conditions_along(program.chain).items():
-                found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
-                if program.tile.place[axis].extent is None:
-                    found.known |= {x for x in conditions if len(_walked(program.chain, x)) == 1}
+        mask, walked, place = program.mask, program.chain.walked, program.tile.place
+        if "skip" not in program.tile.values or not program.tile.values.flag("skip"):
+            return Marks(mask, program.chain.c.name, place)
+        along = conditions_along(program.chain)
+        last = max(n for n, x in enumerate(walked) if x.name in along)
+        whole = {x.name: Slice(Affine(), _reach(program, x)) for x in walked[last + 1 :]}
+        found = Marks(replace(mask, forms=mask.online), walked[last].name, {**place, **whole})
+        for axis, conditions in along.items():
+            found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
+            if place[axis].extent is None:
+                found.known |= {x for x in conditions if len(_walked(program.chain, x)) == 1}
         return found
 
     def name(self, axis: str) -> str:
         """The tile that marks iterations of the loop over an axis; "" where none does."""
         return self.tiles[axis].name if axis in self.tiles else ""
+
+
+def _reach(program: ChainProgram, axis: Axis) -> int:
+    """So many positions all iterations of the loop over an axis have together."""
+    return program.tile.iterations[axis.name] * (program.tile.place[axis.name].extent or 1)
 
 
 def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[Statement]) -> Tile:

@@ -45,12 +45,14 @@ class WalkPart:
 class Mask:
     """Where folds of a chain gain nothing: wherever one of the forms is negative, or a condition does not hold.
 
-    `ends`: that is so of all that lies beyond the end of what is walked. `conditions`: they are of what is read.
+    `ends`: that is so of all that lies beyond the end of what is walked. `online`: the forms of which that is so while
+    points are folded, whatever becomes of rows without any; and `conditions` of what is read, of which it is so then.
     """
 
     guards: Guards
     forms: frozenset[Affine]
     ends: bool = False
+    online: frozenset[Affine] = frozenset()
     conditions: frozenset[Expression] = frozenset()
 
     def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
@@ -104,35 +106,45 @@ def mask_of(chain: Chain) -> Mask:
     """Where no fold of the chain gains anything. Of a product that is where its rows are 0: what they are multiplied
     by is not read there, so that an infinity or NaN in it does not count."""
     structure = Structure(chain.workload, (*chain.batch, *chain.rows), chain.walked, chain.folds)
-    guards = Guards(structure, online=chain.why_at_once is None)
-    found: list[Forms] = []
-    for fold in chain.folds:
-        product = chain.carried.get(fold.name)
-        found.append(guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0))
-    forms = frozenset.intersection(*map(positions, found))
+    guards = Guards(structure)
+    forms = frozenset.intersection(*map(positions, _ruled_out(chain, guards)))
     extents = {x.name: x.extent for x in (*chain.batch, *chain.rows, *chain.walked)}
     beyond = (Affine.of((chain.c.name, -1), offset=chain.c.extent - 1) - form for form in forms)
     read = all(isinstance(p.b, Access) for p in (*chain.inner, *chain.carried.values()))
     ends = read and any(f.minimum(extents) >= 0 for f in beyond)
-    return Mask(guards, forms, ends, frozenset.intersection(*map(conditions, found)))
+    if chain.why_at_once:
+        return Mask(guards, forms, ends)
+    online = _ruled_out(chain, Guards(structure, online=True))
+    own = frozenset.intersection(*map(positions, online))
+    return Mask(guards, forms, ends, own, frozenset.intersection(*map(conditions, online)))
+
+
+def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
+    """Where each of the folds gains nothing."""
+    found: list[Forms] = []
+    for fold in chain.folds:
+        product = chain.carried.get(fold.name)
+        found.append(guards.unchanged(fold) if product is None else guards.equal(product.a, 0.0))
+    return found
 
 
 def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:
-    """The loops that a walk is cut into; `even`: tiles end where the walked axis does."""
-    c = chain.c.name
-    end = Affine.of((c, -1), offset=chain.c.extent - 1)
+    """The loops over a variable that a walk is cut into; `even`: tiles end where the walked axis does."""
+    end = Affine.of((chain.c.name, -1), offset=chain.c.extent - 1)
     forms = sorted({*mask.forms, *(() if even else (end,))}, key=str)
-    upper = [f for f in forms if dict(f.terms).get(c, 0) < 0]
-    lower = [f for f in forms if dict(f.terms).get(c, 0) > 0]
+    steps = {f: dict(_smallest(f, place).terms).get(variable, 0) for f in forms}
+    upper = [f for f in forms if steps[f] < 0]
+    lower = [f for f in forms if steps[f] > 0]
     # Of several that begin somewhere, one is told from the boundary; the others stay masks.
     known = frozenset({*upper, *lower[:1]})
     ending = tuple(Bound(-_smallest(f, place), 1) for f in upper)
     beginning = tuple(Bound(_smallest(f, place), 0) for f in lower[:1])
-    if not known or not any(variable in dict(b.start.terms) for b in (*ending, *beginning)):
+    if not known:
         return (WalkPart(reaches=not even),)
     before = (beginning,) if beginning else ()
     parts = [WalkPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
-    parts.append(WalkPart(until=ending, since=before, known=known, between=True))
+    reaches = not even and end not in known
+    parts.append(WalkPart(until=ending, since=before, known=known, reaches=reaches, between=True))
     if ending:
         far = _beside(upper[0], lower[:1], place) if len(upper) == 1 else frozenset()
         parts.append(WalkPart(since=(*before, ending), known=far, reaches=not even))

@@ -130,9 +130,8 @@ class Guards:
         """Where `first - shift` is minus infinity: where `first` is, if the shift is a number.
 
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
-        infinity, and their difference is NaN for every one of them; but of folds in one walk only in the end. A number
-        that is read is taken for one where a condition does not hold, as is done where a mask is by position
-        (`structure.powers`).
+        infinity, and their difference is NaN for every one of them; but `online` only in the end. What is read is taken
+        for a number there, as it is in powers of two (`structure.powers`).
         """
         match first, shift:
             case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
@@ -140,12 +139,12 @@ class Guards:
         forms = self.equal(first, -math.inf)
         if isinstance(shift, Literal):
             return forms if math.isfinite(shift.value) else _NOWHERE
-        if self._maxima.get(extreme_where_finite(shift) or "") != first:
-            return conditions(forms) if self._reads_given(shift) else _NOWHERE
-        places = positions(forms)
-        every = isinstance(shift, Access) and self._every_row_has_points(places)
-        # Of a row that has had none so far a condition leaves what is finite.
-        return conditions(forms) | (places if every else frozenset())
+        is_its_maximum = self._maxima.get(extreme_where_finite(shift) or "") == first
+        if self.online:
+            # While points are folded that is a finite number, also of a row that has had none so far.
+            return forms if is_its_maximum or self._reads_given(shift) else _NOWHERE
+        known = forms and is_its_maximum and isinstance(shift, Access)
+        return forms if known and self._every_row_has_points(positions(forms)) else _NOWHERE
 
     def _every_row_has_points(self, forms: frozenset[Affine]) -> bool:
         """Whether every row has a column where none of the forms is negative; of one column, with steps of 1."""

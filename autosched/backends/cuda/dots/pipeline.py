@@ -9,7 +9,14 @@
     }
 
 Operands that no asynchronous copy can bring go through registers: loaded there before the dots of the iteration before,
-and stored behind them.
+and stored behind them. Where more iterations may be on their way, and the loop is one dot, they take turns between its
+steps, so that one is on its way while another is stored:
+
+    for (int step = 0; step < 4; ++step) {
+        …                                         a step of the dot
+        if (step == 1) { put_a_k_0(k_0 + 1); load_b_k_0(k_0 + 1); }
+        if (step == 3) { put_b_k_0(k_0 + 1); load_a_k_0(k_0 + 2); }
+    }
 """
 
 from __future__ import annotations
@@ -18,14 +25,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autosched.backends.cuda.dots.operands import BY_REGISTERS
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.printing.scope import Block
-
-# Iterations that operands which come through registers have in shared memory: one is read, the next is written.
-_BY_REGISTERS = 2
 
 
 class Steps(Protocol):
@@ -114,6 +119,9 @@ class Pipeline:
         self._define("bring", asynchronous, lambda c: self.staging.bring(c, rings[c.load.dst.name]))
         for c in others:
             block.write(self.staging.registers(c))
+        if steps is not None and others:
+            self._in_turns(others, rings, steps)
+            return
         self._define("load", others, self.staging.load)
         self._define("put", others, lambda c: self.staging.put(c, rings[c.load.dst.name]))
         if asynchronous:
@@ -179,6 +187,34 @@ class Pipeline:
         block.close()
         block.close()
 
+    def _in_turns(self, copies: Sequence[Copy], rings: Mapping[str, str], steps: Steps) -> None:
+        """The iterations of a loop that is one dot of what comes through registers: after its share of the steps an
+        operand is stored, and the next one loaded. Behind the last iteration, too, where nobody reads that: without
+        conditions, both mix with the dot's instructions."""
+        turns, block = self.turns, self._block
+        variable, count = turns.variable, len(copies)
+        names = [self.staging.printer.tiles.name(c.load.dst.name) for c in copies]
+        for name, copy in zip(names, copies, strict=True):
+            self._define(f"load_{name}", [copy], self.staging.load)
+            self._define(f"put_{name}", [copy], lambda c: self.staging.put(c, rings[c.load.dst.name]))
+        for what in ("load", "put"):
+            for name in names:
+                self._call(f"{what}_{name}", turns.first)
+        self._call(f"load_{names[0]}", f"{turns.first} + 1" if turns.first != "0" else "1")
+        self._open(turns.first, turns.end)
+        block.write("__syncthreads();")
+        open_braces(block, f"#pragma unroll\nfor (int step = 0; step < {steps.steps}; ++step)")
+        for line in (steps.parts(""), *steps.take(""), *steps.multiply("")):
+            block.write(line)
+        for number, name in enumerate(names):
+            after, later = names[(number + 1) % count], 2 if number + 1 == count else 1
+            open_braces(block, f"if (step == {steps.steps * (number + 1) // count - 1})")
+            block.write(f"put_{name}_{variable}({variable} + 1);")
+            block.write(f"load_{after}_{variable}(min({variable} + {later}, {turns.end} - 1));")
+            block.close()
+        block.close()
+        block.close()
+
     def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
         """Define what brings operands of any iteration."""
         if not copies:
@@ -198,7 +234,7 @@ class Pipeline:
 
 def slots(depth: int, asynchronous: bool) -> int:
     """Of how many iterations a tile is in shared memory, where a loop has so many."""
-    return depth if asynchronous else min(depth, _BY_REGISTERS)
+    return depth if asynchronous else min(depth, BY_REGISTERS)
 
 
 def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:

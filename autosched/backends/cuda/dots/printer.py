@@ -95,20 +95,23 @@ class Dots:
     def _steps(
         self, loop: For, copies: Sequence[Copy], places: Mapping[str, str], printer: KernelPrinter
     ) -> Steps | None:
-        """The steps of a loop that is one dot of what it stages, where they come in pairs.
+        """The steps of a loop that is one dot of what it stages, where what it brings is to be mixed with them.
 
-        Only where operands are copied asynchronously: on an H200, 128 x 256 x 64 tiles then reach 0.58 of cuBLAS, and
-        0.51 without. Where they come through registers, a second step's parts are too many beside them.
+        Where operands are copied asynchronously, and steps come in pairs: on an H200, 128 x 256 x 64 tiles then reach
+        0.58 of cuBLAS, and 0.51 without. And where they take turns.
         """
         dots = [x for x in loop.body if not self._is_staged(x)]
-        if not all(copy.asynchronous for copy in copies):
-            return None
         if len(dots) != 1 or not isinstance(dots[0], Dot) or not {dots[0].a, dots[0].b} <= {*places}:
             return None
-        read = any(x in self.operands.read_back for x in (dots[0].a, dots[0].b))
+        if any(x in self.operands.read_back for x in (dots[0].a, dots[0].b)):
+            return None
         self._at |= places
         found = self._dot(dots[0], printer)
-        return found if isinstance(found, WarpDot) and found.steps % 2 == 0 and not read else None
+        if self.operands.take_turns(loop):
+            return found if isinstance(found, WmmaDot | WarpDot) else None
+        if isinstance(found, WarpDot) and found.steps % 2 == 0 and all(copy.asynchronous for copy in copies):
+            return found
+        return None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load) and s.dst.name in self.operands.staged

@@ -181,5 +181,7 @@ def definitions(used: Collection[str], capability: int) -> list[str]:
 def why_not_converted(name: str, capability: int) -> str | None:
     """Why there are no conversions of an element type, or None where there are."""
     if name.startswith("float8") and capability < _FLOAT8_CONVERSIONS:
-        return f"conversions of {name} need compute capability {_FLOAT8_CONVERSIONS} or later, not {capability}"
+        return (
+            f"conversions of {name} need compute capability {_FLOAT8_CONVERSIONS / 10} or later, not {capability / 10}"
+        )
     return None

@@ -22,7 +22,8 @@ def first_warps(launch: Launch, target: Target) -> int:
     """
     if target.capability != CAPABILITY:
         raise CompileError(
-            f"producer_warps={launch.producer_warps} on compute capability {target.capability}; expected {CAPABILITY}"
+            f"producer_warps={launch.producer_warps} on compute capability {target.capability / 10}; "
+            f"expected {CAPABILITY / 10}"
         )
     return WARP_GROUP
 

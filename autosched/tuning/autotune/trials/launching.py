@@ -49,6 +49,16 @@ def compiled(call: Call, configuration: Configuration) -> object:
     return kernel.result() if isinstance(kernel, triton.FutureKernel) else kernel
 
 
+def why_unusable(call: Call, configuration: Configuration) -> tuple[Status, str] | None:
+    """Why a configuration that worked once does not compile, or fit the device, any more; None where it does."""
+    try:
+        # Triton looks at what it needs of the device when it is asked for what runs it.
+        getattr(compiled(call, configuration), "run", None)
+    except Exception as error:
+        return failure_of(error, compiling=True)
+    return None
+
+
 def facts_of(kernel: object, seconds: float) -> CompileFacts | None:
     """What is known of a kernel that was loaded; nothing of one that is interpreted."""
     if not hasattr(kernel, "n_regs"):

@@ -1,4 +1,4 @@
-"""The recipe of Ansor on a plain space, as a measure for the search core: for tests/figures_engine.py.
+"""The recipe of Ansor on a plain space: what the search core is compared with.
 
 Rounds of 16: XGBoost on the knob values learns best / time, a population evolves on its scores for four generations,
 the best of it are measured and one in twenty at random. Source: Ansor (OSDI 2020), section 5, in its published sizes.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autosched.bench.simulated.replayed import Seconds
 from cost_models.trees import Trees, train
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
@@ -64,12 +65,10 @@ class PlainRecipe:
                 population = self._children(population, np.maximum(found, 1e-6))
         return sorted((p for p in scores if p not in self._told), key=lambda p: -scores[p])
 
-    def _scores(self, trees: Trees, points: Sequence[Point]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _scores(self, trees: Trees, points: Sequence[Point]) -> Seconds:
         return trees.predict(self._space.features(points).astype(np.float32))
 
-    def _children(
-        self, population: Sequence[Point], scores: np.ndarray[tuple[int], np.dtype[np.float64]]
-    ) -> list[Point]:
+    def _children(self, population: Sequence[Point], scores: Seconds) -> list[Point]:
         pairs = self._rng.choice(len(population), size=(len(population), 2), p=scores / scores.sum())
         mutates = self._rng.random(len(population)) < _MUTATION
         return [

@@ -1,0 +1,129 @@
+"""`autosched tune-many`: the operators or functions of a suite, tuned together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from autosched.bench.suites.function_suite import read_function_suite
+from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
+from autosched.bench.suites.suite import Case, Suite
+from autosched.cli.arguments import (
+    INTERRUPTED,
+    Cold,
+    HistoryPaths,
+    LogPath,
+    PolicyName,
+    TargetName,
+    Threads,
+    TrialsText,
+    chosen_history,
+    chosen_target,
+    chosen_trials,
+    console,
+)
+from autosched.tracing import TracedFunction
+from autosched.tuning.many.tune_many import tune_many
+from autosched.tuning.progress import progress_display
+from search_spaces import InputError, Target, Workload
+from tuning_logs.text import first_line
+
+SuitePath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SUITE",
+        help="A suite as `autosched bench` takes it: JSON of matrix products, or a Python file of functions, which is "
+        f"executed. Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option("--weight", metavar="NAME=NUMBER", help="What its latency counts, such as how often it is called; 1."),
+]
+Only = Annotated[list[str] | None, typer.Option(metavar="NAME,…", help="Only these; may be repeated.")]
+
+
+def tune_many_command(
+    suite: SuitePath,
+    trials: TrialsText = "2000",
+    weights: Weights = None,
+    only: Only = None,
+    target: TargetName = None,
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    history: HistoryPaths = None,
+    cold: Cold = False,
+) -> None:
+    """Tune everything in a suite together: each trial goes where it should take most off the weighted sum of latencies.
+
+    `trials` are those of all of them together; with auto each has as many as are worth it. The table says where they
+    went, and why.
+
+    ```
+    autosched tune-many gemm --only square-512,odd-1000 --weight odd-1000=8 --trials 300
+    ```
+    """
+    out, device = console(), chosen_target(target, threads)
+    cases = _read(suite, device).only([name for names in only or () for name in names.split(",")]).cases
+    weighed = _weights(weights or (), [case.name for case in cases])
+    given = [(op, weighed[case.name]) for case in cases if (op := _traced(case)) is not None]
+    try:
+        with progress_display(out) as show:
+            result = tune_many(
+                given,
+                device,
+                chosen_trials(trials),
+                seed=seed,
+                log=log,
+                policy=policy,
+                history=chosen_history(history, cold),
+                on_progress=show,
+            )
+    except KeyboardInterrupt:
+        out.print(Text("stopped; every trial that had ended is in the log"), soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    out.print(Text(str(result)), soft_wrap=True)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if any(one.result.best is None for one in result.spent):
+        raise typer.Exit(1)
+
+
+def _traced(case: Case) -> Workload | TracedFunction | None:
+    """What is tuned of a case; None, and why, where its function cannot be traced."""
+    try:
+        return case.op
+    except InputError as error:
+        console().print(Text(f"{case.name}: {first_line(error)}"), soft_wrap=True)
+        return None
+
+
+def _read(suite: Path, target: Target) -> Suite:
+    if suite.suffix == ".py":
+        return read_function_suite(suite, "cuda" if target.kind == "gpu" else "cpu")
+    return read_gemm_suite(suite_path(suite))
+
+
+def _weights(texts: Iterable[str], names: list[str]) -> dict[str, float]:
+    """The weight of every case; 1 unless it is given.
+
+    Raises:
+        InputError: a text is not NAME=NUMBER, or names no case.
+    """
+    weights = dict.fromkeys(names, 1.0)
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if name not in weights:
+            raise InputError(f"--weight {text}: expected NAME=NUMBER, with one of {', '.join(names)}")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            raise InputError(f"--weight {text}: expected NAME=NUMBER, such as {name}=8") from None
+    return weights
