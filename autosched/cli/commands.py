@@ -20,7 +20,9 @@ from autosched.cli.arguments import (
     OPERATORS_EPILOG,
     BackendName,
     Baselines,
+    Cold,
     Commands,
+    HistoryPaths,
     LogPath,
     Operator,
     PolicyName,
@@ -29,6 +31,7 @@ from autosched.cli.arguments import (
     Threads,
     TrialsText,
     chosen_baselines,
+    chosen_history,
     chosen_target,
     chosen_trials,
     console,
@@ -52,6 +55,7 @@ from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.searching.sources import Sources
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
@@ -120,6 +124,8 @@ def tune_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     backend: BackendName = None,
+    history: HistoryPaths = None,
+    cold: Cold = False,
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
@@ -143,6 +149,7 @@ def tune_command(
         log=log,
         policy=policy,
         backend=backend,
+        sources=Sources.of(chosen_history(history, cold)),
     )
     for remark in search.space.remarks:
         out.print(Text(remark), soft_wrap=True)

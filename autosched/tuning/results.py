@@ -116,7 +116,7 @@ class TuneResult:
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
-            "known": "all known from the log, no trial was needed",
+            "known": "all known from the log, no trial was needed" if self.trials_known else "not tried",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
             f"before, with {self.remaining_gain}",
@@ -150,11 +150,9 @@ class TracedTuneResult:
     @property
     def latency_s(self) -> float | None:
         """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
-        records = {r.workload.key: r.best for r in self.results if r.best is not None}
-        cut = self.traced.fastest(records)
-        if any(workload.key not in records for workload in cut.workloads):
-            return None
-        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
+        seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
+        cut = self.traced.fastest(seconds)
+        return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
 
     @property
     def wall_s(self) -> float:

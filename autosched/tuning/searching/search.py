@@ -22,6 +22,7 @@ from autosched.strategies import Strategy
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
 from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, SearchSpace, Target
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
@@ -70,7 +71,8 @@ class Search:
     """One run over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end, fewer where `stop` says so; `provenance` is that of the records to come, but for their
+    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere
+    that guide it; `provenance` is that of the records to come, but for their
     time and place in the run, and the machine that measures; `log_s` is how long writing them took, `wall_s` the part
     of the session that was spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing
     is left to propose. `unfit` is why its workload cannot be measured here.
@@ -84,6 +86,7 @@ class Search:
     records: list[TuningRecord]
     on_progress: OnProgress | None = None
     stop: StopRule | None = None
+    sources: Sources = USUAL
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
@@ -204,7 +207,8 @@ class Search:
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        self.strategy.tell(history(self.log, op, device, self._policy, self.records), elsewhere=True)
+        start = history(self.log, op, device, self._policy, self.records, self.sources)
+        self.strategy.tell(start.records, elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
