@@ -18,7 +18,7 @@ from search_spaces.plug_ins import lacking, only_class, takes
 __all__ = ["Stopped", "Strategy", "StrategyFactory", "create", "names"]
 
 # Modules of this package that hold no strategy.
-_OTHERS = frozenset({"__init__", "strategy", "transfer"})
+_OTHERS = frozenset({"__init__", "prior_guard", "strategy", "transfer"})
 
 
 def names() -> tuple[str, ...]:
