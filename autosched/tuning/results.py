@@ -150,11 +150,9 @@ class TracedTuneResult:
     @property
     def latency_s(self) -> float | None:
         """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
-        records = {r.workload.key: r.best for r in self.results if r.best is not None}
-        cut = self.traced.fastest(records)
-        if any(workload.key not in records for workload in cut.workloads):
-            return None
-        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
+        seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
+        cut = self.traced.fastest(seconds)
+        return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
 
     @property
     def wall_s(self) -> float:
