@@ -51,6 +51,8 @@ _PRIOR_DRAWS = 8
 # Candidates whose chance to fail is greater are not proposed, but for the random part of a batch. What is let through
 # wrongly costs a trial, what is stopped wrongly may be the best: so only where failures are four to one.
 _HOPELESS = 0.8
+# Of a prior that is believed less than this, the first trials went to where nothing good is to be expected.
+_MISLED = 0.5
 # Of what earlier runs measured here, so many trials show what the prior is worth.
 _MOST_TRIED = 64
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
@@ -70,6 +72,7 @@ class Evolutionary:
         self._history: list[TuningRecord] = []
         self._heard: list[TuningRecord] = []
         self._guard = PriorGuard()
+        self._misled = False
         self._elite: list[Schedule] = []
         self._infeasible: set[Schedule] = set()
         self._rejected_before = space.rejected
@@ -109,7 +112,7 @@ class Evolutionary:
         batch.take(self._seeds, round(_START_PART * count))
         started = batch.chosen.keys() - transferred_first
         self._seeds = [s for s in self._seeds if s not in self._known and s not in batch.chosen]
-        if self._elite:
+        if self._elite and not self._begins_anew():
             near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
             batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))
             batch.take(self._ranked(self._evolved(count)), count - explored)
@@ -124,12 +127,21 @@ class Evolutionary:
             self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
         return asked
 
+    def _begins_anew(self) -> bool:
+        """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
+        if self._misled or self._guard.trust >= _MISLED:
+            return False
+        self._misled = True
+        return True
+
     def _try_prior(self) -> None:
         """Compare what is known of elsewhere with what earlier runs have measured here."""
         known = list(_bound(dict.fromkeys(r.schedule for r in self._records[:_MOST_TRIED]), self._space.bind))
         self._model.fit(self._space, self._history)
         self._guard.predicted(known, self._model.predict(self._space, known), set())
         self._guard.told(self._records)
+        # What those trials were led by is not known.
+        self._misled = True
 
     def _learn(self) -> None:
         believed = self._history[: round(self._guard.trust * len(self._history))]
