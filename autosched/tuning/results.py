@@ -119,7 +119,7 @@ class TuneResult:
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
-            "known": "all known from the log, no trial was needed",
+            "known": "all known from the log, no trial was needed" if self.trials_known else "not tried",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
             f"before, with {self.remaining_gain}",

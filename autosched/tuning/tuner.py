@@ -20,7 +20,7 @@ from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import History, Sources
-from cost_models import CostModel
+from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
 
 
@@ -107,7 +107,7 @@ def tune(
         prepare,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed) if isinstance(op, Traced) else cost_model,
+        cost_model=SharedModel(cost_models.create(cost_model, seed)) if isinstance(op, Traced) else cost_model,
         seed=seed,
         log=log,
         policy=policy,

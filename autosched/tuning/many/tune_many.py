@@ -24,7 +24,7 @@ from autosched.tuning.searching.preparation import Trials, check_trials, device_
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import History, Sources
-from cost_models import CostModel
+from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 
 
@@ -67,7 +67,7 @@ def tune_many(
         target=device,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed),
+        cost_model=SharedModel(cost_models.create(cost_model, seed)),
         seed=seed,
         log=log,
         policy=policy,
