@@ -85,6 +85,7 @@ def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> No
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
     assert kernel.launched[-1]["BLOCK"] == 128
+    assert tuned.best_config.kwargs == {"BLOCK": 128}
     assert len({r.schedule for r in records(log)}) == 8
 
 
@@ -510,7 +511,12 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
         ({"space": SCALE, "configs": [_Config(BLOCK=1)]}, "either space="),
         ({}, "either space="),
         ({"configs": []}, "at least one"),
-        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "legal= is a rule over space="),
+        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "a rule over space="),
+        ({"space": SCALE, "legal": True}, "legal= is a function"),
+        ({"configs": [{"BLOCK": 64}]}, r"expected a list of triton\.Config"),
+        ({"space": {"BLOCK": 64}}, "expected the values of every knob"),
+        ({"space": {"BLOCK": "64"}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": "n"}, r'key="n"; expected a list of names, such as \["n"\]'),
         ({"space": SCALE, "trials": 0}, "trials=0"),
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
     ],

@@ -95,6 +95,7 @@ def test_what_nobody_sees_of_masked_columns_may_be_no_number() -> None:
         (attention(2, 61, 96, 32), HERE, "no tile of m by all of c is even"),
         (attention(2, 64, 90, 32), HERE, "90 positions of c are no whole vectors"),
         (attention(2, 64, 4096, 32), SMALL, "stays in a cache"),
+        (attention(2, 64, 64, 1024), HERE, "summed in several goes"),
     ],
 )
 def test_what_it_does_not_do_it_refuses(workload: Workload, target: Target, reason: str) -> None:

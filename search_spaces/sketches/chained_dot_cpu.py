@@ -43,6 +43,8 @@ _FEWEST_ROWS = 16
 _MOST_ROWS = 512
 # Rows are multiples of this, so that most register tiles end where they do.
 _STEP = 4
+# What a register tile sums up in one go: deeper sums are best cut, so that panels stay in a first-level cache.
+_DEEPEST = 512
 # What a program holds of its own, in second-level caches.
 _MOST_CACHES = 2
 # (rows of a program, register tile of the first product, of the second: rows and vectors) to start from.
@@ -90,6 +92,8 @@ def _check(chain: Chain) -> None:
     for e in (inner.a, inner.b, carried.b):
         if not isinstance(e, Access) or not all(i.is_axis for i in e.index) or e.fill is not None:
             raise UnmatchedError(f"{to_text(e)} is computed before it is multiplied")
+    if inner.summed[0].extent > _DEEPEST:
+        raise UnmatchedError(f"{inner.summed[0].extent} positions of {inner.summed[0].name} are summed in several goes")
     if any(f.counts for f in chain.walk.folds if f.name not in chain.carried):
         raise UnmatchedError("points are counted")
 

@@ -109,8 +109,9 @@ class Dots:
         found = self._dot(dots[0], printer)
         if self.operands.take_turns(loop):
             return found if isinstance(found, WmmaDot | WarpDot) else None
-        in_pairs = isinstance(found, WarpDot) and found.steps % 2 == 0 and all(copy.asynchronous for copy in copies)
-        return found if in_pairs else None
+        if isinstance(found, WarpDot) and found.steps % 2 == 0 and all(copy.asynchronous for copy in copies):
+            return found
+        return None
 
     def _is_staged(self, s: Statement) -> bool:
         return isinstance(s, Load) and s.dst.name in self.operands.staged
