@@ -16,13 +16,14 @@ from typing import Literal, cast
 
 from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
-from autosched.strategies import Strategy
+from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
 from autosched.tuning.searching.batch import Batch, Ended, telling_source
+from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.sources import USUAL, Sources
-from autosched.tuning.searching.warm_start import history
+from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
@@ -44,9 +45,9 @@ class Search:
     """One run over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere
-    that guide it; `provenance` is that of the records to come, but for their
-    time and place in the run, and the machine that measures; `log_s` is how long writing them took, `wall_s` the part
+    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere that guide it;
+    `provenance` is that of the records to come, but for their time and place in the run, and the machine that measures;
+    `log_s` is how long writing them took, `wall_s` the part
     of the session that was spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing
     is left to propose. `unfit` is why its workload cannot be measured here.
     """
@@ -66,6 +67,7 @@ class Search:
         self.exhausted = False
         self.interrupted = False
         self._begun = False
+        self._start = WarmStart((), ())
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
         self._old_records = len(self.records)
@@ -147,6 +149,12 @@ class Search:
         return tuple(Counter(failed).most_common())
 
     @property
+    def guidance(self) -> Guidance:
+        """What it was told of elsewhere, and what came of that."""
+        strategy = self.strategy
+        return Guidance.of(self._start, strategy.transfer if isinstance(strategy, Transferring) else None)
+
+    @property
     def open(self) -> bool:
         """Whether it is to go on, if it is given trials."""
         return not (self.exhausted or self.unfit or self.converged)
@@ -180,8 +188,8 @@ class Search:
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        start = history(self.log, op, device, self._policy, self.records, self.sources)
-        self.strategy.tell(start.records, elsewhere=True)
+        self._start = history(self.log, op, device, self._policy, self.records, self.sources)
+        self.strategy.tell(self._start.records, elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
