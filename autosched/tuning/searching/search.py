@@ -10,23 +10,22 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal, cast
 
-from autosched.backends.backend import CompileError
-from autosched.backends.reproduction import fingerprint_of
 from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
+from autosched.tuning.searching.batch import Batch, Ended, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
-from search_spaces import InputError, Schedule, SearchSpace, Target
-from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
+from search_spaces import Schedule, SearchSpace
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
@@ -39,32 +38,6 @@ _LARGEST_BATCH = 64
 # best are of the size of the noise of single trials, and on a disturbed machine the best may look like the tenth.
 _FINALISTS = 16
 _FINAL_ROUNDS = 15
-
-
-@dataclass(eq=False)
-class Batch:
-    """Schedules that were asked for together, what asking took of each, and what became of them so far.
-
-    `lost` are those that were not measured: they were cancelled, or cannot be.
-    """
-
-    schedules: Sequence[Schedule]
-    propose_s: float
-    records: dict[int, TuningRecord] = field(default_factory=dict)
-    lost: int = 0
-
-    @property
-    def open(self) -> int:
-        return len(self.schedules) - len(self.records) - self.lost
-
-    @property
-    def in_order(self) -> list[TuningRecord]:
-        """The records in the order in which the schedules were proposed, whatever the timing of the compilers."""
-        return [self.records[number] for number in sorted(self.records)]
-
-
-# A trial that has ended: its batch, its number there, and what came of it.
-Ended = tuple[Batch, int, Measurement]
 
 
 @dataclass(eq=False)
@@ -295,7 +268,7 @@ class Search:
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = _telling_source(measurement, schedule, self.space.target)
+        told = telling_source(measurement, schedule, self.space.target)
         return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
@@ -328,18 +301,3 @@ class Search:
                 remaining_gain=self.remaining_gain,
             )
         )
-
-
-def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
-    """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
-
-    It is that of what is printed here. What cannot be printed stays without, and so does what only the workers can.
-    """
-    if measurement.source is not None:
-        return measurement
-    try:
-        source = fingerprint_of(schedule, target)
-    except (CompileError, InputError):
-        return measurement
-    facts = measurement.facts or CompileFacts(seconds=0.0)
-    return dataclasses.replace(measurement, facts=dataclasses.replace(facts, source=source))
