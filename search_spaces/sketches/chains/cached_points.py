@@ -24,8 +24,8 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
 
-# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there may
-# be as many.
+# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there
+# may be as many.
 _FIRST_ROW = 1
 # Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
 _PADDING = 16
