@@ -16,7 +16,7 @@ from autosched.backends import spaces
 from autosched.strategies.prior_guard import PriorGuard
 from autosched.tuning.results import TuneResult
 from autosched.tuning.tuner import tune
-from cost_models.ranking_quality import rank_correlation, recall, regret
+from cost_models.quality.ranking import rank_correlation, recall, regret
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 
 
@@ -69,7 +69,7 @@ def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_pa
     folders = [tmp_path / name for name in ("misled", "cold")]
     for folder in folders:
         folder.mkdir()
-    misled, cold = (searched(folder, history) for folder, history in zip(folders, (misleading, ()), strict=True))
+    misled, cold = searched(folders[0], misleading), searched(folders[1], ())
     came = misled.guidance.transfer
     assert came is not None
     assert came.trust < 0.1

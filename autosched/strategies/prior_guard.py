@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.ranking_quality import rank_correlation
+from cost_models.quality.ranking import rank_correlation
 from search_spaces import Schedule
 from tuning_logs import TuningRecord
 
