@@ -40,7 +40,7 @@ from autosched.cli.arguments import (
 )
 from autosched.cli.ask_tell import serve
 from autosched.cli.demo import run_demo
-from autosched.cli.predict import predict_command
+from autosched.cli.predict import model_app, predict_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
 from autosched.cli.tune_many import tune_many_command
@@ -83,6 +83,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
+app.add_typer(model_app, name="model")
 app.command("simulate")(simulate_command)
 
 

@@ -12,6 +12,7 @@ from autosched.machine.noise import why_disturbed
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, loaded
 from autosched.tuning.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.tuning.remaining_gain import RemainingGain
+from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.search import Ending, Search
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import TuningRecord
@@ -31,7 +32,7 @@ class TuneResult:
     anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, it
     "converged" (too little was expected of more trials), the search space was "exhausted", Ctrl-C "interrupted" it, or
     the workload is "unfit": its data does not fit here. `remaining_gain` is what more trials would gain, None without a
-    kernel.
+    kernel. `guidance` is what it was told of elsewhere, from which logs, and what that gained or lost.
     """
 
     workload: Workload
@@ -48,6 +49,7 @@ class TuneResult:
     disturbed: str | None
     ending: Ending
     remaining_gain: RemainingGain | None
+    guidance: Guidance
     log: Path
 
     @staticmethod
@@ -68,6 +70,7 @@ class TuneResult:
             disturbed=why_disturbed(r.measurement for r in search.trials),
             ending=search.ending,
             remaining_gain=search.remaining_gain,
+            guidance=search.guidance,
             log=search.log.path,
         )
 
@@ -105,7 +108,7 @@ class TuneResult:
         """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
-        return "\n".join([*lines, *filter(None, (self.disturbed, gain))])
+        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, gain))])
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"
@@ -125,7 +128,9 @@ class TuneResult:
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }
-        return f"{self.workload.label} on {self.target.label}: {best}{maker}{against} ({why[self.ending]}{failed})"
+        guided = f"; {self.guidance}" if self.trials_done and self.guidance.sources else ""
+        what = f"{self.workload.label} on {self.target.label}"
+        return f"{what}: {best}{maker}{against} ({why[self.ending]}{failed}{guided})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,7 @@ After:   grid b.0, m.0 (shared out to threads):
            for j, i: points[i, j] = dot(row panel i of q, column panel j of k)        up to where a mask ends
            top, total = folds of the rows of points;  points = exp(points - top)
            for i, j: out[i, j] = dot(row panel i of points, column panel j of v) / total
+With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and then out = sums / total.
 
 `points` are of one program alone: a tile of rows by all that is walked, which is what its core's cache holds. Register
 tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
@@ -27,6 +28,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.chains.cached_points import CachedPoints, runs_along
+from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.register_tiles import (
     REGISTER_ROWS,
     register_tiles,
@@ -47,6 +49,11 @@ _STEP = 4
 _DEEPEST = 512
 # What a program holds of its own, in second-level caches.
 _MOST_CACHES = 2
+# Into how many pieces the second product cuts what is walked; each adds to sums that lie in memory.
+_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+_SHORTEST_PIECE = 32
+# How long a piece is to start from where a mask leaves some of them.
+_START_PIECE = 128
 # (rows of a program, register tile of the first product, of the second: rows and vectors) to start from.
 _STARTS = (
     (128, (8, 2), (8, 2)),
@@ -79,7 +86,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
                 Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
                 Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
             ),
-            _seeds({k.name: k for k in knobs}, target),
+            _seeds(chain, {k.name: k for k in knobs}, target),
         ),
     )
 
@@ -109,13 +116,12 @@ def _knobs(chain: Chain, target: Target) -> tuple[Knob, ...]:
     most = _MOST_CACHES * target.l2_bytes // (4 * chain.c.extent)
     extent = chain.m.extent
     heights = [h for h in range(_FEWEST_ROWS, min(most, _MOST_ROWS) + 1) if extent % h == 0 and h % _STEP == 0]
-    # Memory of a program's own is a matrix whose sides are told from each other by their lengths.
-    tiles = tuple((extent // h, h) for h in heights if h != chain.c.extent)
-    if not tiles:
+    if not heights:
         raise UnmatchedError(f"no tile of {chain.m.name} by all of {chain.c.name} is even and stays in a cache")
     rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
     return (
-        Tiling("m", extent, ("grid", "tile"), tiles),
+        Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights)),
+        Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)),
         Choice("inner", _register_tiles(rows, chain.c, target)),
         Choice("carried", _register_tiles(rows, axis, target)),
         Choice("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows"), ordered=False),
@@ -124,6 +130,11 @@ def _knobs(chain: Chain, target: Target) -> tuple[Knob, ...]:
         Choice("unroll", (1, 2, 4, 8)),
         Choice("vectors", (1, 2, 4, 8)),
     )
+
+
+def _pieces(extent: int) -> tuple[tuple[int, int], ...]:
+    """All that is walked, and pieces of it that are not too short."""
+    return tuple((n, extent // n) for n in _PIECES if extent % n == 0 and (n == 1 or extent // n >= _SHORTEST_PIECE))
 
 
 def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
@@ -143,9 +154,9 @@ def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = "panels"
     return ("no", "panels") if plain else ("panels",)
 
 
-def _seeds(knobs: Mapping[str, Knob], target: Target) -> tuple[Values, ...]:
+def _seeds(chain: Chain, knobs: Mapping[str, Knob], target: Target) -> tuple[Values, ...]:
     """Operands packed, in tiles that fill the multiply-add units, and rows for which packing pays."""
-    found = []
+    found, masked = [], bool(mask_of(chain).forms)
     for height, inner, carried in _STARTS:
         values: dict[str, KnobValue] = {name: k.values[-1] for name, k in knobs.items()}
         values["m"] = nearest(knobs["m"], height)
@@ -154,6 +165,7 @@ def _seeds(knobs: Mapping[str, Knob], target: Target) -> tuple[Values, ...]:
             wanted = Choice(name, tuple(fitting) or knobs[name].values)
             values[name] = nearest(wanted, rows, vectors * target.lanes)
         values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2}
+        values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)
         values["pack_rows"] = knobs["pack_rows"].values[1]
         found.append(Values(values))
     return tuple(found)

@@ -6,12 +6,12 @@ row is folded to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import Dot, Fill, For, Load, Reduce, Statement, Store, View
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -23,6 +23,12 @@ from search_spaces.workloads.expressions.expression import Access, Apply, Expres
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
+
+# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there
+# may be as many.
+_FIRST_ROW = 1
+# Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
+_PADDING = 16
 
 
 @dataclass(frozen=True)
@@ -68,22 +74,37 @@ class CachedPoints:
 
     @cached_property
     def points(self) -> Buffer:
-        return Buffer(self.names.fresh("points"), (self.height, self.chain.c.extent), "float32", "own")
+        return self._matrix("points", self.chain.c)
+
+    @cached_property
+    def sums(self) -> Buffer:
+        """The sums of the carried product, where what is walked comes in pieces."""
+        return self._matrix("sums", self.carried.carried[0])
+
+    def _matrix(self, name: str, columns: Axis) -> Buffer:
+        return Buffer(self.names.fresh(name), (_FIRST_ROW + self.height, columns.extent + _PADDING), "float32", "own")
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces the carried product takes what is walked."""
+        return self.values.tiling("c")[0]
 
     @cached_property
     def folded(self) -> Mapping[str, Buffer]:
         """Where a program keeps what every row is folded to, of what the results are made of."""
         read = {a.tensor for name, e in self.chain.results if self._has_columns(name) for a in accesses(e)}
         folds = [f.name for f in self.chain.folds if f.name in read and f.name not in self.chain.carried]
-        return {f: Buffer(self.names.fresh(f"{f}_of_rows"), (self.height,), "float32", "own") for f in folds}
+        return {
+            f: Buffer(self.names.fresh(f"{f}_of_rows"), (_FIRST_ROW + self.height,), "float32", "own") for f in folds
+        }
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        return (self.points, *self.folded.values())
+        return (self.points, *([self.sums] if self.pieces > 1 else []), *self.folded.values())
 
     def body(self) -> tuple[Statement, ...]:
         """The three parts, one after the other."""
-        return (*self._multiplied(), *self._fold(), *self._summed())
+        return (*self._multiplied(), *self._fold(), *(self._summed_in_pieces() if self.pieces > 1 else self._summed()))
 
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
         """Where the program's rows lie, or others that are given, and where other axes do."""
@@ -99,9 +120,9 @@ class CachedPoints:
         sums = Tile(self.names.fresh("c"), (self.chain.m.name, self.chain.c.name), (rows, columns))
         at = (start_of(("i", rows)), start_of(("j", columns)))
         tile = self._register_tile(sums, a, b, at, self.inner.summed[0])
-        tile.append(Store(self.points.name, (Slice(at[0], rows), Slice(at[1], columns)), sums.name))
+        tile.append(Store(self.points.name, (_own_rows(at[0], rows), Slice(at[1], columns)), sums.name))
         inner = For("i", self.height // rows, tuple(tile))
-        loop = For("j", self.chain.c.extent // columns, (inner,), bound=self._end(columns))
+        loop = For("j", self.chain.c.extent // columns, (inner,), bound=self._end("j", columns))
         return [a.load, b.load, loop]
 
     def _fold(self) -> list[Statement]:
@@ -110,7 +131,7 @@ class CachedPoints:
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
         emitter = Emitter(self._place(**{c.name: Slice(Affine(), c.extent)}), dtypes, self.names)
         extents = {m: self.height, c.name: c.extent}
-        rows, columns = Slice(Affine(), self.height), Slice(Affine(), c.extent)
+        rows, columns = _own_rows(Affine(), self.height), Slice(Affine(), c.extent)
         points = Tile(self.names.fresh("point"), (m, c.name), (self.height, c.extent))
         emitter.body.append(Load(points, self.points.name, (rows, columns)))
         emitter.tiles[self.inner.stage] = points
@@ -136,30 +157,57 @@ class CachedPoints:
 
     def _summed(self) -> list[Statement]:
         """The carried product, and the results that are made of it."""
-        rows, columns = self.values.tiling("carried")
-        (axis,) = self.carried.carried
-        place = self._place(**{x.name: Slice(Affine(), x.extent) for x in (self.chain.c, axis)})
-        whole = (Slice(Affine(), self.height), Slice(Affine(), self.chain.c.extent))
-        weights = Tile(self.names.fresh("weights"), (self.chain.m.name, self.chain.c.name), self.points.shape)
-        a = _Operand(Load(weights, self.points.name, whole), self.chain.m.name)
-        b = self._operand(self.carried.b, place, axis, self._packing("pack_carried", axis, columns))
-        sums = Tile(self.names.fresh("c"), (self.chain.m.name, axis.name), (rows, columns))
-        at = (start_of(("i2", rows)), start_of(("j2", columns)))
+        a, b, sums, at = self._sides(Slice(Affine(), self.chain.c.extent))
+        rows, columns = sums.shape
         tile = self._register_tile(sums, a, b, at, self.chain.c)
-        tile += self._finished(sums, at)
-        inner = For("j2", axis.extent // columns, tuple(tile))
-        return [a.load, b.load, For("i2", self.height // rows, (inner,))]
-
-    def _finished(self, sums: Tile, at: tuple[Affine, Affine]) -> list[Statement]:
-        (axis,) = self.carried.carried
-        (rows, columns), m = sums.shape, self.chain.m.name
+        axis, m = self.carried.carried[0], self.chain.m.name
         begin = start_of(("m.0", self.height), *at[0].terms)
         place = self._place(**{m: Slice(begin, rows), axis.name: Slice(at[1], columns)})
+        tile += self._finished(sums, place, _own_rows(at[0], rows))
+        return [a.load, b.load, self._each_tile(tile, sums)]
+
+    def _summed_in_pieces(self) -> list[Statement]:
+        """The same, piece by piece of what is walked, up to where a mask ends."""
+        count, length = self.values.tiling("c")
+        a, b, sums, at = self._sides(Slice(start_of(("c.0", length)), length))
+        where = (_own_rows(at[0], sums.shape[0]), Slice(at[1], sums.shape[1]))
+        before = Tile(self.names.fresh("before"), sums.axes, sums.shape)
+        tile = self._register_tile(sums, a, b, at, self.chain.c)
+        join = (Load(before, self.sums.name, where), Map(sums, "add", (sums.name, before.name)))
+        tile += [If("c.0", 0, (), join), Store(self.sums.name, where, sums.name)]
+        loop = For("c.0", count, (a.load, b.load, self._each_tile(tile, sums)), bound=self._end("c.0", length))
+        return [loop, *self._finished_rows()]
+
+    def _finished_rows(self) -> list[Statement]:
+        axis, rows = self.carried.carried[0], _own_rows(Affine(), self.height)
+        whole = Tile(self.names.fresh("sum"), (self.chain.m.name, axis.name), (self.height, axis.extent))
+        place = self._place(**{axis.name: Slice(Affine(), axis.extent)})
+        load = Load(whole, self.sums.name, (rows, Slice(Affine(), axis.extent)))
+        return [load, *self._finished(whole, place, rows)]
+
+    def _sides(self, walked: Slice) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
+        """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
+        rows, columns = self.values.tiling("carried")
+        (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
+        place = self._place(**{c: walked, axis.name: Slice(Affine(), axis.extent)})
+        weights = Tile(self.names.fresh("weights"), (m, c), (self.height, walked.extent or 1))
+        own = (_own_rows(Affine(), self.height), Slice(walked.start, walked.extent or 1))
+        b = self._operand(self.carried.b, place, axis, self._packing("pack_carried", axis, columns))
+        sums = Tile(self.names.fresh("c"), (m, axis.name), (rows, columns))
+        at = (start_of(("i2", rows)), start_of(("j2", columns)))
+        return _Operand(Load(weights, self.points.name, own), m), b, sums, at
+
+    def _each_tile(self, body: Sequence[Statement], sums: Tile) -> For:
+        inner = For("j2", self.carried.carried[0].extent // sums.shape[1], tuple(body))
+        return For("i2", self.height // sums.shape[0], (inner,))
+
+    def _finished(self, sums: Tile, place: Mapping[str, Slice], rows: Slice) -> list[Statement]:
+        """The results of these sums; `rows` says which of the program's own they are."""
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
         emitter = Emitter(place, dtypes, self.names, {self.carried.stage: sums})
         for fold, buffer in self.folded.items():
-            tile = Tile(self.names.fresh(fold), (m,), (rows,))
-            emitter.body.append(Load(tile, buffer.name, (Slice(at[0], rows),)))
+            tile = Tile(self.names.fresh(fold), (self.chain.m.name,), (rows.extent or 1,))
+            emitter.body.append(Load(tile, buffer.name, (rows,)))
             emitter.tiles[fold] = tile
         for name, result in self.chain.results:
             if self._has_columns(name):
@@ -186,11 +234,11 @@ class CachedPoints:
         word = self.values.word(knob)
         return None if word == "no" else Panels(axis.name, width, word == "panels")
 
-    def _end(self, columns: int) -> Bound | None:
+    def _end(self, variable: str, columns: int) -> Bound | None:
         """Where columns of the program's rows end that a mask leaves, where what is beyond is not even looked at."""
         mask = mask_of(self.chain)
-        place = self._place(**{self.chain.c.name: Slice(start_of(("j", columns)), columns)})
-        grows = [b for b in mask.useful(place, "j") if dict(b.start.terms)["j"] > 0]
+        place = self._place(**{self.chain.c.name: Slice(start_of((variable, columns)), columns)})
+        grows = [b for b in mask.useful(place, variable) if dict(b.start.terms)[variable] > 0]
         found = [b for b in grows if _at_first(b, self.values.tiling("m")[0]) < b.size]
         bodies = [f.expression for f in self.chain.folds if f.name not in self.chain.carried] + [self.carried.a]
         hidden = all(_is_selected(e, self.inner.stage, mask) for e in bodies)
@@ -207,6 +255,11 @@ def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
     """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
     tensor = next(t for t in chain.workload.inputs if t.name == access.tensor)
     return access.index[-1].terms[0][0] == axis.name and tensor.effective_strides[-1] == 1
+
+
+def _own_rows(start: Affine, extent: int) -> Slice:
+    """Rows of a program's own memory."""
+    return Slice(start + Affine(offset=_FIRST_ROW), extent)
 
 
 def _at_first(bound: Bound, tiles: int) -> int:
