@@ -38,11 +38,6 @@ def read_table(path: Path) -> ReplayedTable:
     return ReplayedTable.of(table, path.name.partition(".")[0])
 
 
-def greedy(means: Doubles, deviations: Doubles, best: float) -> Doubles:
-    """The worth of a measurement without uncertainty."""
-    return best - means
-
-
 def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     """Labels whose slow end keeps its distances."""
     return np.asarray((logs - logs.mean()) / max(float(logs.std()), 1e-9))
@@ -52,7 +47,8 @@ CORE, KERNEL = "autosched.strategies.engine.engine.", "cost_models.gaussian_proc
 # What stands in for a part of the search core when a piece of it is left out.
 VARIANTS: dict[str, dict[str, object]] = {
     "engine": {},
-    "no uncertainty": {CORE + "log_expected_improvement": greedy},
+    "no uncertainty": {CORE + "_OPTIMISM": 0.0},
+    "one deviation": {CORE + "_OPTIMISM": 1.0},
     "no steps from the best": {CORE + "_NEIGHBOURS": 0.0},
     "no effects of knobs": {KERNEL + "_EACH": 1e-9, KERNEL + "_PAIRS": 1e-9},
     "nothing but effects": {KERNEL + "_JOINT": 1e-9},
