@@ -6,11 +6,12 @@ from pathlib import Path
 
 from cost_models.cost_model import CostModel
 from cost_models.roofline import bound_s
+from cost_models.sharing import SharedModel
 from cost_models.xgboost_model import XGBoostModel
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.plug_ins import lacking, only_class
 
-__all__ = ["CostModel", "XGBoostModel", "bound_s", "create", "names"]
+__all__ = ["CostModel", "SharedModel", "XGBoostModel", "bound_s", "create", "names"]
 
 _SUFFIX = "_model"
 

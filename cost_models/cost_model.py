@@ -15,7 +15,8 @@ from tuning_logs import TuningRecord
 class CostModel(Protocol):
     """Ranks the schedules of a search space, and tells which will fail; what it knows comes from `fit` alone.
 
-    The same seed and the same calls give the same answers. One model may serve several searches, one after the other.
+    The same seed and the same calls give the same answers. One model may serve several searches: one after the other,
+    or in turn, as a `SharedModel`.
     """
 
     def fit(self, space: SearchSpace, records: Sequence[TuningRecord]) -> None:

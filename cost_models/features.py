@@ -190,7 +190,7 @@ def _totals(program: TileProgram, nests: list[Nest], estimates: list[Estimate]) 
         loaded += tiles * sum([t.bytes_per_program for t in counts.loads])
         stored += tiles * sum([t.bytes_per_program for t in counts.stores])
     workspace = sum([b.bytes for b in program.buffers if b.role == "workspace"])
-    unique = max(1.0, float(sum([b.bytes for b in program.buffers]) - workspace))
+    unique = max(1.0, float(sum([b.bytes for b in program.given]) - workspace))
     return [
         len(nests),
         dot_flops,

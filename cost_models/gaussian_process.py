@@ -24,7 +24,8 @@ _LENGTH, _LENGTH_SPREAD = 0.7, 0.8
 _JOINT, _EACH, _PAIRS = 0.5, 0.3, 0.3
 _WEIGHT_SPREAD = 1.0
 _NOISE, _NOISE_SPREAD = 1e-2, 1.5
-# Added to the diagonal, so that it can be factored whatever the noise.
+# Added to the diagonal, so that it can be factored whatever the noise: covariances in single precision are wrong by
+# some millionths of the variance.
 _JITTER = 1e-5
 # The length, in features of one knob, within which the effects of its values are alike.
 _EFFECT_LENGTH = 0.5
@@ -104,7 +105,7 @@ class Kernel:
 
     @property
     def noise(self) -> float:
-        return float(np.exp(self.log_noise)) + _JITTER
+        return float(np.exp(self.log_noise)) + _JITTER * max(1.0, self.variance)
 
     def between(self, a: Described, b: Described) -> Floats:
         """The covariances of points, shape (len(a), len(b))."""

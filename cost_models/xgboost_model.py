@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,67 +19,18 @@ from numpy.typing import NDArray
 
 from cost_models.feasibility import Feasibility
 from cost_models.feature_rows import FeatureRows
-from cost_models.features import FEATURE_NAMES, PICOSECONDS
-from cost_models.roofline import bound_s
-from cost_models.trees import Floats, Trees, load_xgboost, train
-from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
+from cost_models.features import FEATURE_NAMES
+from cost_models.fitted_rows import FittedRows, fit_rows, known_before, log_bound
+from cost_models.trees import Trees, load_xgboost
+from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
 # Successful records below which trees know less than the analytic estimate.
 _ENOUGH_RECORDS = 16
-# Few and shallow: from 32 to 512 records, on two simulated devices and a recorded table, these ranked unseen schedules
-# as well as 150 deeper ones that stop on batches held out, in a quarter of the time.
-_ROUNDS = 60
-_TREES: dict[str, str | float] = {
-    "objective": "reg:squarederror",
-    "base_score": 0.0,
-    "max_depth": 3,
-    "eta": 0.15,
-    "gamma": 0.001,
-    "min_child_weight": 0.5,
-    "subsample": 0.9,
-    "colsample_bytree": 0.6,
-    "max_bin": 64,
-}
-# Failures, and all that takes more than 2^5 times as long as the best, are equally bad.
-_LOWEST = -5.0
-# Weight of the slowest schedule, where the fastest counts 1.
-_LOWEST_WEIGHT = 0.1
-_ESTIMATE = FEATURE_NAMES.index("latency_s")
-
-
 # What the file of a saved model begins with, and the number of its form: raised when features of the same name come to
 # mean something else, too.
 _FORMAT = "autosched cost model: xgboost"
 _VERSION = 1
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """log2(best latency / latency) = `slope` * what was known before + `intercept` + what the trees say.
-
-    Known before is what `prior` says, and without one the analytic estimate, log2(bound / estimated latency).
-    """
-
-    slope: float
-    intercept: float
-    trees: Trees
-    prior: _Fitted | None = None
-
-    def log_scores(self, rows: Floats, bounds: Floats) -> NDArray[np.float64]:
-        known = _known_before(rows, bounds, self.prior)
-        return self.trees.predict(rows, _margin(known, self.slope, self.intercept))
-
-    def to_json(self) -> dict[str, Any]:
-        prior = self.prior.to_json() if self.prior else None
-        return {"slope": self.slope, "intercept": self.intercept, "trees": self.trees.to_json(), "prior": prior}
-
-    @staticmethod
-    def from_json(data: dict[str, Any] | None) -> _Fitted | None:
-        if data is None:
-            return None
-        trees, prior = Trees.from_json(data["trees"]), _Fitted.from_json(data["prior"])
-        return _Fitted(float(data["slope"]), float(data["intercept"]), trees, prior)
 
 
 class XGBoostModel:
@@ -92,8 +42,8 @@ class XGBoostModel:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._loaded: _Fitted | None = None
-        self._fitted: _Fitted | None = None
+        self._loaded: FittedRows | None = None
+        self._fitted: FittedRows | None = None
         self._feasibility = Feasibility(seed)
         # The device whose failures are known.
         self._target: str | None = None
@@ -130,7 +80,7 @@ class XGBoostModel:
         data = _read(Path(path))
         try:
             model = XGBoostModel(int(data["seed"]))
-            model._loaded = model._fitted = _Fitted.from_json(data["scores"])
+            model._loaded = model._fitted = FittedRows.from_json(data["scores"])
             failures = data["failures"]
             model._feasibility = Feasibility(model._seed, Trees.from_json(failures) if failures else None)
             model._target = data["target"]
@@ -143,7 +93,7 @@ class XGBoostModel:
         failed = np.array([not r.measurement.ok for r in kept], dtype=np.bool_)
         self._fitted = self._loaded
         if (~failed).sum() >= _ENOUGH_RECORDS:
-            self._fitted = _fit(rows, kept, self._seed, self._loaded)
+            self._fitted = fit_rows(rows, kept, self._seed, self._loaded)
         # What one device cannot do another may.
         here = np.array([r.target.key == space.target.key for r in kept], dtype=np.bool_)
         if self._target != space.target.key:
@@ -155,9 +105,9 @@ class XGBoostModel:
             return np.zeros(0)
         load_xgboost()
         rows = self._rows.of_schedules(space, schedules)
-        bounds = np.full(len(rows), _log_bound(space.workload, space.target), np.float32)
+        bounds = np.full(len(rows), log_bound(space.workload, space.target), np.float32)
         if self._fitted is None:
-            return np.exp2(np.asarray(_known_before(rows, bounds, None), dtype=np.float64))
+            return np.exp2(np.asarray(known_before(rows, bounds, None), dtype=np.float64))
         return np.exp2(self._fitted.log_scores(rows, bounds))
 
     def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
@@ -192,54 +142,3 @@ def _other_features(found: object) -> str:
         f"the model was trained on {len(names)} features, expected the {len(FEATURE_NAMES)} of this version "
         f"(not among these: {', '.join(unknown[:3]) or 'none'}; new: {', '.join(missing[:3]) or 'none'})"
     )
-
-
-def _labels(records: Sequence[TuningRecord]) -> Floats:
-    """Best latency of the same workload, target and timing policy / latency; 0 for failures."""
-    best: dict[tuple[tuple[str, str], str], float] = {}
-    for r in records:
-        if r.measurement.ok:
-            group = (r.key, r.provenance.policy)
-            best[group] = min(r.measurement.undisturbed_s, best.get(group, r.measurement.undisturbed_s))
-    return np.array(
-        [best[r.key, r.provenance.policy] / r.measurement.undisturbed_s if r.measurement.ok else 0.0 for r in records],
-        dtype=np.float32,
-    )
-
-
-def _log_bound(workload: Workload, target: Target) -> float:
-    return float(np.log2(PICOSECONDS * bound_s(workload, target)))
-
-
-def _known_before(rows: Floats, bounds: Floats, prior: _Fitted | None) -> Floats:
-    """log2 of the scores that the prior gives, or the analytic estimate."""
-    return bounds - rows[:, _ESTIMATE] if prior is None else prior.log_scores(rows, bounds).astype(np.float32)
-
-
-def _margin(known: Floats, slope: float, intercept: float) -> Floats:
-    """Where the trees start from: what was known before, as far as it proved right."""
-    return slope * known + intercept
-
-
-def _fit(rows: Floats, records: Sequence[TuningRecord], seed: int, prior: _Fitted | None) -> _Fitted:
-    ratios = _labels(records)
-    weights = np.maximum(ratios, _LOWEST_WEIGHT)
-    labels = np.log2(np.maximum(ratios, 2.0**_LOWEST))
-    one_of = {r.key: r for r in records}
-    by_key = {key: _log_bound(r.workload, r.target) for key, r in one_of.items()}
-    bounds = np.array([by_key[r.key] for r in records], dtype=np.float32)
-    ok = ratios > 0
-    known = _known_before(rows, bounds, prior)
-    slope, intercept = _line(known[ok], labels[ok], weights[ok])
-    margin = _margin(known, slope, intercept)
-    trees = train(rows, labels, {**_TREES, "seed": seed}, _ROUNDS, weights, margin)
-    return _Fitted(slope, intercept, trees, prior)
-
-
-def _line(x: Floats, y: Floats, weights: Floats) -> tuple[float, float]:
-    """Weighted least squares; the slope is kept within 0 (the estimate says nothing) and 1 (it is right)."""
-    x0, y0 = np.average(x, weights=weights), np.average(y, weights=weights)
-    spread = np.average((x - x0) ** 2, weights=weights)
-    slope = np.average((x - x0) * (y - y0), weights=weights) / spread if spread > 1e-6 else 0.0
-    slope = float(np.clip(slope, 0.0, 1.0))
-    return slope, float(y0 - slope * x0)

@@ -10,13 +10,18 @@ Tables are what `autosched simulate` takes, which has the score, and what else i
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
 from unittest import mock
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
 from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
@@ -24,16 +29,34 @@ from autosched.bench.simulated.searches import SEARCHES, search_named
 from autosched.strategies.engine import Engine, History
 from tuning_logs.exchange.files import read_tables
 
+Doubles = NDArray[np.float64]
 
+
+@cache
 def read_table(path: Path) -> ReplayedTable:
     (table,) = read_tables(path)
     return ReplayedTable.of(table, path.name.partition(".")[0])
 
 
-CORE = "autosched.strategies.engine.engine."
-# What stands in for a constant of the search core when a piece of it is left out.
+def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
+    """Labels whose slow end keeps its distances."""
+    return np.asarray((logs - logs.mean()) / max(float(logs.std()), 1e-9))
+
+
+CORE, KERNEL = "autosched.strategies.engine.engine.", "cost_models.gaussian_process."
+# What stands in for a part of the search core when a piece of it is left out.
 VARIANTS: dict[str, dict[str, object]] = {
     "engine": {},
+    "no uncertainty": {CORE + "_OPTIMISM": 0.0},
+    "one deviation": {CORE + "_OPTIMISM": 1.0},
+    "no steps from the best": {CORE + "_NEIGHBOURS": 0.0},
+    "no effects of knobs": {KERNEL + "_EACH": 1e-9, KERNEL + "_PAIRS": 1e-9},
+    "nothing but effects": {KERNEL + "_JOINT": 1e-9},
+    "no pairs of knobs": {KERNEL + "_PAIRS": 1e-9},
+    "slow end not pressed": {CORE + "labels": unpressed},
+    "begins at random": {"autosched.strategies.engine.candidates._SPREAD_OVER": 1},
+    "no factors of two": {"search_spaces.schedules.plain_features._MANY_VALUES": math.inf},
+    "failures not learnt": {CORE + "_LEAST_CHANCE": 1.0},
 }
 
 
@@ -103,8 +126,9 @@ def main() -> int:
     tables = [read_table(path) for path in arguments.tables]
     print(f"score / trials to 95 %, medians of {arguments.seeds} seeds, budget {arguments.budget}")
     print(f"{'':24}{''.join(f'{t.name:>14}' for t in tables)}   mean score, median trials, ms per trial")
-    with Pool(arguments.processes) as pool:
-        for variant in variants:
+    for variant in variants:
+        # Spaces keep their features: each variant has processes of its own.
+        with Pool(arguments.processes) as pool:
             found = []
             for path, table in zip(arguments.tables, tables, strict=True):
                 jobs = [(variant, path, seed, arguments.budget) for seed in range(arguments.seeds)]

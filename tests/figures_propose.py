@@ -156,14 +156,14 @@ def main() -> int:
     # Before the clock runs: the first training would.
     importlib.import_module("xgboost")
     head = "".join(f"{part:>10}" for part in (*PARTS, "total"))
-    print(f"CPU ms per trial over {arguments.trials} trials{'':28}{head}")
+    print(f"CPU ms per trial over {arguments.trials} trials{'':48}{head}")
     for workload, target in SPACES:
         makers = backends.for_target(target)
         for able in dict.fromkeys((makers[:1], makers)):
             seconds = propose(spaces.build(workload, target, able), arguments.trials, arguments.lag).seconds
             parts = (*(seconds[p] for p in PARTS), seconds.total())
             label = f"{workload.label} on {target.name} by {', '.join(b.name for b in able)}"
-            print(f"{label:60}" + "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in parts), flush=True)
+            print(f"{label:80}" + "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in parts), flush=True)
     return 0
 
 

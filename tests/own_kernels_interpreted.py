@@ -10,6 +10,7 @@ import sys
 import own_triton_kernels as own
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import autosched
 from autosched.tuning.autotune.trials import trials
@@ -35,6 +36,11 @@ class Once:
 
 def configs(names, *rows):
     return [triton.Config(dict(zip(names.split(), row, strict=True))) for row in rows]
+
+
+def tell_tiles(arguments):
+    for name in ("x", "out"):
+        arguments[name].block_shape = [arguments["BLOCK_M"], arguments["BLOCK_N"]]
 
 
 def calls():
@@ -94,6 +100,15 @@ def calls():
     products = torch.cat([halves[0] @ halves[1], halves[1] @ halves[2]])
     every = lambda meta: (meta["PROGRAMS"],)  # noqa: E731
     yield own.grouped_matmul_kernel, few, ["count"], every, (addresses, sizes, 2), {}, several, products
+
+    tile, sum_ = torch.randn(64, 64), torch.randn(64, 64)
+    total = tile + sum_
+    described = [TensorDescriptor.from_tensor(t, [1, 1]) for t in (tile, sum_)]
+    told = configs("BLOCK_M BLOCK_N", (16, 32), (32, 64))
+    for config in told:
+        config.pre_hook = tell_tiles
+    over = lambda meta: (64 // meta["BLOCK_M"], 64 // meta["BLOCK_N"])  # noqa: E731
+    yield own.add_tiles_kernel, told, [], over, tuple(described), {}, sum_, total
 
     q, k, v = (torch.randn(2, 40, 16) for _ in range(3))
     attended = torch.empty_like(q)

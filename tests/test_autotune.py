@@ -85,6 +85,7 @@ def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> No
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
     assert kernel.launched[-1]["BLOCK"] == 128
+    assert tuned.best_config.kwargs == {"BLOCK": 128}
     assert len({r.schedule for r in records(log)}) == 8
 
 
@@ -194,6 +195,18 @@ def test_tensors_in_tuples_are_put_back(log: Path) -> None:
     several = (torch.zeros(8), torch.zeros(8))
     autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(of_several))[(1,)](several, 8)
     assert all(torch.equal(t, torch.ones(8)) for t in several)
+
+
+def test_only_named_arguments_are_put_back_where_some_are_named(log: Path) -> None:
+    def both(x: torch.Tensor, y: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        x += 1
+        y += 1
+
+    x, y = torch.zeros(8), torch.zeros(8)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, restore_value=["x"])(FakeKernel(both))
+    tuned[(1,)](x, y, 8)
+    assert torch.equal(x, torch.ones(8))
+    assert y.min() > 8
 
 
 def test_arguments_to_reset_are_zero_before_every_trial_and_the_call(log: Path) -> None:
@@ -339,7 +352,7 @@ class _Config:
 
 def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
     unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
-    tuned = autosched.autotune(space=SCALE, key=["n"], restore_value=["out"], log=log, **unused)(FakeKernel(scale))
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, **unused)(FakeKernel(scale))
     x, out, n = tensors()
     tuned[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
@@ -498,7 +511,12 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
         ({"space": SCALE, "configs": [_Config(BLOCK=1)]}, "either space="),
         ({}, "either space="),
         ({"configs": []}, "at least one"),
-        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "legal= is a rule over space="),
+        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "a rule over space="),
+        ({"space": SCALE, "legal": True}, "legal= is a function"),
+        ({"configs": [{"BLOCK": 64}]}, r"expected a list of triton\.Config"),
+        ({"space": {"BLOCK": 64}}, "expected the values of every knob"),
+        ({"space": {"BLOCK": "64"}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": "n"}, r'key="n"; expected a list of names, such as \["n"\]'),
         ({"space": SCALE, "trials": 0}, "trials=0"),
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
     ],

@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 KERNELS = (
     *("add_kernel", "scale_in_place_kernel", "queue_kernel", "dropout_kernel", "softmax_kernel", "layer_norm_kernel"),
     *("layer_norm_gradient_kernel", "matmul_kernel", "persistent_matmul_kernel", "split_matmul_kernel"),
-    *("grouped_matmul_kernel", "attention_kernel"),
+    *("grouped_matmul_kernel", "add_tiles_kernel", "attention_kernel"),
 )
 
 

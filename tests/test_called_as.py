@@ -108,7 +108,7 @@ def sampled(workload: Workload) -> Tuned:
     """A kernel for a GPU, by the first point that its sketches would try."""
     target = target_named("h200")
     found = best_spaces.build(workload, target).seeds()[0]
-    return Tuned(untuned_record(found, workload, target), found, workload)
+    return Tuned.of(untuned_record(found, workload, target), found, workload)
 
 
 def test_a_file_takes_what_the_workload_asked_for_does() -> None:

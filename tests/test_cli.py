@@ -207,6 +207,8 @@ def test_targets_say_what_is_here_and_why_the_others_are_not() -> None:
         ),
         (["tune-many", "gemm", "--only", "square-512", "--weight", "square-512=x"], "such as square-512=8"),
         (["tune-many", "none.json"], "none.json"),
+        (["tune", *SOFTMAX, "--history", "none.jsonl"], "history: there is no file none.jsonl"),
+        (["tune", *SOFTMAX, "--history", "none.jsonl", "--cold"], "expected it without --history"),
         (["replay", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
         (["compare", "matmul", "m=8", "n=8", "k=8", "--target", "cpu", "--log", "none.jsonl"], "no successful record"),
         (["log", "show", "--log", "none.jsonl"], "none.jsonl holds no tuning record"),

@@ -23,7 +23,7 @@ from autosched.replaying.predicted_kernel import predicted_source
 from autosched.replaying.prediction_file import PredictionFile
 from autosched.replaying.predictions import Prediction, Predictions
 from autosched.tuning import predict as predicting
-from autosched.tuning.learning import Errors, basis_text, lessons
+from autosched.tuning.learning import Errors, Lessons, basis_text, lessons
 from cost_models.corrected_estimate import CorrectedEstimate, HeldOut
 from cost_models.roofline import latency_s
 from search_spaces import (
@@ -158,7 +158,8 @@ def test_a_prediction_says_what_it_was_learnt_from_and_what_its_interval_lacks(l
     found = autosched.predict(OP, HERE, count=3, history=[history], log=log)
     text = str(found)
     assert "predicted, never measured" in text.splitlines()[0]
-    assert "3 (device, shape) groups on Another CPU" in text
+    assert "3 (device, shape) groups, all measured on Another CPU" in text
+    assert f"their kernels: {sum(len(TuningLog(history).records(s, OTHER)) for s in SHAPES)} by llvm" in text
     assert "no other device could be held out" in text
     assert found.best.within_s is not None
     assert 0 < found.best.within_s[0] < found.best.within_s[1]
@@ -301,5 +302,52 @@ def test_a_backend_that_made_none_of_the_measured_kernels_is_named(log: Path) ->
     TuningLog(log).append(*other)
     taught = lessons([log], OP, HERE, "cold")
     text = basis_text(taught, Errors(0.5, 2.0, 3), spaces.build(OP, HERE))
-    assert "by elsewhere" in text
+    assert f"their kernels: {len(other)} by elsewhere" in text
     assert "no kernel by llvm was measured" in text
+
+
+def test_kernels_of_the_same_backend_for_another_architecture_are_told_apart() -> None:
+    """What was measured of a Hopper's kernels says little of Volta's, though one backend makes both."""
+    made = [dataclasses.replace(r, target=target_named("h200")) for r in records_of(OP, OTHER, 2)]
+    taught = Lessons(tuple(made), "shape")
+    (backend,) = taught.backends
+    assert taught.has_code(backend, target_named("h100"))
+    assert not taught.has_code(backend, target_named("v100"))
+
+
+@pytest.mark.parametrize("fused_s", [1e-6, 1e-3])
+def test_the_cut_is_chosen_that_is_predicted_to_take_less(fused_s: float) -> None:
+    x, a, b = torch.randn(16, 64), torch.randn(64, 32), torch.randn(32, 16)
+    traced = autosched.trace(lambda x, a, b: torch.relu(x @ a) @ b, x, a, b)
+    fused = next(cut for cut in traced.cuts if len(cut.launched) == 1)
+    seconds = {w.key: 1e-5 for cut in traced.cuts for w in cut.workloads} | {fused.workloads[0].key: fused_s}
+    by_key = {w.key: w for cut in traced.cuts for w in cut.workloads}
+    results = tuple(
+        Predictions(w, A100, "cold", (Prediction(Schedule("s", ()), seconds[key], None, None),), "")
+        for key, w in by_key.items()
+    )
+    found = predicting.TracedPredictions(traced, results)
+    assert (found.fastest.workloads == fused.workloads) == (fused_s < 1e-5)
+    (chosen,) = (line for line in str(found).splitlines() if ", the fastest cut" in line)
+    assert ("1 kernel: 1 µs predicted, never measured" in chosen) == (fused_s < 1e-5)
+
+
+def test_a_prediction_is_exported_marked_as_such(tmp_path: Path, log: Path) -> None:
+    arguments = ["softmax", "rows=512", "columns=1024", "--target", "v100", "--log", str(log)]
+    file = tmp_path / "softmax.py"
+    refused = CliRunner().invoke(app, ["export", *arguments, "--predicted", "--to", str(file)])
+    assert refused.exit_code == 2
+    assert "no prediction of softmax" in refused.output
+    autosched.predict(ops.softmax(512, 1024), "v100", count=1, log=log)
+    assert CliRunner().invoke(app, ["export", *arguments, "--predicted", "--to", str(file)]).exit_code == 0
+    text = file.read_text()
+    assert "# PREDICTED for Tesla V100-SXM2-16GB, never measured: " in text
+    assert "predicted, never measured: " in text.rpartition("def ")[2]
+    assert "tuned" not in text.lower().replace("autotuned", "")
+
+
+def test_a_kernel_that_is_made_already_is_not_exported_as_predicted(log: Path, history: Path, tmp_path: Path) -> None:
+    autosched.predict(OP, HERE, count=1, history=[history], log=log)
+    kernel = autosched.replay(OP, HERE, log=log, predicted=True)
+    with pytest.raises(InputError, match="predicted=True is for an operator or a traced function"):
+        autosched.export(kernel, tmp_path / "kernel.py", predicted=True)

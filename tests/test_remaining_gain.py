@@ -13,6 +13,7 @@ import pytest
 import autosched
 from autosched import Progress
 from autosched.machine.timing import Policy
+from autosched.tuning.progress import progress_line
 from autosched.tuning.remaining_gain import Improvements, StopRule
 from search_spaces import InputError, Schedule, Workload, ops
 from search_spaces.devices.target import cpu
@@ -136,6 +137,11 @@ def test_progress_says_what_remains(tmp_path: Path) -> None:
     assert moments[0].remaining_gain is None
     gains = [p.remaining_gain.expected for p in moments if p.remaining_gain]
     assert gains[-1] < gains[0]
+
+
+def test_a_line_of_progress_says_it_too() -> None:
+    moment = Progress("x", 48, 1000, 0, 1e-6, None, (), None, remaining_gain=seen(*[1.0] * 48).remaining)
+    assert progress_line(moment).endswith("1.6 % expected of 96 more trials (39 % chance of more than 1 %) to gain")
 
 
 def test_with_auto_every_kernel_of_many_stops_by_itself(tmp_path: Path) -> None:

@@ -526,7 +526,7 @@ def test_a_file_of_its_own_returns_all_outputs(
     workload: Workload, tmp_path: Path, isolated_python: IsolatedPython
 ) -> None:
     schedule = schedule_of(workload, "triton")
-    tuned = Tuned(record_of(workload, schedule, target_named("h200")), schedule, workload)
+    tuned = Tuned.of(record_of(workload, schedule, target_named("h200")), schedule, workload)
     file = tmp_path / "kernel.py"
     file.write_text(workload_text(tuned), encoding="utf-8")
     done = isolated_python.run([str(file)])

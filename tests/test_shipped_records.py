@@ -36,6 +36,7 @@ from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
 from autosched.strategies.transfer import transferred
+from autosched.tuning.searching.sources import USUAL
 from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named
 from search_spaces.devices.target import cpu
@@ -446,7 +447,7 @@ def test_the_order_of_a_functions_arguments_does_not_matter_to_what_ships() -> N
 
 def test_a_traced_function_of_another_shape_starts_from_what_ships(tmp_path: Path) -> None:
     op = linear((136,), 4096, 4096, torch.bfloat16)
-    found = history(TuningLog(tmp_path / "none.jsonl"), op, target_named("h200"), "cold", [])
+    found = history(TuningLog(tmp_path / "none.jsonl"), op, target_named("h200"), "cold", [], USUAL).records
     assert found[0].workload.label == "matmul m=128 n=4096 k=4096 layout=nt bfloat16"
     space = spaces.build(op, target_named("h200"))
     assert len(transferred(space, found, 24)) > 12

@@ -66,7 +66,9 @@ def tuned(workload: Workload, wanted: Callable[[Schedule], bool] = lambda schedu
     schedule = next(s for s in drawn if interpretable(s.program))
     versions = (("torch", "2.9"), ("triton", "3.6"))
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, versions)
-    return Tuned(TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload)
+    return Tuned.of(
+        TuningRecord(workload, H200, schedule, Measurement("ok", (12.34e-6,)), provenance), schedule, workload
+    )
 
 
 def interpretable(program: TileProgram) -> bool:
@@ -247,26 +249,17 @@ def test_the_text_of_a_file_is_stable(check_golden: Callable[[str, str], None]) 
 
 
 def test_records_of_another_backend_are_refused() -> None:
-    record = tuned(ops.softmax(8, 100)).record
-    here = autosched.TuningRecord(
-        record.workload,
-        devices.cpu_target(),
-        dataclasses.replace(record.schedule, backend="llvm"),
-        record.measurement,
-        record.provenance,
-    )
+    gpu = tuned(ops.softmax(8, 100))
+    schedule = dataclasses.replace(gpu.schedule, backend="llvm")
     with pytest.raises(InputError, match="made by the backend 'llvm', whose code needs autosched to run"):
-        Tuned(here, record.schedule, record.workload)
+        dataclasses.replace(gpu, target=devices.cpu_target(), schedule=schedule)
 
 
 def test_gluon_kernels_take_descriptors_with_their_layout() -> None:
     space, rng = build(ops.matmul(512, 512, 256, dtype="bfloat16"), H200), np.random.default_rng(0)
     drawn = (space.sample(rng) for _ in range(5000))
     schedule = next(s for s in drawn if s.knobs.get("specialize", "none") != "none")
-    record = tuned(ops.matmul(512, 512, 256, dtype="bfloat16")).record
-    of_gluon = autosched.TuningRecord(record.workload, H200, schedule, record.measurement, record.provenance)
-    bound = Tuned(of_gluon, schedule, record.workload)
-    text = workload_text(bound)
+    text = workload_text(dataclasses.replace(tuned(ops.matmul(512, 512, 256, dtype="bfloat16")), schedule=schedule))
     assert "GluonTensorDescriptor(a, [512, 256]" in text
     assert "element_bitwidth=16, rank=2)" in text
     assert "num_warps=4," in text

@@ -50,7 +50,7 @@ def tuned(workload: Workload, target: Target = H200, backend: str = "cuda") -> T
     schedule = space.sample(np.random.default_rng(0))
     provenance = Provenance("0123456789ab", "cold", 0.0, 0, 0, (("torch", "2.9"),))
     record = TuningRecord(workload, target, schedule, Measurement("ok", (12.34e-6,)), provenance)
-    return Tuned(record, schedule, workload)
+    return Tuned.of(record, schedule, workload)
 
 
 @pytest.fixture(scope="module")

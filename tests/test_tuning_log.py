@@ -1,5 +1,6 @@
 """Tuning logs: nothing complete is ever lost, nothing torn is ever fatal, and look-ups find what was asked for."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -295,3 +296,13 @@ def test_a_line_is_one_json_object_without_line_breaks(log: TuningLog) -> None:
     lines = log.path.read_text().splitlines()
     assert len(lines) == 2
     assert all(json.loads(line)["schema"] == 1 for line in lines)
+
+
+def test_code_for_an_older_gpu_does_not_mix_with_the_device_s_own(log: TuningLog) -> None:
+    older = dataclasses.replace(H200, name="mine", capability=70)
+    log.append(record(16, 2e-3), record(32, 1e-3, target=older))
+    own, others = log.best(SMALL, H200), log.best(SMALL, older)
+    assert own is not None
+    assert others is not None
+    assert tiles([own, others]) == [16, 32]
+    assert tiles(log.records(SMALL, older)) == [32]

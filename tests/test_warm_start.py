@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import statistics
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -22,10 +24,12 @@ import cost_models
 from autosched import strategies
 from autosched.backends import spaces
 from autosched.machine.timing import Policy
+from autosched.strategies.evolutionary import Evolutionary
 from autosched.strategies.transfer import transferred
-from autosched.tuning.searching.warm_start import history
+from autosched.tuning.searching.sources import USUAL, Sources
+from autosched.tuning.searching.warm_start import SHIPPED, history
 from autosched.tuning.tuner import tune
-from search_spaces import Schedule, Target, Workload, ops
+from search_spaces import InputError, LogError, Schedule, Target, Workload, ops
 from search_spaces.devices.target import cpu
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.packing import packed_name, write_packed
@@ -165,8 +169,77 @@ def test_history_is_all_but_what_was_measured_here_most_alike_first(
     hot = tmp_path / packed_name(near, "hot")
     write_packed(hot, [record(200, workload=near, policy="hot")])
     monkeypatch.setattr(warm_start, "shipped_logs", lambda: (*paths, hot))
-    found = history(log, SMALL, H200, "cold", [record(1)])
-    assert tiles(found) == [102, 2, 101, 100, 4]
+    found = history(log, SMALL, H200, "cold", [record(1)], USUAL)
+    assert tiles(found.records) == [102, 2, 101, 100, 4]
+    assert found.logs == (SHIPPED, str(log.path), SHIPPED, SHIPPED, str(log.path))
+
+
+def test_a_log_that_is_named_as_history_is_read_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_start, "shipped_logs", lambda: ())
+    own, colleagues = TuningLog(tmp_path / "own.jsonl"), TuningLog(tmp_path / "colleagues.jsonl")
+    own.append(record(1, workload=OTHER), record(2))
+    colleagues.append(record(1, workload=OTHER), record(4))
+    for given in (colleagues, colleagues.path, [str(colleagues.path), own]):
+        found = history(own, SMALL, H200, "cold", [record(2)], Sources.of(given))
+        assert dict(zip(tiles(found.records), found.logs, strict=True))[4] == str(colleagues.path)
+        assert len(found.records) == len(set(tiles(found.records)))
+
+
+def test_a_search_without_history_starts_cold_but_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped(tmp_path, OTHER, HERE, monkeypatch)
+    log, told = tmp_path / "tuning.jsonl", []
+    hear = Evolutionary.tell
+
+    def tell(self: Evolutionary, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+        told.extend(r for r in records if elsewhere)
+        hear(self, records, elsewhere=elsewhere)
+
+    monkeypatch.setattr(Evolutionary, "tell", tell)
+    for trials, known in ((16, 0), (24, 16)):
+        result = tune(OP, HERE, trials, log=log, measurer=TileMeasurer(OP), history=())
+        assert result.trials_known == known
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "history: there is no file"),
+        ("", "history: no record of this log can be read: .*is empty"),
+        ('{"schema": 1, "workload": {"na', "history: no record of this log can be read: .*line 1"),
+        ('{"schema": 9}\n' * 5, "history: no record of this log can be read: .*line 1.*schema 9"),
+        ("{}", "is not a tuning log"),
+    ],
+    ids=["absent", "empty", "torn", "another version", "no log"],
+)
+def test_what_is_no_history_is_refused_in_one_line_before_anything_is_written(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
+    path, log = tmp_path / "other.jsonl", tmp_path / "tuning.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with warnings.catch_warnings(action="error"), pytest.raises((InputError, LogError), match=message):
+        tune(OP, HERE, 16, log=log, measurer=TileMeasurer(OP), history=path)
+    assert not log.exists()
+
+
+def test_a_history_without_a_device_that_can_be_read_is_refused(tmp_path: Path) -> None:
+    path, line = tmp_path / "other.jsonl", record(1).to_json()
+    path.write_text(json.dumps({**line, "target": {**line["target"], "kind": "quantum"}}) + "\n")
+    with pytest.raises(InputError, match="no record of this log can be read"):
+        Sources.of(path)
+
+
+def test_a_history_that_is_torn_at_its_end_warns_once(tmp_path: Path) -> None:
+    log = TuningLog(tmp_path / "other.jsonl")
+    log.append(record(1))
+    with log.path.open("a") as file:
+        file.write('{"schema": 1, "work\n{"schema": 1}\n')
+    with pytest.warns(UserWarning, match="line 2: skipped.*so are 1 further lines") as warned:
+        Sources.of(log.path)
+    assert len(warned) == 1
 
 
 @pytest.mark.parametrize("name", strategies.names())

@@ -1,4 +1,4 @@
-"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | simulate | log | …`.
+"""The command line: `autosched demo | tune | predict | replay | export | compare | bench | simulate | log | model | …`.
 
 Imports everything; nothing imports it.
 """

@@ -19,6 +19,7 @@ from autosched.comparing.contenders import BASELINES, BaselineName, check_baseli
 from autosched.machine import devices
 from autosched.machine.timing import Policy
 from autosched.tuning.searching.preparation import Trials
+from autosched.tuning.searching.sources import History
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
@@ -93,6 +94,13 @@ TrialsText = Annotated[
         help="Schedules that the log knows in the end, earlier runs included; auto: as many as are worth it.",
     ),
 ]
+HistoryPaths = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--history", help="A further tuning log to start from, a colleague's or another machine's; may be repeated."
+    ),
+]
+Cold = Annotated[bool, typer.Option("--cold", help="Start from no log of elsewhere: not even from what ships.")]
 Rounds = Annotated[
     int | None, typer.Option(help="How often each contender is timed, in turn; by default for two seconds, 30 to 200.")
 ]
@@ -111,6 +119,17 @@ def chosen_trials(text: str) -> Trials:
         return int(text)
     except ValueError:
         raise InputError(f"--trials {text}: expected a number, or auto") from None
+
+
+def chosen_history(history: list[Path] | None, cold: bool) -> History:
+    """The argument `history` of `tune`.
+
+    Raises:
+        InputError: both are given.
+    """
+    if cold and history:
+        raise InputError("--cold starts from no other log; expected it without --history")
+    return () if cold else history or None
 
 
 def chosen_baselines(text: str | None, default: tuple[BaselineName, ...]) -> tuple[BaselineName, ...]:

@@ -20,7 +20,9 @@ from autosched.cli.arguments import (
     OPERATORS_EPILOG,
     BackendName,
     Baselines,
+    Cold,
     Commands,
+    HistoryPaths,
     LogPath,
     Operator,
     PolicyName,
@@ -29,6 +31,7 @@ from autosched.cli.arguments import (
     Threads,
     TrialsText,
     chosen_baselines,
+    chosen_history,
     chosen_target,
     chosen_trials,
     console,
@@ -37,7 +40,7 @@ from autosched.cli.arguments import (
 )
 from autosched.cli.ask_tell import serve
 from autosched.cli.demo import run_demo
-from autosched.cli.predict import predict_command
+from autosched.cli.predict import model_app, predict_command
 from autosched.cli.simulate import simulate_command
 from autosched.cli.targets import target_lines
 from autosched.cli.tune_many import tune_many_command
@@ -52,6 +55,7 @@ from autosched.standalone import export
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.searching.sources import Sources
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
@@ -79,6 +83,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
+app.add_typer(model_app, name="model")
 app.command("simulate")(simulate_command)
 
 
@@ -120,6 +125,8 @@ def tune_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     backend: BackendName = None,
+    history: HistoryPaths = None,
+    cold: Cold = False,
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
@@ -143,6 +150,7 @@ def tune_command(
         log=log,
         policy=policy,
         backend=backend,
+        sources=Sources.of(chosen_history(history, cold)),
     )
     for remark in search.space.remarks:
         out.print(Text(remark), soft_wrap=True)
@@ -224,6 +232,9 @@ def export_command(
     allow_stale: Annotated[
         bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
     ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 
@@ -231,7 +242,8 @@ def export_command(
     autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py
     ```
     """
-    path = export(workload(operator, sizes), to, target, log=log, policy=policy, allow_stale=allow_stale)
+    found = workload(operator, sizes)
+    path = export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""`autosched predict`: schedules for a device that need not be here."""
+"""`autosched predict`: schedules for a device that need not be here. `autosched model report`: how good that is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import typer
 from rich.text import Text
 
 from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
+from autosched.replaying.arguments import check_integer, log_path
+from autosched.tuning.model_report import model_report
 from autosched.tuning.predict import predict
+from search_spaces import InputError
+from tuning_logs import shipped_logs
+
+model_app = typer.Typer(no_args_is_help=True, help="How good the cost model is that guides a search.")
 
 
 def predict_command(
@@ -52,3 +58,33 @@ def predict_command(
     )
     text = json.dumps(found.to_json(), allow_nan=False) if as_json else str(found)
     console().print(Text(text), soft_wrap=True)
+
+
+@model_app.command("report")
+def report_command(
+    logs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[LOG]…", help="Tuning logs; by default those that ship.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option(help="Of each kernel so many of the fastest, and a quarter of slower ones.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON, with every kernel, instead.")
+    ] = False,
+) -> None:
+    """Judge the cost model of a search by what it has not seen: schedules, shapes and devices, each held out in turn.
+
+    Before compiling, and where the records tell, with registers, spills and shared memory. What ships takes a minute.
+
+    ```
+    autosched model report tuning.jsonl
+    ```
+    """
+    check_integer("--most", most, 1)
+    check_integer("--seed", seed, 0)
+    for log in logs or ():
+        if not log_path(log).is_file():
+            raise InputError(f"there is no file {log}; expected a tuning log")
+    report = model_report(logs or shipped_logs(), most, seed)
+    console().print(Text(json.dumps(report.to_json()) if as_json else str(report)), soft_wrap=True)

@@ -15,11 +15,14 @@ from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
 from autosched.bench.suites.suite import Case, Suite
 from autosched.cli.arguments import (
     INTERRUPTED,
+    Cold,
+    HistoryPaths,
     LogPath,
     PolicyName,
     TargetName,
     Threads,
     TrialsText,
+    chosen_history,
     chosen_target,
     chosen_trials,
     console,
@@ -55,6 +58,8 @@ def tune_many_command(
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",
+    history: HistoryPaths = None,
+    cold: Cold = False,
 ) -> None:
     """Tune everything in a suite together: each trial goes where it should take most off the weighted sum of latencies.
 
@@ -78,6 +83,7 @@ def tune_many_command(
                 seed=seed,
                 log=log,
                 policy=policy,
+                history=chosen_history(history, cold),
                 on_progress=show,
             )
     except KeyboardInterrupt:

@@ -56,7 +56,7 @@ def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = N
 def folder_name(target: Target) -> str:
     """Where the records of a target lie: by its name for a listed GPU, else by what they are filed under."""
     listed = GPUS.get(target.name)
-    known = listed is not None and listed.device == target.device
+    known = listed is not None and listed.key == target.key
     return target.name if known else re.sub(r"[^a-z0-9]+", "-", target.key.lower()).strip("-")
 
 

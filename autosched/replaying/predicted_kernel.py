@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from autosched.backends import spaces
@@ -14,9 +15,20 @@ from autosched.backends.generator import generator_hash
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.replaying.prediction_file import PredictionFile
-from autosched.replaying.predictions import Predictions
+from autosched.replaying.predictions import Prediction, Predictions
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import Provenance
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A prediction whose `schedule`, of a `workload` of the key asked for, is bound to the search space."""
+
+    workload: Workload
+    target: Target
+    policy: str
+    schedule: Schedule
+    prediction: Prediction
 
 
 def predicted_kernel(op: Workload, target: Target, log: Path, policy: str) -> Kernel:
@@ -28,9 +40,19 @@ def predicted_kernel(op: Workload, target: Target, log: Path, policy: str) -> Ke
         InputError: nothing was predicted, or this version has none of those schedules.
         AutoschedError: none of them makes a kernel that is right.
     """
-    space, schedules = _schedules(op, target, log, policy)
+    space, found = _still_legal(op, target, log, policy)
     origin = Provenance(generator_hash(), policy, time.time(), 0, 0, environment(target))
-    return load_kernel(first_use.first_right(space, schedules, origin), op)
+    return load_kernel(first_use.first_right(space, [p.schedule for p in found], origin), op)
+
+
+def first_predicted(op: Workload, target: Target, log: Path, policy: str) -> Predicted:
+    """The first schedule predicted for `op` on `target`, which need not be here.
+
+    Raises:
+        InputError: as `predicted_kernel`.
+    """
+    _, found = _still_legal(op, target, log, policy)
+    return found[0]
 
 
 def predicted_source(op: Workload, target: Target, log: Path, policy: str) -> str:
@@ -39,27 +61,26 @@ def predicted_source(op: Workload, target: Target, log: Path, policy: str) -> st
     Raises:
         InputError: as `predicted_kernel`.
     """
-    _, schedules = _schedules(op, target, log, policy)
-    return render(schedules[0], target)
+    return render(first_predicted(op, target, log, policy).schedule, target)
 
 
-def _schedules(op: Workload, target: Target, log: Path, policy: str) -> tuple[SearchSpace, list[Schedule]]:
-    """Those that compiled and are still legal, bound, in the order of the prediction."""
+def _still_legal(op: Workload, target: Target, log: Path, policy: str) -> tuple[SearchSpace, list[Predicted]]:
+    """Those that compiled and are still legal, in the order of the prediction."""
     file = PredictionFile(log)
     found = file.latest(op, target, policy)
     call = f'autosched.predict(op, "{target.name}")'
     if found is None:
         raise InputError(f"no prediction of {op.label} on {target.label} in {file.path}; make one with {call}")
     space = spaces.build(found.workload, target)
-    schedules = list(_bound(space, found))
-    if not schedules:
+    bound = [Predicted(found.workload, target, found.policy, s, p) for s, p in _bound(space, found)]
+    if not bound:
         raise InputError(f"{file.path}: this version has none of the schedules predicted; make others with {call}")
-    return space, schedules
+    return space, bound
 
 
-def _bound(space: SearchSpace, found: Predictions) -> Iterator[Schedule]:
+def _bound(space: SearchSpace, found: Predictions) -> Iterator[tuple[Schedule, Prediction]]:
     for prediction in found.ranked:
         with contextlib.suppress(InputError):
             schedule = space.bind(prediction.schedule)
             if prediction.facts is not None and space.why_illegal(schedule) is None:
-                yield schedule
+                yield schedule, prediction

@@ -72,6 +72,7 @@ def export(
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
     allow_stale: bool = False,
+    predicted: bool = False,
 ) -> Path:
     """Write a kernel to a Python file that needs PyTorch and nothing of autosched; its path.
 
@@ -85,8 +86,9 @@ def export(
     the same and times itself. On a CPU kernels by Triton run with TRITON_INTERPRET=1, and no others.
 
     A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
-    need not be here. Constants of a traced function that have over 1024 elements are saved beside the file, under its
-    name with the suffix `.pt`.
+    need not be here. With `predicted` what `predict` has ranked first is written instead of what was measured, and the
+    file says that its figures are predicted. Constants of a traced function that have over 1024 elements are saved
+    beside the file, under its name with the suffix `.pt`.
 
     Raises:
         InputError: the kernel is for a CPU, no log holds a usable record, or a traced function calls something that
@@ -97,18 +99,20 @@ def export(
     saved: dict[str, torch.Tensor] = {}
 
     def found(workload: Workload) -> Tuned:
-        return look_up(workload, target, log, policy, allow_stale)
+        return look_up(workload, target, log, policy, allow_stale, predicted)
 
+    if predicted and isinstance(op, Kernel | TracedKernel):
+        raise InputError("predicted=True is for an operator or a traced function; this is a kernel, made and checked")
     match op:
         case Workload():
             text = workload_text(found(op))
         case Kernel():
-            text = workload_text(Tuned(op.record, op.schedule, op.workload))
+            text = workload_text(Tuned.of(op.record, op.schedule, op.workload))
         case TracedFunction():
             text, saved = traced_text(*_fastest_cut(op.for_target(devices.described(target)), found))
         case TracedKernel():
             text, saved = traced_text(
-                op.traced, {k.workload.key: Tuned(k.record, k.schedule, k.workload) for k in op.kernels}
+                op.traced, {k.workload.key: Tuned.of(k.record, k.schedule, k.workload) for k in op.kernels}
             )
         case _:
             why = f"got {type(op).__name__}; expected an operator, a function as autosched.trace gives it, or a kernel"
@@ -135,7 +139,7 @@ def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> 
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)
         else:
-            complete.append((cut.latency_s({k: t.record for k, t in kernels.items()}), cut, kernels))
+            complete.append((cut.latency_s({k: t.seconds for k, t in kernels.items()}), cut, kernels))
     if not complete:
         raise missing[0]
     _, cut, kernels = min(complete, key=lambda each: each[0])
@@ -152,14 +156,14 @@ def workload_text(tuned: Tuned) -> str:
     parts = [
         *kernels.functions,
         CHECK,
-        launcher(launched, workload, tuned.record.workload, kernels, reserved),
+        launcher(launched, workload, tuned.computed, kernels, reserved),
         entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
         inputs_text(workload.inputs, indexed_sizes(workload)),
         error_text([workload], "in float32"),
         first_call_text(function, launched, _compared(len(workload.outputs))),
-        main_text(function, workload.label, _tuned_text([tuned], tuned.record.measurement.latency_s)),
+        main_text(function, workload.label, _tuned_text([tuned], tuned.seconds)),
     ]
     return _file(_head(f"{workload.label}: {_count([tuned])}", [tuned]), kernels.imports, parts)
 
@@ -183,7 +187,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         *functions,
         CHECK,
         *(
-            launcher(launchers[way], w, found[w.key].record.workload, by_key[w.key], (*_RESERVED, *called))
+            launcher(launchers[way], w, found[w.key].computed, by_key[w.key], (*_RESERVED, *called))
             for way, w in ways.items()
         ),
         *([whole.constants_text()] if whole.constants else []),
@@ -195,7 +199,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         error_text(traced.workloads, "in the function's own types"),
         first_call_text(function, launched, whole.compared()),
         main_text(
-            function, traced.name, _tuned_text(kernels, traced.latency_s({k: t.record for k, t in found.items()}))
+            function, traced.name, _tuned_text(kernels, traced.latency_s({k: t.seconds for k, t in found.items()}))
         ),
     ]
     title = f"{traced.label}: {_count(kernels)}"
@@ -222,7 +226,7 @@ def _count(kernels: Iterable[Tuned]) -> str:
     """`one Triton kernel`, `3 Triton kernels and one CUDA kernel`."""
     counts: Counter[str] = Counter()
     for tuned in kernels:
-        counts[_LANGUAGES[tuned.record.backend]] += len(tuned.schedule.program.kernels)
+        counts[_LANGUAGES[tuned.backend]] += len(tuned.schedule.program.kernels)
     return " and ".join(f"one {name} kernel" if n == 1 else f"{n} {name} kernels" for name, n in counts.items())
 
 
@@ -235,14 +239,7 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
         *remarks,
     ]
     for tuned in kernels:
-        record = tuned.record
-        taken, made = record.measurement.latency_s, record.provenance
-        versions = ", ".join(f"{name} {version}" for name, version in made.versions if name != "device")
-        lines += ["", *str(tuned.record.workload).splitlines(), ""]
-        lines.append(
-            f"Tuned on {record.target.device}: {duration_text(taken)} with {policy_text(made.policy)} "
-            f"({versions or 'versions unknown'}; generator {made.generator})."
-        )
+        lines += ["", *str(tuned.computed).splitlines(), "", tuned.origin]
         lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).splitlines()]
     return "\n".join(f"# {line}".rstrip() for line in lines)
 
@@ -253,14 +250,13 @@ def _needs(kernels: Sequence[Tuned]) -> str:
 
 
 def _needed_by(tuned: Tuned) -> str:
-    record = tuned.record
-    of_volta = record.backend == "cuda" and record.target.capability < _TURING
-    return _NEEDED_BY_VOLTA if of_volta else _NEEDED[record.backend]
+    of_volta = tuned.backend == "cuda" and tuned.target.capability < _TURING
+    return _NEEDED_BY_VOLTA if of_volta else _NEEDED[tuned.backend]
 
 
 def _where(kernels: Sequence[Tuned]) -> str:
     """What running the file needs where there is no GPU."""
-    if any(t.record.backend == "cuda" for t in kernels):
+    if any(t.backend == "cuda" for t in kernels):
         return "CUDA has no interpreter, so that needs the GPU"
     gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)
     alone = "without a GPU, that needs TRITON_INTERPRET=1"
@@ -268,9 +264,9 @@ def _where(kernels: Sequence[Tuned]) -> str:
 
 
 def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
-    records = [t.record for t in kernels]
-    where = ", ".join(sorted({f"{policy_text(r.provenance.policy)} on {r.target.device}" for r in records}))
-    return f"tuned to {duration_text(seconds).replace('µ', 'u')} with {where}"
+    where = ", ".join(sorted({f"{policy_text(t.policy)} on {t.target.device}" for t in kernels}))
+    taken = f"{duration_text(seconds).replace('µ', 'u')} with {where}"
+    return f"predicted, never measured: {taken}" if any(t.predicted for t in kernels) else f"tuned to {taken}"
 
 
 def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A tuned workload as far as a stand-alone file goes: no cubin, so that no device is needed to write one."""
+"""A tuned or predicted workload as far as a stand-alone file goes: no cubin, so that no device is needed for it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.printing.scope import Identifiers
 from autosched.machine import devices
-from autosched.machine.timing import Policy
+from autosched.machine.timing import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload
+from autosched.replaying.predicted_kernel import Predicted, first_predicted
 from autosched.replaying.replay import find_best, log_paths
 from autosched.standalone.cuda_kernels import CudaKernels
 from autosched.standalone.file_kernels import FileKernels
 from autosched.standalone.triton_kernels import TritonKernels
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
+from tuning_logs.text import duration_text
 
 # Backends whose kernels run without autosched.
 _ALONE = ("triton", "cuda")
@@ -25,19 +27,55 @@ _EXPECTED = " or ".join(map(repr, _ALONE))
 
 @dataclass(frozen=True)
 class Tuned:
-    """A record, its schedule, bound to the search space, and what the kernel is called as: a workload of its key."""
+    """A workload with the schedule of its kernels, which is bound to the search space.
 
-    record: TuningRecord
-    schedule: Schedule
+    `workload` is what the kernels are called as, `computed` that of its key which the schedule is of. `seconds`: what
+    they take, measured with `policy`, or `predicted`; `origin` says where that comes from.
+    """
+
     workload: Workload
+    computed: Workload
+    schedule: Schedule
+    target: Target
+    seconds: float
+    policy: str
+    origin: str
+    predicted: bool = False
 
     def __post_init__(self) -> None:
-        if self.record.backend not in _ALONE:
+        if self.backend not in _ALONE:
             raise InputError(
-                f"{self.workload.label}: the kernel for {self.record.target.device} was made by the backend "
-                f"{self.record.backend!r}, whose code needs autosched to run; expected one by {_EXPECTED}, for a GPU, "
+                f"{self.workload.label}: the kernel for {self.target.device} was made by the backend "
+                f"{self.backend!r}, whose code needs autosched to run; expected one by {_EXPECTED}, for a GPU, "
                 'such as target="h200"'
             )
+
+    @staticmethod
+    def of(record: TuningRecord, schedule: Schedule, workload: Workload) -> Tuned:
+        """What a record tells. Raises InputError: kernels of its backend do not run without autosched."""
+        made, taken = record.provenance, record.measurement.latency_s
+        versions = ", ".join(f"{name} {version}" for name, version in made.versions if name != "device")
+        origin = (
+            f"Tuned on {record.target.device}: {duration_text(taken)} with {policy_text(made.policy)} "
+            f"({versions or 'versions unknown'}; generator {made.generator})."
+        )
+        return Tuned(workload, record.workload, schedule, record.target, taken, made.policy, origin)
+
+    @staticmethod
+    def foretold(op: Workload, found: Predicted) -> Tuned:
+        """What a prediction tells. Raises InputError: as `of`."""
+        expected, within = found.prediction.predicted_s, found.prediction.within_s
+        interval = f", within {' to '.join(map(duration_text, within))}" if within else ""
+        origin = (
+            f"PREDICTED for {found.target.device}, never measured: {duration_text(expected)} with "
+            f"{policy_text(found.policy)}{interval}."
+        )
+        computed, schedule = found.workload, found.schedule
+        return Tuned(op, computed, schedule, found.target, expected, found.policy, origin, predicted=True)
+
+    @property
+    def backend(self) -> str:
+        return self.schedule.backend
 
 
 def look_up(
@@ -46,8 +84,10 @@ def look_up(
     log: str | os.PathLike[str] | None,
     policy: Policy,
     allow_stale: bool,
+    predicted: bool,
 ) -> Tuned:
-    """What `replay` would build, for a GPU that need not be here if it is named.
+    """What `replay` would build, for a GPU that need not be here if it is named; `predicted`: what `predict` ranked
+    first of what compiled.
 
     Raises:
         InputError, TargetUnavailableError, LogError: as `replay`.
@@ -62,13 +102,15 @@ def look_up(
             "code needs autosched to run; expected a GPU: tune first there, with autosched.tune(…, trials=100), then "
             'export with its name, such as target="h200"'
         )
+    if predicted:
+        return Tuned.foretold(op, first_predicted(op, device, log_paths(log)[0], policy))
     record = find_best(op, device, log_paths(log), policy, allow_stale)
-    return Tuned(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
+    return Tuned.of(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 
 def file_kernels(tuned: Tuned, names: Identifiers) -> FileKernels:
     """Its kernels as a file has them, under names of their own."""
-    program, record = tuned.schedule.program, tuned.record
-    if record.backend == "cuda":
-        return CudaKernels.named(program, record.target, names)
+    program = tuned.schedule.program
+    if tuned.backend == "cuda":
+        return CudaKernels.named(program, tuned.target, names)
     return TritonKernels.named(program, names)

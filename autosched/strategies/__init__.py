@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from autosched.strategies.strategy import Stopped, Strategy, StrategyFactory
+from autosched.strategies.strategy import Stopped, Strategy, StrategyFactory, Transferring
 from cost_models import CostModel
 from search_spaces import InputError, SearchSpace
 from search_spaces.errors import unknown_name
 from search_spaces.plug_ins import lacking, only_class, takes
 
-__all__ = ["Stopped", "Strategy", "StrategyFactory", "create", "names"]
+__all__ = ["Stopped", "Strategy", "StrategyFactory", "Transferring", "create", "names"]
 
 # Modules of this package that hold no strategy.
-_OTHERS = frozenset({"__init__", "strategy", "transfer"})
+_OTHERS = frozenset({"__init__", "prior_guard", "strategy", "transfer"})
 
 
 def names() -> tuple[str, ...]:

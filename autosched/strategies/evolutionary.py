@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from autosched.strategies.prior_guard import PriorGuard, Transfer
 from autosched.strategies.strategy import Family, Stopped, draw, family_of, schedules_of
 from autosched.strategies.transfer import transferred
 from cost_models import CostModel
@@ -50,6 +51,10 @@ _PRIOR_DRAWS = 8
 # Candidates whose chance to fail is greater are not proposed, but for the random part of a batch. What is let through
 # wrongly costs a trial, what is stopped wrongly may be the best: so only where failures are four to one.
 _HOPELESS = 0.8
+# Of a prior that is believed less than this, the first trials went to where nothing good is to be expected.
+_MISLED = 0.5
+# Of what earlier runs measured here, so many trials show what the prior is worth.
+_MOST_TRIED = 64
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
 # records on, where one batch more changes little and a fit takes longer.
 _GROWTH = 1 / 8
@@ -65,26 +70,37 @@ class Evolutionary:
         self._known: set[Schedule] = set()
         self._records: list[TuningRecord] = []
         self._history: list[TuningRecord] = []
+        self._heard: list[TuningRecord] = []
+        self._guard = PriorGuard()
+        self._misled = False
         self._elite: list[Schedule] = []
         self._infeasible: set[Schedule] = set()
         self._rejected_before = space.rejected
-        self._learnt = 0
+        self._learnt = 0, 0
         self._fitted = 0
         self._asked = False
         self._seeds: list[Schedule] = []
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
-            self._history.extend(records)
+            # What is heard while it goes on was measured in the same session: that is not in question.
+            (self._heard if self._asked else self._history).extend(records)
             return
         self._records.extend(records)
+        self._guard.told(records)
         self._known |= schedules_of(self._space, records)
 
     @property
     def stopped(self) -> Stopped:
         return Stopped(self._space.rejected - self._rejected_before, len(self._infeasible))
 
+    @property
+    def transfer(self) -> Transfer | None:
+        return self._guard.seen
+
     def ask(self, count: int) -> list[Schedule]:
+        if not self._asked and self._history and self._records:
+            self._try_prior()
         self._learn()
         batch = _Selection(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         explored = int(_RANDOM * count + self._rng.random())
@@ -92,9 +108,11 @@ class Evolutionary:
             batch.take(self._elite, round(_TRANSFER_PART * count))
             self._seeds = self._space.seeds()
         self._asked = True
+        transferred_first = set(batch.chosen)
         batch.take(self._seeds, round(_START_PART * count))
+        started = batch.chosen.keys() - transferred_first
         self._seeds = [s for s in self._seeds if s not in self._known and s not in batch.chosen]
-        if self._elite:
+        if self._elite and not self._begins_anew():
             near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
             batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))
             batch.take(self._ranked(self._evolved(count)), count - explored)
@@ -105,13 +123,32 @@ class Evolutionary:
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]
         self._known.update(asked)
+        if self._history and not self._records:
+            self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
         return asked
 
+    def _begins_anew(self) -> bool:
+        """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
+        if self._misled or self._guard.trust >= _MISLED:
+            return False
+        self._misled = True
+        return True
+
+    def _try_prior(self) -> None:
+        """Compare what is known of elsewhere with what earlier runs have measured here."""
+        known = list(_bound(dict.fromkeys(r.schedule for r in self._records[:_MOST_TRIED]), self._space.bind))
+        self._model.fit(self._space, self._history)
+        self._guard.predicted(known, self._model.predict(self._space, known), set())
+        self._guard.told(self._records)
+        # What those trials were led by is not known.
+        self._misled = True
+
     def _learn(self) -> None:
-        records = [*self._history, *self._records]
-        if self._learnt == len(records):
+        believed = self._history[: round(self._guard.trust * len(self._history))]
+        records = [*believed, *self._heard, *self._records]
+        if self._learnt == (len(believed), len(records)):
             return
-        self._learnt = len(records)
+        self._learnt = len(believed), len(records)
         self._elite = _elite(self._space, self._records) or _transferred(self._space, records)
         if len(self._records) >= (1 + _GROWTH) * self._fitted:
             self._fitted = len(self._records)

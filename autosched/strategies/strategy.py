@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from autosched.strategies.prior_guard import Transfer
 from cost_models import CostModel
 from search_spaces import Schedule, SearchSpace
 from tuning_logs import TuningRecord
@@ -61,6 +62,16 @@ class Strategy(Protocol):
     @property
     def stopped(self) -> Stopped:
         """What was stopped before it was proposed, since the strategy was created."""
+        ...
+
+
+@runtime_checkable
+class Transferring(Protocol):
+    """A strategy that can tell what came of the records of elsewhere."""
+
+    @property
+    def transfer(self) -> Transfer | None:
+        """What the first trials show; None while nothing was measured, or where nothing was told."""
         ...
 
 

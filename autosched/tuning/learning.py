@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,9 +59,13 @@ class Lessons:
         return tuple(dict.fromkeys(r.target.label for r in self.records))
 
     @property
-    def backends(self) -> tuple[str, ...]:
-        """What made their kernels."""
-        return tuple(dict.fromkeys(r.backend for r in self.records))
+    def backends(self) -> Mapping[str, int]:
+        """What made their kernels, and of how many each."""
+        return Counter(r.backend for r in self.records)
+
+    def has_code(self, backend: str, target: Target) -> bool:
+        """Whether any of their kernels is code such as a backend makes for a target."""
+        return any((r.backend, r.target.capability) == (backend, target.capability) for r in self.records)
 
     def resemble(self, group: Group, other: Group) -> bool:
         """Whether to predict the first as what is asked will be predicted, nothing may be learnt from the other."""
@@ -142,9 +147,10 @@ def basis_text(taught: Lessons, errors: Errors, space: SearchSpace) -> str:
     """What predictions for a space were learnt from, what their intervals mean, and what is not in these."""
     if not taught.records:
         return f"learnt from nothing: the logs hold no record of a {space.target.kind}; the analytic estimate alone"
+    made = " and ".join(f"{count} by {name}" for name, count in taught.backends.items())
     learnt = (
-        f"learnt from {len(taught.records)} records of {len(taught.groups)} (device, shape) groups "
-        f"on {', '.join(taught.devices)}, by {', '.join(taught.backends)}"
+        f"learnt from {len(taught.records)} records of {len(taught.groups)} (device, shape) groups, "
+        f"all measured on {' and '.join(taught.devices)}; their kernels: {made}"
     )
     if not errors.groups:
         return f"{learnt}; no interval: nothing can be held out"
@@ -161,3 +167,6 @@ def _untaught(taught: Lessons, space: SearchSpace) -> Iterator[str]:
     for name in space.backends:
         if name not in taught.backends:
             yield f"no kernel by {name} was measured: what that adds"
+        elif taught.novelty != "device" and not taught.has_code(name, space.target):
+            code = f"code by {name} for compute capability {space.target.capability / 10}"
+            yield f"no {code} was measured: what that adds"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -26,6 +26,7 @@ from autosched.tuning.learning import MOST_HELD_OUT, Errors, Lessons, basis_text
 from cost_models.corrected_estimate import CorrectedEstimate
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
+from tuning_logs.text import duration_text
 
 # Batches that the strategy is asked for, told no results: each evolves a population of its own. With twice as many the
 # first ten of four operators were predicted to be 1 % faster at most.
@@ -50,13 +51,35 @@ class TracedPredictions:
     traced: Traced
     results: tuple[Predictions, ...]
 
+    @property
+    def fastest(self) -> Traced:
+        """The way to cut it whose kernels are predicted to take least in all."""
+        return self.traced.fastest(self._seconds)
+
+    @property
+    def _seconds(self) -> dict[str, float]:
+        return {found.workload.key: found.best.predicted_s for found in self.results}
+
     def __repr__(self) -> str:
         return f"<TracedPredictions {self.traced.label}: {len(self.results)} kernels predicted, never measured>"
 
     def __str__(self) -> str:
         if not self.results:
             return f"{self.traced.label}: nothing to predict, PyTorch computes all of it"
-        return "\n\n".join([self.traced.label, *map(str, self.results)])
+        if len(self.traced.cuts) == 1:
+            return "\n\n".join([self.traced.label, *map(str, self.results)])
+        cuts = [f"  {line}" for cut in self.traced.cuts for line in self._lines_of(cut)]
+        return "\n\n".join(["\n".join([self.traced.label, *cuts]), *map(str, self.results)])
+
+    def _lines_of(self, cut: Traced) -> Iterator[str]:
+        """One way to cut the function: how long its kernels are predicted to take, and which these are."""
+        if any(w.key not in self._seconds for w in cut.workloads):
+            return
+        taken = f"{duration_text(cut.latency_s(self._seconds))} predicted, never measured"
+        chosen = ", the fastest cut" if cut.workloads == self.fastest.workloads else ""
+        count = len(cut.launched)
+        yield f"{count} kernel{'s' * (count != 1)}: {taken}{chosen}"
+        yield from (f"  {w.label}" for w in cut.workloads)
 
 
 @overload

@@ -12,6 +12,7 @@ from autosched.machine.noise import why_disturbed
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, loaded
 from autosched.tuning.effort import Rung, WorkSeconds, effort_lines, ladder
 from autosched.tuning.remaining_gain import RemainingGain
+from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.search import Ending, Search
 from search_spaces import AutoschedError, Target, Workload
 from tuning_logs import TuningRecord
@@ -31,7 +32,7 @@ class TuneResult:
     anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, it
     "converged" (too little was expected of more trials), the search space was "exhausted", Ctrl-C "interrupted" it, or
     the workload is "unfit": its data does not fit here. `remaining_gain` is what more trials would gain, None without a
-    kernel.
+    kernel. `guidance` is what it was told of elsewhere, from which logs, and what that gained or lost.
     """
 
     workload: Workload
@@ -48,6 +49,7 @@ class TuneResult:
     disturbed: str | None
     ending: Ending
     remaining_gain: RemainingGain | None
+    guidance: Guidance
     log: Path
 
     @staticmethod
@@ -68,6 +70,7 @@ class TuneResult:
             disturbed=why_disturbed(r.measurement for r in search.trials),
             ending=search.ending,
             remaining_gain=search.remaining_gain,
+            guidance=search.guidance,
             log=search.log.path,
         )
 
@@ -105,7 +108,7 @@ class TuneResult:
         """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
-        return "\n".join([*lines, *filter(None, (self.disturbed, gain))])
+        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, gain))])
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"
@@ -116,7 +119,7 @@ class TuneResult:
         against = f", {ratio_text(self.speedup, self.speedup_interval)} the library" if self.speedup else ""
         failed = "".join(f", {n} {status}" for status, n in self.failures)
         why: dict[Ending, str] = {
-            "known": "all known from the log, no trial was needed",
+            "known": "all known from the log, no trial was needed" if self.trials_known else "not tried",
             "trials": f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before",
             "converged": f"stopped after {self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known "
             f"before, with {self.remaining_gain}",
@@ -125,7 +128,9 @@ class TuneResult:
             "interrupted": f"interrupted after {self.trials_done} trials, {self.trials_known} known before; "
             "run it again to go on",
         }
-        return f"{self.workload.label} on {self.target.label}: {best}{maker}{against} ({why[self.ending]}{failed})"
+        guided = f"; {self.guidance}" if self.trials_done and self.guidance.sources else ""
+        what = f"{self.workload.label} on {self.target.label}"
+        return f"{what}: {best}{maker}{against} ({why[self.ending]}{failed}{guided})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,11 +155,9 @@ class TracedTuneResult:
     @property
     def latency_s(self) -> float | None:
         """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
-        records = {r.workload.key: r.best for r in self.results if r.best is not None}
-        cut = self.traced.fastest(records)
-        if any(workload.key not in records for workload in cut.workloads):
-            return None
-        return sum(records[workload.key].measurement.latency_s for workload in cut.launched)
+        seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
+        cut = self.traced.fastest(seconds)
+        return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
 
     @property
     def wall_s(self) -> float:
@@ -181,9 +184,9 @@ class TracedTuneResult:
     def _lines_of(self, cut: Traced) -> Iterator[str]:
         """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
         found = {r.workload.key: r for r in self.results}
-        records = {key: r.best for key, r in found.items() if r.best is not None}
+        seconds = {key: r.best.measurement.latency_s for key, r in found.items() if r.best is not None}
         count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)
-        complete = all(w.key in records for w in cut.workloads)
-        taken = ", the fastest cut" if complete and self.traced.fastest(records).workloads == cut.workloads else ""
+        complete = all(w.key in seconds for w in cut.workloads)
+        taken = ", the fastest cut" if complete and self.traced.fastest(seconds).workloads == cut.workloads else ""
         yield f"  {count} kernel{'s' if count != 1 else ''}{taken}"
         yield from (f"    {found[w.key]}" for w in cut.workloads if w.key in found)

@@ -19,7 +19,8 @@ from autosched.tuning.searching.loop import Alone
 from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from autosched.tuning.searching.sources import History, Sources
+from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
 
 
@@ -33,6 +34,7 @@ def tune(
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
+    history: History = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -50,6 +52,7 @@ def tune(
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
+    history: History = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -66,6 +69,7 @@ def tune(
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
+    history: History = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,
@@ -79,6 +83,10 @@ def tune(
     1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
     not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are timed: with
     "cold" or "hot" caches, or launched by a CUDA "graph".
+
+    `history` names logs that guide the search beside the user's own and the records that ship: a colleague's, another
+    machine's (their paths, or `TuningLog`s). With `()` it starts cold: guided by neither, though what `log` knows of
+    the same workload and target still counts.
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
@@ -99,13 +107,14 @@ def tune(
         prepare,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed) if isinstance(op, Traced) else cost_model,
+        cost_model=SharedModel(cost_models.create(cost_model, seed)) if isinstance(op, Traced) else cost_model,
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
         measured_elsewhere=measurer is not None,
         on_progress=on_progress,
+        sources=Sources.of(history),
     )
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)

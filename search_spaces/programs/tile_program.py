@@ -34,13 +34,14 @@ from search_spaces.workloads.strides import dense_strides, distinct_elements, sp
 class Buffer:
     """An array in device memory: dense and row-major, or with `declared_strides` (see `workload.Tensor`).
 
-    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next.
+    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next;
+    `own` ones from one part of a kernel's body to the next, and every program of a kernel has its own (CPU).
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    role: Literal["input", "output", "workspace"]
+    role: Literal["input", "output", "workspace", "own"]
     declared_strides: tuple[int, ...] | None = None
 
     @property
@@ -103,13 +104,19 @@ class Kernel:
 class TileProgram:
     """Kernels run one after the other over the same buffers.
 
-    Buffers are in calling order: inputs, then the outputs, then workspaces. Buffers in `zeroed` are set to zero first.
+    Buffers are in calling order: inputs, then the outputs, then workspaces, then what programs have of their own, which
+    no call gives. Buffers in `zeroed` are set to zero first.
     """
 
     name: str
     buffers: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
     zeroed: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[Buffer, ...]:
+        """The buffers that kernels are called with."""
+        return tuple([b for b in self.buffers if b.role != "own"])
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -6,6 +6,7 @@ shared memory and registers) is the compiler's own, and another one's is another
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,6 +63,11 @@ class Offers:
     def most_sums(self, groups: int) -> int:
         """The most sums of a thread of one of so many warp groups."""
         return min(self.sums, group_registers(groups) - BESIDE_SUMS)
+
+    def least_beside(self, sums: int) -> int:
+        """What a thread without a producer keeps beside so many sums of one dot, at the least: the rows and columns of
+        which they are the products come beside all else."""
+        return self.kept_registers + 2 * math.isqrt(sums) if self.kept_registers else 0
 
     def why_too_many(self, sums: int, columns: int, groups: int, cap: int) -> str | None:
         """Why a thread has not the registers for so many sums, or for a dot of so many columns; `cap`: what each of so

@@ -19,6 +19,7 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
@@ -30,17 +31,18 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.dots.register_tiles import (
+    REGISTER_ROWS,
+    register_tiles,
+    why_long_body,
+    why_too_many_registers,
+)
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
-# Register tiles (rows, vectors per row); which of them fit depends on the registers that the CPU has.
-REGISTER_ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
-REGISTER_VECTORS = (1, 2, 3, 4)
-# Fewer accumulators than this leave multiply-add units idle: latency 4, two started per cycle.
-MIN_ACCUMULATORS = 8
 # Rows and vectors of the register tiles to start from.
 _START_TILES = ((8, 2), (12, 2), (6, 4), (8, 3))
 # Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
@@ -48,8 +50,6 @@ GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
 SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
 REDUCTION_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 SHORTEST_REDUCTION = 16
-# Multiply-adds in the innermost loop: more take longer to compile and leave the cache of decoded instructions.
-MAX_LOOP_BODY = 112
 # Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
 MAX_CACHE_TILE = 4096
 
@@ -68,8 +68,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             lambda values: _lower(workload, form, target, values),
             ("register", "unroll"),
             (
-                Rule(("register",), lambda values: _why_too_many_registers(target, values)),
-                Rule(("register", "unroll"), lambda values: _why_long_body(target, values)),
+                Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
+                Rule(("register", "unroll"), partial(_why_long_body, target)),
             ),
             _seeds(form, target, knobs),
         ),
@@ -83,7 +83,7 @@ def _knobs(workload: Workload, form: Contraction, target: Target) -> tuple[Knob,
     b_by_rows = _runs_along(workload, form.tensors[1], form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
     return (
-        Choice("register", _register_tiles(form.m.extent, target)),
+        Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)),
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
         Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
         Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
@@ -130,24 +130,6 @@ def _seeds(form: Contraction, target: Target, knobs: tuple[Knob, ...]) -> tuple[
     return tuple(found)
 
 
-def _register_tiles(rows: int, target: Target) -> tuple[KnobValue, ...]:
-    """(rows, columns), wide ones last; of those too small to keep a core busy only the tallest of each width."""
-    heights = [r for r in REGISTER_ROWS if r <= rows]
-    found = [
-        (r, v * target.lanes)
-        for v in REGISTER_VECTORS
-        for r in heights
-        if r * v >= MIN_ACCUMULATORS or r == heights[-1]
-    ]
-    return tuple(t for t in found if _registers(t, target) <= target.registers_per_sm + target.registers_per_sm // 4)
-
-
-def _registers(tile: tuple[int, int], target: Target) -> int:
-    """Accumulators, one row of b, and one broadcast element of a are in registers at once."""
-    rows, vectors = tile[0], tile[1] // target.lanes
-    return rows * vectors + vectors + 1
-
-
 def _cuts(extent: int, pieces: tuple[int, ...]) -> tuple[int, ...]:
     """The numbers of pieces that leave none longer than `MAX_CACHE_TILE`, or else the largest."""
     return tuple(p for p in pieces if p <= extent and -(-extent // p) <= MAX_CACHE_TILE) or pieces[-1:]
@@ -172,22 +154,8 @@ def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
     return access.index[-1].terms[0][0] == axis and tensor.effective_strides[-1] == 1
 
 
-def _why_too_many_registers(target: Target, values: Values) -> str | None:
-    rows, columns = values.tiling("register")
-    need = _registers((rows, columns), target)
-    if need > target.registers_per_sm:
-        return (
-            f"register tile {rows}x{columns} needs {need} vector registers; {target.name} has {target.registers_per_sm}"
-        )
-    return None
-
-
 def _why_long_body(target: Target, values: Values) -> str | None:
-    rows, columns = values.tiling("register")
-    unroll, body = values.integer("unroll"), rows * (columns // target.lanes) * values.integer("unroll")
-    if unroll > 1 and body > MAX_LOOP_BODY:
-        return f"{body} multiply-adds in the innermost loop; at most {MAX_LOOP_BODY} are allowed"
-    return None
+    return why_long_body(target, values.tiling("register"), values.integer("unroll"))
 
 
 def _lower(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:

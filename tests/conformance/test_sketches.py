@@ -74,6 +74,7 @@ WORKLOADS = (
     *(ops.matmul(33, 23, 130, dtype=f, layout="nt", epilogue="rowscale_colscale") for f in ("float16", *FLOAT8)),
     ops.matmul(50, 29, 515, dtype="int8", layout="tt", epilogue="rowscale_colscale", out_dtype="bfloat16"),
     recurrence(3, 2500),
+    attention(2, 32, 48, 40, scores=Scores(causal=True, with_logarithm=True), shared=2, values=16),
 )
 
 

@@ -14,7 +14,6 @@ from typing import Protocol
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language.grid import print_grid, stream_iterations
 from autosched.backends.cuda.language.index import Indexing
-from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
 from autosched.backends.cuda.language.types import element_bytes, memory_type
 from autosched.backends.cuda.memory.ahead import ASYNC_FROM, LoadsAhead
@@ -31,6 +30,7 @@ from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Tiles, local_tiles
 from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.printing.loops import first_and_end
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
 from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import (

@@ -85,10 +85,10 @@ class LlvmLauncher:
         self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
         self._zeroed = [(i, b.bytes) for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [
-            self._kernel(symbol, kernel.grid.tiles, len(program.buffers), threads)
+            self._kernel(symbol, kernel.grid.tiles, len(program.given), threads)
             for symbol, kernel in zip(symbols(program), program.kernels, strict=True)
         ]
-        self._team = Team(threads, len(program.buffers)) if threads > 1 else None
+        self._team = Team(threads, len(program.given)) if threads > 1 else None
         self._lock = threading.Lock()
         self._plain = threads == 1 and not self._zeroed
         self._fixed = [w.data_ptr() for w in self._workspaces]

@@ -10,6 +10,9 @@ Beside it stands a constant with the bytes of scratch memory that one thread nee
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.contraction import contraction_printer
 from autosched.backends.llvm.bodies.row_axes import with_whole_stores
@@ -18,7 +21,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from autosched.backends.printing.loops import why_marked
-from search_spaces.programs.statements import Dot, For, Store, statements
+from search_spaces.programs.statements import Dot, For, Statement, Store, produced, read, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 
@@ -58,30 +61,48 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
     if why := why_marked(kernel.body):
         raise CompileError(why)
-    names = [b.name for b in program.buffers]
+    names = [b.name for b in program.given]
     arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
     # Without this the tuning of some CPUs cuts a 512-bit vector in two.
     width = f'"prefer-vector-width"="{kernel.launch.lanes * 32}"'
     builder = Builder(module, symbol, arguments, f"nounwind {width}")
     *bases, scratch, first, count = builder.arguments
+    base = dict(zip(names, bases, strict=True))
     code = Code(
         builder,
         kernel.launch.lanes,
         {b.name: b for b in program.buffers},
-        dict(zip(names, bases, strict=True)),
+        base,
         scratch,
         loop_extents(kernel),
     )
+    own = [b for b in program.buffers if b.role == "own"]
+    for buffer in own:
+        base[buffer.name] = code.take_scratch(buffer.elements)
     with code.loop(count, "tile") as tile:
         _place(code, kernel, plus(builder, first, tile))
-        printer = contraction_printer(code, kernel) or row_printer(code, kernel)
-        printer.body(kernel.body)
+        for body in _parts(kernel.body) if own else (kernel.body,):
+            part = replace(kernel, body=body)
+            printer = contraction_printer(code, part) or row_printer(code, part)
+            printer.body(body)
     if any(s.streaming for s in stores):
         # Streaming stores are weakly ordered; other threads may read the outputs once the function has returned.
         builder.fence()
     builder.ret_void()
     module.add(builder)
     module.add_constant(f"{symbol}{SCRATCH_SUFFIX}", index(code.scratch_bytes))
+
+
+def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
+    """The body in parts that share no tile, only what is in memory: each is a contraction, or folds rows."""
+    first, made = 0, set[str]()
+    for at, statement in enumerate(body):
+        later = {name for s in statements(body[at:]) for name in read(s)}
+        if at > first and made.isdisjoint(later):
+            yield body[first:at]
+            first, made = at, set()
+        made |= {t.name for s in statements((statement,)) for t in produced(s)}
+    yield body[first:]
 
 
 def _place(code: Code, kernel: Kernel, number: IRValue) -> None:

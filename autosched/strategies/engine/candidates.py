@@ -15,6 +15,8 @@ Rows = NDArray[np.intp]
 
 # Of a space that is listed, so many points at most are looked at in one go, drawn at random.
 _MOST_LOOKED_AT = 20_000
+# Points that lie far from each other are chosen among so many.
+_SPREAD_OVER = 400
 # Of a space too large for a list: so many are drawn, and as many children of the best made.
 _DRAWN = 1_000
 
@@ -81,7 +83,7 @@ class Candidates:
     def spread(self, count: int) -> Rows:
         """So many open points, far from each other: each the farthest from those before of a few hundred drawn."""
         pool = self.fresh(np.zeros(0, np.intp))
-        pool = self._rng.permutation(pool)[:400]
+        pool = self._rng.permutation(pool)[:_SPREAD_OVER]
         columns = self.described.columns[pool]
         chosen = [0][: len(pool)]
         distance = np.abs(columns - columns[chosen]).sum(axis=1) if chosen else np.zeros(0)

@@ -32,7 +32,6 @@ from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError, Target, Workload
-from tuning_logs import TuningRecord
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,9 +74,13 @@ class DifferentiableFunction:
         both = itertools.product(self.forward.cuts, self.backward.cuts)
         return tuple(replace(self, forward=forward, backward=backward) for forward, backward in both)
 
-    def fastest(self, records: Mapping[str, TuningRecord]) -> DifferentiableFunction:
+    def fastest(self, seconds: Mapping[str, float]) -> DifferentiableFunction:
         """With both directions cut as `TracedFunction.fastest` says."""
-        return replace(self, forward=self.forward.fastest(records), backward=self.backward.fastest(records))
+        return replace(self, forward=self.forward.fastest(seconds), backward=self.backward.fastest(seconds))
+
+    def latency_s(self, seconds: Mapping[str, float]) -> float:
+        """What the launches of both directions take."""
+        return self.forward.latency_s(seconds) + self.backward.latency_s(seconds)
 
     @property
     def workloads(self) -> tuple[Workload, ...]:

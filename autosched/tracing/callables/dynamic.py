@@ -93,14 +93,14 @@ class DynamicFunction:
         numbers = range(max(len(self.at(p).cuts) for p in self.points))
         return (self, *(replace(self, cut=n) for n in numbers if n != self.cut))
 
-    def fastest(self, records: Mapping[str, TuningRecord]) -> DynamicFunction:
-        """The cut whose kernels take least at all tuned sizes, of those that have records of all of theirs."""
-        complete = [cut for cut in self.cuts if all(w.key in records for w in cut.workloads)]
-        return min(complete or [self], key=lambda cut: cut.latency_s(records) if complete else 0.0)
+    def fastest(self, seconds: Mapping[str, float]) -> DynamicFunction:
+        """The cut whose kernels take least at all tuned sizes, as `TracedFunction.fastest` says."""
+        complete = [cut for cut in self.cuts if all(w.key in seconds for w in cut.workloads)]
+        return min(complete or [self], key=lambda cut: cut.latency_s(seconds) if complete else 0.0)
 
-    def latency_s(self, records: Mapping[str, TuningRecord]) -> float:
-        """What the launches of one call at every tuned size take; records by the key of the workload."""
-        return sum(self.at(point).latency_s(records) for point in self.points)
+    def latency_s(self, seconds: Mapping[str, float]) -> float:
+        """What the launches of one call at every tuned size take."""
+        return sum(self.at(point).latency_s(seconds) for point in self.points)
 
     @property
     def launched(self) -> tuple[Workload, ...]:

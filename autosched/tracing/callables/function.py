@@ -21,7 +21,6 @@ from autosched.tracing.translation.layouts import laid_out_results
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Source, Value
 from search_spaces import InputError, Target, Workload
-from tuning_logs import TuningRecord
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
@@ -73,14 +72,17 @@ class TracedFunction:
         """What its kernels compute, one for every launch, in order."""
         return tuple(step.assembled.workload for step in self.steps if step.assembled)
 
-    def fastest(self, records: Mapping[str, TuningRecord]) -> TracedFunction:
-        """The cut whose kernels take least in all, of those that have records of all of theirs; or else itself."""
-        complete = [cut for cut in self.cuts if all(w.key in records for w in cut.workloads)]
-        return min(complete or [self], key=lambda cut: cut.latency_s(records) if complete else 0.0)
+    def fastest(self, seconds: Mapping[str, float]) -> TracedFunction:
+        """The cut whose kernels take least in all, of those of which that is known for all of theirs; or else itself.
 
-    def latency_s(self, records: Mapping[str, TuningRecord]) -> float:
-        """What all launches take, one after the other, as measured one by one; records by the key of the workload."""
-        return sum(records[w.key].measurement.latency_s for w in self.launched)
+        `seconds`: what each takes, by the key of its workload.
+        """
+        complete = [cut for cut in self.cuts if all(w.key in seconds for w in cut.workloads)]
+        return min(complete or [self], key=lambda cut: cut.latency_s(seconds) if complete else 0.0)
+
+    def latency_s(self, seconds: Mapping[str, float]) -> float:
+        """What all launches take, one after the other, where each alone takes so many `seconds`."""
+        return sum(seconds[w.key] for w in self.launched)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:

@@ -109,11 +109,11 @@ def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
 
     Where it was cut in several ways, the one whose kernels take less time in all, of those that have all of theirs.
     """
-    records = {key: kernel.record for key, kernel in kernels.items()}
+    seconds = {key: kernel.record.measurement.latency_s for key, kernel in kernels.items()}
     match traced:
         case TracedFunction():
-            return TracedKernel(traced.fastest(records), kernels)
+            return TracedKernel(traced.fastest(seconds), kernels)
         case DifferentiableFunction():
-            return DifferentiableKernel(traced.fastest(records), kernels)
+            return DifferentiableKernel(traced.fastest(seconds), kernels)
         case DynamicFunction():
-            return DynamicKernel(traced.fastest(records), kernels)
+            return DynamicKernel(traced.fastest(seconds), kernels)

@@ -20,16 +20,6 @@ _SCALARS = (int, float, str, bool, type(None))
 _NUMBERS = frozenset({int, float, bool})
 
 
-@dataclass(frozen=True)
-class Hooks:
-    """What Triton calls around trials, and never around calls: `before(arguments, reset_only=…)` and
-    `after(arguments, exception=…)`.
-    """
-
-    before: Callable[..., object] | None = None
-    after: Callable[..., object] | None = None
-
-
 class JitKernel(Protocol):
     """What `triton.jit` makes, or a decorator of Triton's around it."""
 

@@ -7,18 +7,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
-from autosched.tuning.autotune.call import Hooks, JitKernel
+from autosched.tuning.autotune.call import JitKernel
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
-    Choices,
     KnobChoices,
     Legal,
     ListChoices,
     ListedConfig,
     check_names,
 )
-from autosched.tuning.autotune.trials.bench_timer import DoBench
-from autosched.tuning.autotune.tuned_kernel import Plan, TunedKernel
+from autosched.tuning.autotune.plan import DoBench, Hooks, Plan
+from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
 
 
@@ -57,7 +56,8 @@ def autotune(
     writes each to the log (`log`, by default the user's); the next start takes the winner from there.
 
     Every trial runs on the call's own arguments, and all tensors among them are put back, whichever the kernel changes:
-    `restore_value` need not be given. Those in `reset_to_zero` are zero before each trial and before the call itself.
+    `restore_value` need not be given; where it is, only the arguments that it names are copied, put back and compared.
+    Those in `reset_to_zero` are zero before each trial and before the call itself.
     What configurations compute is compared, and one that differs from most is never chosen: `outputs` names the
     arguments that count, by default all tensors of floating-point numbers that the kernel changes; () compares nothing.
 
@@ -74,29 +74,38 @@ def autotune(
     """
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
-    if (configs is None) == (space is None):
-        raise InputError("expected either space={knob: values, …} or configs=[triton.Config(…), …], and not both")
-    if legal is not None and space is None:
-        raise InputError("legal= is a rule over space=; a list of configs is pruned by prune_configs_by=")
-    plan = Plan(
-        tuple(key),
-        trials,
-        seed,
-        written_log_path(log),
-        outputs,
-        tuple(reset_to_zero or ()),
-        Hooks(pre_hook, post_hook),
-        do_bench,
-    )
+    _check_choices(configs, space, legal)
+    named = {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value, "outputs": outputs}
+    for what, names in named.items():
+        if isinstance(names, str):
+            raise InputError(f'{what}="{names}"; expected a list of names, such as ["{names}"]')
+    hooks = Hooks(pre_hook, post_hook)
+    zeroed = tuple(reset_to_zero or ())
+    plan = Plan(tuple(key), trials, seed, written_log_path(log), outputs, zeroed, restore_value, hooks, do_bench)
 
     def decorate(kernel: JitKernel) -> TunedKernel:
-        names = list(_arguments_of(kernel))
-        for what, given in (("key", key), ("reset_to_zero", reset_to_zero), ("restore_value", restore_value)):
-            check_names(what, list(given or ()), names)
-        check_names("outputs", list(outputs or ()), names)
-        return TunedKernel(kernel, _choices(configs, prune_configs_by, space, legal, names), plan, history)
+        allowed = list(_arguments_of(kernel))
+        for what, names in named.items():
+            check_names(what, list(names or ()), allowed)
+        if space is not None:
+            check_names("space", list(space), [*allowed, *sorted(LAUNCH_OPTIONS)])
+        choices = ListChoices(configs or (), prune_configs_by) if space is None else KnobChoices(space, legal)
+        return TunedKernel(kernel, choices, plan, history)
 
     return decorate
+
+
+def _check_choices(configs: object, space: object, legal: object) -> None:
+    """Raise InputError unless there is a space, with a rule or without, or a list of configurations."""
+    if (configs is None) == (space is None):
+        raise InputError("expected either space={knob: values, …} or configs=[triton.Config(…), …], and not both")
+    if legal is not None and (space is None or not callable(legal)):
+        raise InputError("legal= is a function, and a rule over space=; a list of configs has prune_configs_by=")
+    if space is None:
+        if not isinstance(configs, list | tuple) or not configs or not all(hasattr(c, "all_kwargs") for c in configs):
+            raise InputError(f"configs={configs!r}; expected a list of triton.Config, at least one")
+    elif not isinstance(space, Mapping) or not all(isinstance(v, list | tuple | range) for v in space.values()):
+        raise InputError(f'space={space!r}; expected the values of every knob, such as {{"BLOCK": [64, 128]}}')
 
 
 def _arguments_of(kernel: object) -> Sequence[str]:
@@ -104,18 +113,3 @@ def _arguments_of(kernel: object) -> Sequence[str]:
     if names is None or not hasattr(kernel, "run"):
         raise InputError(f"got {type(kernel).__name__}; expected a kernel: a function under @triton.jit")
     return names
-
-
-def _choices(
-    configs: Sequence[ListedConfig] | None,
-    prune_configs_by: Mapping[str, Any] | None,
-    space: Mapping[str, Sequence[Any]] | None,
-    legal: Legal | None,
-    names: Sequence[str],
-) -> Choices:
-    if space is not None:
-        check_names("space", list(space), [*names, *sorted(LAUNCH_OPTIONS)])
-        return KnobChoices(space, legal)
-    if not configs:
-        raise InputError("configs=[]; expected at least one triton.Config")
-    return ListChoices(configs, prune_configs_by)

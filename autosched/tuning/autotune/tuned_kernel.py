@@ -10,42 +10,26 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Grid, Hooks, JitKernel, Keys, own_kernel
+from autosched.tuning.autotune.call import Call, Grid, JitKernel, Keys, own_kernel
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import read_history
+from autosched.tuning.autotune.plan import Plan
 from autosched.tuning.autotune.task import Task
-from autosched.tuning.autotune.trials.bench_timer import DoBench
 from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement
 
 # What torch.compile says of a call that it must not look into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a kernel is tuned: the arguments of `autotune`, checked. `outputs` None: all that the kernel changes."""
-
-    key: tuple[str, ...]
-    trials: int
-    seed: int
-    log: Path
-    outputs: Collection[str] | None
-    zeroed: Collection[str]
-    hooks: Hooks
-    do_bench: DoBench | None
 
 
 class TunedKernel:
@@ -174,8 +158,7 @@ class TunedKernel:
         from autosched.tuning.autotune.search import Search
         from autosched.tuning.autotune.trials.trials import Trials
 
-        plan = self._plan
-        trials = Trials.of(call, task.target, plan.outputs, plan.zeroed, plan.hooks, plan.do_bench)
+        trials = Trials.of(call, task.target, self._plan)
         try:
             with torch.no_grad():
                 return Search(task, trials).run()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from autosched.tracing import Traced
 from autosched.tuning.every_cut import Launches, launches, of_all_workloads
 from autosched.tuning.searching.search import Search
+from cost_models import bound_s
 from search_spaces import EmptySearchSpaceError, InputError, Target, Workload
 
 # What `tune_many` takes: what is to be tuned, and its weight.
@@ -63,7 +64,9 @@ class Tasks:
 
     @property
     def searches(self) -> list[Search]:
-        return list(self._searches.values())
+        """Those of the first ways to cut functions come first: the others may turn out not to be in question."""
+        first = {key for _, cuts in self._uses for key in cuts[0]}
+        return sorted(self._searches.values(), key=lambda search: search.space.workload.key not in first)
 
     def weights(self) -> list[float]:
         """What a second of each counts by now.
@@ -71,7 +74,7 @@ class Tasks:
         It counts once for every launch, in the way to cut its function that launches it most often; but for the ways
         that are clearly slower than another one.
         """
-        counted = dict.fromkeys(self._searches, 0.0)
+        counted = {search.space.workload.key: 0.0 for search in self.searches}
         for weight, cuts in self._uses:
             most: Launches = functools.reduce(operator.or_, self._in_question(cuts), Counter())
             for key, count in most.items():
@@ -114,11 +117,12 @@ class Tasks:
 
     def _in_question(self, cuts: Sequence[Launches]) -> Sequence[Launches]:
         """Those that may be the fastest, as far as is known."""
-        taken = [self._latency_s(cut) for cut in cuts]
-        least = min((s for s in taken if s is not None), default=math.inf)
-        return [cut for cut, s in zip(cuts, taken, strict=True) if s is None or s <= _BEHIND * least]
+        least = min(self._latency_s(cut, math.inf) for cut in cuts)
+        return [cut for cut in cuts if self._latency_s(cut, 0.0) <= _BEHIND * least]
 
-    def _latency_s(self, cut: Launches) -> float | None:
-        """What its kernels take as far as they were searched; None where one has none yet."""
-        bests = [(self._searches[key].best_s, count) for key, count in cut.items()]
-        return sum(count * best for best, count in bests if best) if all(best for best, _ in bests) else None
+    def _latency_s(self, cut: Launches, unknown: float) -> float:
+        """What its kernels take: as far as they were searched; of the others the roofline, but `unknown` at least."""
+        searches = ((self._searches[key], count) for key, count in cut.items())
+        return sum(
+            count * (s.best_s or max(unknown, bound_s(s.space.workload, s.space.target))) for s, count in searches
+        )

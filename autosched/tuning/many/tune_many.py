@@ -23,7 +23,8 @@ from autosched.tuning.results import TracedTuneResult, TuneResult
 from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from cost_models import CostModel
+from autosched.tuning.searching.sources import History, Sources
+from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 
 
@@ -36,6 +37,7 @@ def tune_many(
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
+    history: History = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,
@@ -65,12 +67,13 @@ def tune_many(
         target=device,
         trials=trials,
         strategy=strategy,
-        cost_model=cost_models.create(cost_model, seed),
+        cost_model=SharedModel(cost_models.create(cost_model, seed)),
         seed=seed,
         log=log,
         policy=policy,
         backend=backend,
         measured_elsewhere=measurer is not None,
+        sources=Sources.of(history),
     )
     tasks = Tasks(device, prepare_one)
     cuts = tuple(tasks.add(op, weight) for op, weight in given)

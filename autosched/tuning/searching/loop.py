@@ -12,8 +12,9 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from autosched.measuring import Measurer, UnfitWorkloadError
+from autosched.tuning.searching.batch import Batch, Ended
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.search import Batch, Ended, Search
+from autosched.tuning.searching.search import Search
 from tuning_logs import Measurement, TuningRecord
 
 

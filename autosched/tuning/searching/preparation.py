@@ -19,6 +19,7 @@ from autosched.strategies import StrategyFactory
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.remaining_gain import StopRule
 from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.sources import USUAL, Sources
 from cost_models import CostModel
 from search_spaces import EmptySearchSpaceError, InputError, Target, TargetUnavailableError, Workload
 from tuning_logs import Provenance, TuningLog
@@ -49,6 +50,7 @@ def prepare(
     backend: str | None = None,
     measured_elsewhere: bool = False,
     on_progress: OnProgress | None = None,
+    sources: Sources = USUAL,
 ) -> Search:
     """The first part of `tune`: everything that can be refused is checked, and nothing measured.
 
@@ -81,7 +83,7 @@ def prepare(
     provenance = Provenance(generator_hash(), policy, 0.0, seed, 0)
     stop = StopRule() if trials == "auto" else None
     wanted = stop.most if stop else int(trials)
-    search = Search(space, searcher, tuning_log, provenance, wanted, records, on_progress, stop)
+    search = Search(space, searcher, tuning_log, provenance, wanted, records, on_progress, stop, sources)
     if not search.complete:
         tuning_log.check_writable()
     return search

@@ -10,21 +10,22 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal, cast
 
-from autosched.backends.backend import CompileError
-from autosched.backends.reproduction import fingerprint_of
 from autosched.machine.timing import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
-from autosched.strategies import Strategy
+from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
+from autosched.tuning.searching.batch import Batch, Ended, telling_source
+from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.warm_start import history
-from search_spaces import InputError, Schedule, SearchSpace, Target
-from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
+from autosched.tuning.searching.sources import USUAL, Sources
+from autosched.tuning.searching.warm_start import WarmStart, history
+from search_spaces import Schedule, SearchSpace
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
@@ -40,38 +41,13 @@ _FINAL_ROUNDS = 15
 
 
 @dataclass(eq=False)
-class Batch:
-    """Schedules that were asked for together, what asking took of each, and what became of them so far.
-
-    `lost` are those that were not measured: they were cancelled, or cannot be.
-    """
-
-    schedules: Sequence[Schedule]
-    propose_s: float
-    records: dict[int, TuningRecord] = field(default_factory=dict)
-    lost: int = 0
-
-    @property
-    def open(self) -> int:
-        return len(self.schedules) - len(self.records) - self.lost
-
-    @property
-    def in_order(self) -> list[TuningRecord]:
-        """The records in the order in which the schedules were proposed, whatever the timing of the compilers."""
-        return [self.records[number] for number in sorted(self.records)]
-
-
-# A trial that has ended: its batch, its number there, and what came of it.
-Ended = tuple[Batch, int, Measurement]
-
-
-@dataclass(eq=False)
 class Search:
     """One run over the records of one workload, target and policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end, fewer where `stop` says so; `provenance` is that of the records to come, but for their
-    time and place in the run, and the machine that measures; `log_s` is how long writing them took, `wall_s` the part
+    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere that guide it;
+    `provenance` is that of the records to come, but for their time and place in the run, and the machine that measures;
+    `log_s` is how long writing them took, `wall_s` the part
     of the session that was spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing
     is left to propose. `unfit` is why its workload cannot be measured here.
     """
@@ -84,12 +60,14 @@ class Search:
     records: list[TuningRecord]
     on_progress: OnProgress | None = None
     stop: StopRule | None = None
+    sources: Sources = USUAL
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
         self.exhausted = False
         self.interrupted = False
         self._begun = False
+        self._start = WarmStart((), ())
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
         self._old_records = len(self.records)
@@ -171,6 +149,12 @@ class Search:
         return tuple(Counter(failed).most_common())
 
     @property
+    def guidance(self) -> Guidance:
+        """What it was told of elsewhere, and what came of that."""
+        strategy = self.strategy
+        return Guidance.of(self._start, strategy.transfer if isinstance(strategy, Transferring) else None)
+
+    @property
     def open(self) -> bool:
         """Whether it is to go on, if it is given trials."""
         return not (self.exhausted or self.unfit or self.converged)
@@ -204,7 +188,8 @@ class Search:
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        self.strategy.tell(history(self.log, op, device, self._policy, self.records), elsewhere=True)
+        self._start = history(self.log, op, device, self._policy, self.records, self.sources)
+        self.strategy.tell(self._start.records, elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
@@ -283,7 +268,7 @@ class Search:
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = _telling_source(measurement, schedule, self.space.target)
+        told = telling_source(measurement, schedule, self.space.target)
         return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
@@ -316,18 +301,3 @@ class Search:
                 remaining_gain=self.remaining_gain,
             )
         )
-
-
-def _telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
-    """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
-
-    It is that of what is printed here. What cannot be printed stays without, and so does what only the workers can.
-    """
-    if measurement.source is not None:
-        return measurement
-    try:
-        source = fingerprint_of(schedule, target)
-    except (CompileError, InputError):
-        return measurement
-    facts = measurement.facts or CompileFacts(seconds=0.0)
-    return dataclasses.replace(measurement, facts=dataclasses.replace(facts, source=source))

@@ -1,9 +1,11 @@
-"""What a search starts from: records of other shapes, devices and kernels, and those that ship."""
+"""What a search starts from: records of other shapes, devices and kernels, of its own log, of others, of what ships."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from autosched.tuning.searching.sources import Sources
 from search_spaces import Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packed_log import nearest_packed
@@ -12,23 +14,55 @@ from tuning_logs.selection import nearest
 
 # Enough to train a cost model, few enough to do it in a second.
 _MOST_RECORDS = 512
+# What stands for the name of a log where records ship.
+SHIPPED = "shipped"
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Successful records of elsewhere, most alike first, and the log that each of them is from, as text."""
+
+    records: tuple[TuningRecord, ...]
+    logs: tuple[str, ...]
 
 
 def history(
-    log: TuningLog, op: Workload, target: Target, policy: str, known: Iterable[TuningRecord]
-) -> list[TuningRecord]:
+    log: TuningLog,
+    op: Workload,
+    target: Target,
+    policy: str,
+    known: Iterable[TuningRecord],
+    sources: Sources,
+) -> WarmStart:
     """Successful records measured elsewhere, or of kernels that are no longer made, timed alike: most alike first.
 
-    They come from `log`, but for `known`, the good ones there of `op` on `target`, which are no history; and from the
-    logs that ship, those of `op` on such a device included: it was another device of that name.
+    They come from `log`, but for `known`, the good ones there of `op` on `target`, which are no history; from the other
+    logs of `sources`; and from those that ship, records of `op` on such a device included: it was another device of
+    that name. What several logs hold counts once.
     """
+    if sources.cold:
+        return WarmStart((), ())
     kernels = {(r.schedule, r.measurement.source) for r in known}
-    found = [
-        r
-        for r in log.nearest(op, target, _MOST_RECORDS)
-        if r.key != (op.key, target.key) or (r.schedule, r.measurement.source) not in kernels
-    ]
+    once: dict[object, tuple[str, TuningRecord]] = {}
+    for name, record in _held(log, op, target, policy, sources):
+        here = name == str(log.path) and record.key == (op.key, target.key)
+        if record.provenance.policy == policy and not (here and _kernel(record) in kernels):
+            once.setdefault((record.key, *_kernel(record), record.measurement.latencies_s), (name, record))
+    records = nearest((record for _, record in once.values()), op, target, _MOST_RECORDS)
+    # By identity: hashing records whole takes longer than finding them.
+    log_of = {id(record): name for name, record in once.values()}
+    return WarmStart(tuple(records), tuple(log_of[id(record)] for record in records))
+
+
+def _kernel(record: TuningRecord) -> tuple[object, ...]:
+    return record.schedule, record.measurement.source
+
+
+def _held(
+    log: TuningLog, op: Workload, target: Target, policy: str, sources: Sources
+) -> Iterator[tuple[str, TuningRecord]]:
+    """The nearest records of every log, with its name."""
+    for each in (log, *(other for other in sources.others if other.path != log.path)):
+        yield from ((str(each.path), record) for record in each.nearest(op, target, _MOST_RECORDS))
     shipped = [path for path in shipped_logs() if path != log.path and may_hold(path, None, policy)]
-    found += nearest_packed(shipped, op, target, _MOST_RECORDS)
-    timed_alike = (r for r in found if r.provenance.policy == policy)
-    return nearest(timed_alike, op, target, _MOST_RECORDS)
+    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_RECORDS))

@@ -58,7 +58,7 @@ class _ChainRules:
         multiplied next."""
         threads = WARP * values.integer("warps")
         points = values.tile("m") * values.tile("c") // threads
-        need = self.offers.kept_registers + self._sums(values) // threads + points * bool(self.chain.carried)
+        need = self.offers.least_beside(points) + self._sums(values) // threads + points * bool(self.chain.carried)
         allowed = values.integer("max_registers", 0) or MAX_REGISTERS
         return f"at least {need} registers of every thread; expected at most {allowed}" if need > allowed else None
 

@@ -208,9 +208,11 @@ class _DotRules:
         """Sums stay in registers; what a compiler needs beside them its backend says."""
         threads = WARP * values.integer("warps", max(WARPS[-1], WARP_GROUP * self.offers.groups))
         allowed = values.integer("max_registers", 0) or MAX_REGISTERS
-        need = len(self.form.dots) * math.prod(self._block(values)) // threads
-        need += self.offers.kept_registers * (values.get("specialize") == "none")
-        return f"at least {need} registers per thread for sums; allowed are {allowed}" if need >= allowed else None
+        sums = math.prod(self._block(values)) // threads
+        need = len(self.form.dots) * sums
+        # Something is kept beside sums, how much or not.
+        need += max(1, self.offers.least_beside(sums) if values.get("specialize") == "none" else 0)
+        return f"at least {need} registers per thread; allowed are {allowed}" if need > allowed else None
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
         """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autosched.backends.cuda.language.grid import position
-from autosched.backends.cuda.language.loops import first_and_end
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.gpu.specialized.form import DotForm
 from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.printing.grid import position
+from autosched.backends.printing.loops import first_and_end
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.scope import open_braces
-from autosched.backends.printing import grid as grids
+from autosched.backends.printing.grid import position
 from autosched.backends.printing.scope import Block, Scope
 from search_spaces.programs.grid import Grid
 
@@ -56,23 +54,3 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
     scope.definitions += position(grid, indexing, "tile")
     scope.definitions.append(f"const int turn = max(pair - tile * {iterations}, 0);")
     scope.definitions.append(f"const int turn_end = min(pair_end - tile * {iterations}, {iterations});")
-
-
-def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
-    """Definitions that take a tile's number apart into the grid variables; those of extent 1 are left out."""
-    return grids.position(grid, _Words(indexing), number)
-
-
-@dataclass(frozen=True)
-class _Words:
-    indexing: Indexing
-    quotient: str = "/"
-
-    def defined(self, identifier: str, value: str) -> str:
-        return f"const int {identifier} = {value};"
-
-    def variable(self, name: str) -> str:
-        return self.indexing.variable(name)
-
-    def least(self, a: str, b: str) -> str:
-        return f"min({a}, {b})"

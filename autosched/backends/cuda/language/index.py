@@ -10,7 +10,10 @@ from search_spaces.workloads.expressions.affine import Affine
 
 
 class Indexing:
-    """Prints the indices of one kernel, whose variables have these extents."""
+    """Prints the indices of one kernel, whose variables have these extents, and what they are counted with: the words
+    of `printing.grid` and `printing.loops`."""
+
+    quotient = "/"
 
     def __init__(self, extents: Mapping[str, int], identifiers: Identifiers) -> None:
         self.extents = dict(extents)
@@ -29,6 +32,18 @@ class Indexing:
         if value.offset or not parts:
             parts.append(str(value.offset))
         return " + ".join(parts).replace("+ -", "- ")
+
+    def defined(self, identifier: str, value: str) -> str:
+        return f"const int {identifier} = {value};"
+
+    def least(self, a: str, b: str) -> str:
+        return f"min({a}, {b})"
+
+    def most(self, a: str, b: str) -> str:
+        return f"max({a}, {b})"
+
+    def rounded_up(self, text: str, divisor: int) -> str:
+        return text if divisor == 1 else f"({text} + {divisor - 1}) / {divisor}"
 
     def varying(self, value: Affine) -> list[tuple[str, int]]:
         """The terms of variables that have several values."""

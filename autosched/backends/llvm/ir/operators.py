@@ -52,6 +52,8 @@ def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValu
             return b.fdiv(float_constant(1.0, lanes), unary(b, "sqrt", x[0], lanes))
         case "exp":
             return vector_math.exp(b, x[0], lanes)
+        case "exp2_normal":
+            return vector_math.exp2_normal(b, x[0], lanes)
         case "log":
             return vector_math.log(b, x[0], lanes)
         case "tanh":

@@ -53,6 +53,7 @@ def horner(b: Builder, x: IRValue, coefficients: Sequence[float], lanes: int) ->
 
 
 LOG2E = 1.4426950408889634
+LN2 = 0.6931471805599453
 LN2_HI = 0.693359375  # 9 significant bits: n * LN2_HI is exact for every n used here
 LN2_LO = -2.12194440054690583e-4
 # Adding 1.5 * 2**23 rounds |v| < 2**22 to the nearest integer, which is then in the low bits.
@@ -69,6 +70,8 @@ EXP_P = (
 _AVX512_LANES = 16
 EXP_HI = 89.0  # exp is +inf from 88.7229 on
 EXP_LO = -104.0  # exp rounds to 0 below -103.9721
+EXP2_HI = 129.0  # 2**x is +inf from 128 on
+EXP2_LO = -150.0  # 2**x rounds to 0 below it
 
 
 def _reduced(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue, IRValue]:
@@ -77,10 +80,14 @@ def _reduced(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue, IRVa
     n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
     r = fma(b, n, float_constant(-LN2_HI, lanes), x, lanes)
     r = fma(b, n, float_constant(-LN2_LO, lanes), r, lanes)
+    return biased, n, _exp_near_0(b, r, lanes)
+
+
+def _exp_near_0(b: Builder, r: IRValue, lanes: int) -> IRValue:
+    """e**r for |r| <= ln2 / 2."""
     p = horner(b, r, EXP_P, lanes)
     p = fma(b, b.fmul(r, r), p, r, lanes)
-    p = b.fadd(p, float_constant(1.0, lanes))
-    return biased, n, p
+    return b.fadd(p, float_constant(1.0, lanes))
 
 
 def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
@@ -97,15 +104,32 @@ def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
         zero, rounding = float_constant(0.0, lanes), int_constant(4, 1)
         return b.call("llvm.x86.avx512.mask.scalef.ps.512", t, [p, n, zero, b.bitcast(inside, I16), rounding])
     biased, n, p = _reduced(b, at_least(b, x, EXP_LO, lanes), lanes)
-    ti = vector(I32, lanes)
-    n = b.sub(b.bitcast(biased, ti), int_constant(ROUND_MAGIC_BITS, lanes))
+    return _scaled(b, p, biased, lanes)
+
+
+def _scaled(b: Builder, p: IRValue, biased: IRValue, lanes: int) -> IRValue:
+    """p * 2**n, `biased` being n + ROUND_MAGIC."""
+    n = b.sub(b.bitcast(biased, vector(I32, lanes)), int_constant(ROUND_MAGIC_BITS, lanes))
     half = b.ashr(n, int_constant(1, lanes))
     rest = b.sub(n, half)
 
     def power_of_two(e: IRValue) -> IRValue:
-        return b.bitcast(b.shl(b.add(e, int_constant(127, lanes)), int_constant(23, lanes)), t)
+        return b.bitcast(b.shl(b.add(e, int_constant(127, lanes)), int_constant(23, lanes)), vector(F32, lanes))
 
     return b.fmul(b.fmul(p, power_of_two(half)), power_of_two(rest))
+
+
+def exp2_normal(b: Builder, x: IRValue, lanes: int) -> IRValue:
+    """2**x, in float32 alone."""
+    x = at_most(b, x, EXP2_HI, lanes)
+    biased = b.fadd(x, float_constant(ROUND_MAGIC, lanes))
+    n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
+    p = _exp_near_0(b, b.fmul(b.fsub(x, n), float_constant(LN2, lanes)), lanes)
+    inside, zero = b.fcmp_unordered(">=", x, float_constant(EXP2_LO, lanes)), float_constant(0.0, lanes)
+    if lanes == _AVX512_LANES:
+        given = [p, n, zero, b.bitcast(inside, I16), int_constant(4, 1)]
+        return b.call("llvm.x86.avx512.mask.scalef.ps.512", vector(F32, lanes), given)
+    return b.select(inside, _scaled(b, p, biased, lanes), zero)
 
 
 SQRT_HALF_BITS = 0x3F3504F3

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autosched.backends.printing import grid as grids
 from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.language.index import Indexing
+from autosched.backends.triton.language.words import Words
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.statements import For
 from search_spaces.programs.tile_program import Kernel
@@ -67,19 +66,4 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
 
 def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
     """Definitions that take a tile's number apart into the grid variables; those of extent 1 are left out."""
-    return grids.position(grid, _Words(indexing), number)
-
-
-@dataclass(frozen=True)
-class _Words:
-    indexing: Indexing
-    quotient: str = "//"
-
-    def defined(self, identifier: str, value: str) -> str:
-        return f"{identifier} = {value}"
-
-    def variable(self, name: str) -> str:
-        return self.indexing.variable(name)
-
-    def least(self, a: str, b: str) -> str:
-        return f"tl.minimum({a}, {b})"
+    return grids.position(grid, Words(indexing), number)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autosched.backends.printing import loops
 from autosched.backends.triton.language.index import Indexing
+from autosched.backends.triton.language.words import Words
 from search_spaces.programs.statements import For
-from search_spaces.workloads.expressions.affine import Affine
 
 
 def iterations(loop: For, indexing: Indexing) -> str:
     """How many iterations of the loop are within its bound."""
-    return loops.iterations(loop, _Words(indexing))
+    return loops.iterations(loop, Words(indexing))
 
 
 def turns(loop: For, indexing: Indexing) -> str:
@@ -23,21 +21,4 @@ def turns(loop: For, indexing: Indexing) -> str:
 
 def first_and_end(loop: For, indexing: Indexing) -> tuple[str, str]:
     """The first iteration of a loop that is of use, and the one behind the last."""
-    return loops.first_and_end(loop, _Words(indexing))
-
-
-@dataclass(frozen=True)
-class _Words:
-    indexing: Indexing
-
-    def affine(self, value: Affine) -> str:
-        return self.indexing.affine(value)
-
-    def least(self, a: str, b: str) -> str:
-        return f"tl.minimum({a}, {b})"
-
-    def most(self, a: str, b: str) -> str:
-        return f"tl.maximum({a}, {b})"
-
-    def rounded_up(self, text: str, divisor: int) -> str:
-        return f"tl.cdiv({text}, {divisor})"
+    return loops.first_and_end(loop, Words(indexing))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from autosched.machine.timing import Run
+from autosched.tuning.autotune.plan import DoBench
 
-# Of a call that is given and quantiles: milliseconds, one figure or one for each quantile.
-DoBench = Callable[..., Any]
 _QUANTILES = (0.5, 0.2, 0.8)
 
 

@@ -6,9 +6,15 @@ from collections.abc import Collection, Mapping
 
 import torch
 
+from autosched.machine import memory
+from search_spaces.errors import OutOfMemoryError
+
+# Bytes that are compared at a time.
+_AT_A_TIME = 2**28
+
 
 class SavedTensors:
-    """Copies of everything that the arguments of a call may change: of whole storages, whatever part is an argument.
+    """Copies of tensors that a call may change: of whole storages, whatever part is an argument.
 
     Which of them a kernel does change is seen by comparing (`note_changes`), and only those are put back. The copies
     lie on the device, or in the host's memory where the device has no room. `zeroed` tensors are set to zero instead.
@@ -26,16 +32,16 @@ class SavedTensors:
     def note_changes(self) -> None:
         """Remember which tensors differ from what they were."""
         for at, now in self._now.items():
-            if at not in self._changed and not torch.equal(now, self._then[at].to(now.device)):
+            if at not in self._changed and not _equal(now, self._then[at]):
                 self._changed.add(at)
 
     def changed(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor was ever seen changed, or is one that is set to zero."""
+        """Whether a tensor was ever seen changed, or is one that is not copied, and may have."""
         at = tensor.untyped_storage().data_ptr()
         return at in self._changed or at not in self._now
 
     def original(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What a tensor was, where the copy lies; it is one of those that are put back."""
+        """What a tensor was, where the copy lies; it is one of those that are copied."""
         copy = self._then[tensor.untyped_storage().data_ptr()].untyped_storage()
         made = torch.empty(0, dtype=tensor.dtype, device=copy.device)
         return made.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -52,9 +58,28 @@ def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
+def _equal(now: torch.Tensor, then: torch.Tensor) -> bool:
+    """Whether bytes are the same; a copy in the host's memory is brought back a part at a time."""
+    parts = (slice(i, i + _AT_A_TIME) for i in range(0, now.numel(), _AT_A_TIME))
+    return all(torch.equal(now[part], then[part].to(now.device)) for part in parts)
+
+
 def copied(content: torch.Tensor) -> torch.Tensor:
-    """A copy, in the host's memory where the device has no room."""
+    """A copy, in the host's memory where the device has no room.
+
+    Raises:
+        OutOfMemoryError: there is none either.
+    """
     try:
         return content.clone()
-    except torch.OutOfMemoryError:
-        return content.cpu()
+    except RuntimeError as error:
+        if not memory.ran_out(error):
+            raise
+    try:
+        # Where the tensor is the host's already, it is tried once more, and refused.
+        return content.to("cpu", copy=True)
+    except RuntimeError as error:
+        raise OutOfMemoryError(
+            f"no memory for a copy of {content.nbytes / 2**30:.1f} GiB of the kernel's arguments, which are put back "
+            "after trials; restore_value= names those that are to be copied, in the place of all"
+        ) from error

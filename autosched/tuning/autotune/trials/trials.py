@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -12,11 +12,12 @@ from time import perf_counter
 import torch
 
 from autosched.machine.timing import Run, Timer, cold_timer
-from autosched.tuning.autotune.call import Call, Hooks
+from autosched.tuning.autotune.call import Call
 from autosched.tuning.autotune.configurations import Configuration
+from autosched.tuning.autotune.plan import Hooks, Plan
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
-from autosched.tuning.autotune.trials.bench_timer import BenchTimer, DoBench
+from autosched.tuning.autotune.trials.bench_timer import BenchTimer
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
 from tuning_logs import CompileFacts, Measurement, Status
@@ -79,19 +80,13 @@ class Trials:
         self.agreement = Agreement(lambda name: saved.original(outputs[name]))
 
     @staticmethod
-    def of(
-        call: Call,
-        target: Target,
-        outputs: Collection[str] | None,
-        zeroed: Collection[str],
-        hooks: Hooks,
-        do_bench: DoBench | None,
-    ) -> Trials:
-        """Trials on a device; `outputs` None: all floating-point tensors. Nothing is run yet."""
-        found = compared(call.tensors_of(outputs) if outputs is not None else call.tensors)
-        saved = SavedTensors(call.tensors, call.tensors_of(zeroed))
-        bench = partial(BenchTimer, do_bench) if do_bench else partial(cold_timer, target)
-        return Trials(call, saved, found, bench, hooks)
+    def of(call: Call, target: Target, plan: Plan) -> Trials:
+        """Trials on a device, of which nothing is run yet; the arguments are copied."""
+        mine = call.tensors if plan.restored is None else call.tensors_of({*plan.restored, *plan.zeroed})
+        outputs = mine if plan.outputs is None else call.tensors_of(plan.outputs)
+        saved = SavedTensors(mine, call.tensors_of(plan.zeroed))
+        timer = partial(BenchTimer, plan.do_bench) if plan.do_bench else partial(cold_timer, target)
+        return Trials(call, saved, compared(outputs), timer, plan.hooks)
 
     def end(self) -> None:
         """Put the arguments back, unless nothing can be run any more."""

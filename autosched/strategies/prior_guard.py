@@ -1,0 +1,102 @@
+"""Watches what was learnt elsewhere: where it ranks worse what is measured here, less of it is believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.quality.ranking import rank_correlation
+from search_spaces import Schedule
+from tuning_logs import TuningRecord
+
+# Trials below which a rank correlation says nothing: its error would be half of its range.
+_ENOUGH = 8
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What came of learning from elsewhere, as far as the first trials show.
+
+    `compared` of them were ranked before anything was measured here, and `correlation` is Spearman's rank correlation
+    of that with what was measured, a failure being slowest; None while there are too few. `trust` is the part of the
+    records that is still learnt from. Of these trials `guided` were chosen for what was known from elsewhere and
+    `others` not; the best of either took `guided_s` and `others_s`, None where none succeeded.
+    """
+
+    compared: int
+    correlation: float | None
+    trust: float
+    guided: int
+    guided_s: float | None
+    others: int
+    others_s: float | None
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast the best of the guided trials is; below 1 they were worse. None without both."""
+        return self.others_s / self.guided_s if self.guided_s and self.others_s else None
+
+
+class PriorGuard:
+    """Compares what a prior predicts with what comes of it; without predictions it trusts."""
+
+    def __init__(self) -> None:
+        self._scores: dict[Schedule, float] = {}
+        self._guided: set[Schedule] = set()
+        self._measured: dict[Schedule, float] = {}
+
+    def predicted(self, schedules: Sequence[Schedule], scores: NDArray[np.float64], guided: Set[Schedule]) -> None:
+        """Take note of the prior's scores of what is to be measured; `guided` were chosen for what it knows."""
+        self._scores |= dict(zip(schedules, scores.tolist(), strict=True))
+        self._guided |= guided
+
+    def told(self, records: Iterable[TuningRecord]) -> None:
+        """Take note of what was measured here."""
+        for record in records:
+            measured = record.measurement
+            if record.schedule in self._scores:
+                self._measured[record.schedule] = measured.undisturbed_s if measured.ok else math.inf
+
+    @property
+    def trust(self) -> float:
+        """How sure it is that the prior ranks better than chance: 1 is certain, 0 no better or worse.
+
+        By Fisher's transformation: the error of atanh(correlation) is 1 / sqrt(trials - 3), whatever the correlation.
+        """
+        correlation = self._correlation()
+        if correlation is None:
+            return 1.0
+        sigmas = math.atanh(min(correlation, 0.999)) * math.sqrt(len(self._measured) - 3) if correlation > 0 else 0.0
+        return 2 * NormalDist().cdf(sigmas) - 1
+
+    @property
+    def seen(self) -> Transfer | None:
+        """What came of the prior so far; None while nothing has."""
+        if not self._measured:
+            return None
+        guided = [s for schedule, s in self._measured.items() if schedule in self._guided]
+        others = [s for schedule, s in self._measured.items() if schedule not in self._guided]
+        return Transfer(
+            compared=len(self._measured),
+            correlation=self._correlation(),
+            trust=self.trust,
+            guided=len(guided),
+            guided_s=_least(guided),
+            others=len(others),
+            others_s=_least(others),
+        )
+
+    def _correlation(self) -> float | None:
+        if len(self._measured) < _ENOUGH:
+            return None
+        return rank_correlation([-self._scores[s] for s in self._measured], list(self._measured.values()))
+
+
+def _least(seconds: Iterable[float]) -> float | None:
+    least = min(seconds, default=math.inf)
+    return least if math.isfinite(least) else None

@@ -1,0 +1,40 @@
+"""How a kernel is tuned: the arguments of `autotune`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Of a call that is given and quantiles: milliseconds, one figure or one for each quantile.
+DoBench = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What Triton calls around trials, and never around calls: `before(arguments, reset_only=…)` and
+    `after(arguments, exception=…)`.
+    """
+
+    before: Callable[..., object] | None = None
+    after: Callable[..., object] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`key`, `trials`, `seed` and `log` as they were given.
+
+    `zeroed` arguments are set to zero before each trial, and of the others those in `restored` are put back, or (None)
+    all that the kernel changes. `outputs` are compared, or (None) what is put back. `do_bench` times, if it is given.
+    """
+
+    key: tuple[str, ...]
+    trials: int
+    seed: int
+    log: Path
+    outputs: Collection[str] | None
+    zeroed: Collection[str]
+    restored: Collection[str] | None
+    hooks: Hooks
+    do_bench: DoBench | None

@@ -1,0 +1,84 @@
+"""What a search was told of elsewhere, from which logs, and what came of that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autosched.strategies.prior_guard import Transfer
+from autosched.tuning.searching.warm_start import WarmStart
+from tuning_logs.text import duration_text
+
+# Sources that are named in a line.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """So many records of one workload on one device, from the log of that name."""
+
+    log: str
+    workload: str
+    device: str
+    records: int
+
+    def __str__(self) -> str:
+        return f"{self.records} of {self.workload} on {self.device} ({self.log})"
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """Where a search was guided from, most alike first, and what the first trials show of it, if they do."""
+
+    sources: tuple[Source, ...]
+    transfer: Transfer | None
+
+    @staticmethod
+    def of(start: WarmStart, transfer: Transfer | None) -> Guidance:
+        told = zip(start.records, start.logs, strict=True)
+        counts = Counter((log, record.subject.label, record.target.label) for record, log in told)
+        return Guidance(tuple(Source(*what, count) for what, count in counts.items()), transfer)
+
+    @property
+    def records(self) -> int:
+        return sum(source.records for source in self.sources)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What guided the search, and what that gained or lost: none, one or two lines."""
+        return tuple(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if not self.sources:
+            return
+        more = len(self.sources) - _NAMED
+        named = ", ".join(map(str, self.sources[:_NAMED])) + (f" and {more} more groups" if more > 0 else "")
+        yield f"learnt elsewhere, {self.records} records: {named}"
+        if self.transfer is not None:
+            yield f"  {_came_of(self.transfer)}"
+
+    def __str__(self) -> str:
+        """In few words; empty where nothing guided."""
+        if not self.sources:
+            return ""
+        came = self.transfer
+        gained = f", {came.gain:.2f}x what was not chosen by them" if came and came.gain else ""
+        faded = f", of which {came.trust:.0%} are believed" if came and came.correlation is not None else ""
+        return f"guided by {self.records} records of elsewhere{faded}{gained}"
+
+
+def _came_of(transfer: Transfer) -> str:
+    parts = []
+    if transfer.correlation is not None:
+        parts.append(
+            f"they ranked {transfer.compared} trials with correlation {transfer.correlation:.2f}: "
+            f"{transfer.trust:.0%} of them are believed"
+        )
+    if transfer.guided_s and transfer.others_s and transfer.gain:
+        verdict = "gained" if transfer.gain >= 1 else "lost"
+        parts.append(
+            f"the best of {transfer.guided} trials that they led to took {duration_text(transfer.guided_s)}, of "
+            f"{transfer.others} others {duration_text(transfer.others_s)}: {verdict} {abs(1 - 1 / transfer.gain):.0%}"
+        )
+    return "; ".join(parts) or "too few trials to tell what that brought"

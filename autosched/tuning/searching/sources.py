@@ -1,0 +1,74 @@
+"""Which logs a search starts from, beside what its own knows of its workload and target: the argument `history`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autosched.replaying.arguments import log_path
+from search_spaces import InputError
+from tuning_logs import TuningLog
+from tuning_logs.log import INDEX_FROM_BYTES
+
+# A log that was measured elsewhere, by a colleague or on another machine.
+_OtherLog = str | os.PathLike[str] | TuningLog
+# Such logs, in addition to the user's and to what ships; None: no others; (): not even these.
+History = _OtherLog | Sequence[_OtherLog] | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """`others` are further logs; a `cold` search starts from none, whatever its own log and what ships hold."""
+
+    others: tuple[TuningLog, ...] = ()
+    cold: bool = False
+
+    @staticmethod
+    def of(history: History) -> Sources:
+        """What a user asks for, checked: a file that is none of a log, or holds no record, is refused before a search.
+
+        Raises:
+            InputError: an item is no path and no log, does not exist, or holds no record that can be read.
+            LogError: a file is no tuning log, or out of reach.
+        """
+        if history is None:
+            return Sources()
+        if isinstance(history, str | os.PathLike | TuningLog):
+            history = (history,)
+        if not isinstance(history, Iterable):
+            raise InputError(f"history={history!r}; {_EXPECTED}")
+        others = tuple(_checked(log) for log in history)
+        return Sources(others, cold=not others)
+
+
+# The user's log and what ships.
+USUAL = Sources()
+_EXPECTED = "expected the path of a tuning log, several of them, or () to start cold"
+
+
+def _checked(log: object) -> TuningLog:
+    if not isinstance(log, str | os.PathLike | TuningLog):
+        raise InputError(f"history={log!r}; {_EXPECTED}")
+    found = log if isinstance(log, TuningLog) else TuningLog(log_path(log))
+    path = log_path(found.path)
+    if not path.is_file():
+        raise InputError(f"history: there is no file {path}; {_EXPECTED}")
+    # A large log is indexed, and not looked through here.
+    if path.stat().st_size < INDEX_FROM_BYTES:
+        _check_readable(found)
+    return found
+
+
+def _check_readable(log: TuningLog) -> None:
+    """Refuse a log without a record that can be read; of one with some, warn once, not of every other line."""
+    with warnings.catch_warnings(record=True) as skipped:
+        warnings.simplefilter("always")
+        readable = sum(1 for _ in log)
+    first = str(skipped[0].message) if skipped else f"{log.path} is empty"
+    if not readable:
+        raise InputError(f"history: no record of this log can be read: {first}")
+    if skipped:
+        more = f"; so are {len(skipped) - 1} further lines" if len(skipped) > 1 else ""
+        warnings.warn(f"history: {first}{more}", stacklevel=4)

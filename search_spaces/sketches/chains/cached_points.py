@@ -1,0 +1,281 @@
+"""The body of a chain on a CPU: points of an inner product, folds of their rows, and a product of what these make.
+
+What one of these parts makes for the next lies in memory of the program's own: the points of its rows, and what every
+row is folded to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from search_spaces.programs.lowering import Emitter, start_of
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Statement, Store, View
+from search_spaces.programs.tile_program import Buffer
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.chains.walk_parts import Mask, mask_of
+from search_spaces.sketches.rows.row_parts import folded_in, spread
+from search_spaces.structure.chain import Chain, ChainedProduct
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis, Stage
+
+# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there
+# may be as many.
+_FIRST_ROW = 1
+# Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
+_PADDING = 16
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One side of a product: a tile in a buffer, and how it is copied for its panels, if at all."""
+
+    load: Load
+    axis: str
+
+    def panel(self, name: str, start: Affine, width: int) -> View:
+        """So many positions along its own axis, over all that is summed."""
+        tile = self.load.dst
+        pieces = [Slice(start, width) if x == self.axis else Slice(Affine(), tile.extent(x)) for x in tile.axes]
+        shape = tuple(piece.extent or 1 for piece in pieces)
+        return View(Tile(name, tile.axes, shape, tile.dtype), tile.name, tuple(pieces))
+
+
+@dataclass(frozen=True)
+class CachedPoints:
+    """One program of a chain, whose rows and register tiles the values say."""
+
+    chain: Chain
+    values: Values
+
+    @property
+    def height(self) -> int:
+        return self.values.tile("m")
+
+    @property
+    def inner(self) -> ChainedProduct:
+        (product,) = self.chain.inner
+        return product
+
+    @property
+    def carried(self) -> ChainedProduct:
+        (product,) = self.chain.carried.values()
+        return product
+
+    @cached_property
+    def names(self) -> Names:
+        taken = {t.name for t in self.chain.workload.inputs} | {s.name for s in self.chain.workload.stages}
+        return Names(taken)
+
+    @cached_property
+    def points(self) -> Buffer:
+        return self._matrix("points", self.chain.c)
+
+    @cached_property
+    def sums(self) -> Buffer:
+        """The sums of the carried product, where what is walked comes in pieces."""
+        return self._matrix("sums", self.carried.carried[0])
+
+    def _matrix(self, name: str, columns: Axis) -> Buffer:
+        return Buffer(self.names.fresh(name), (_FIRST_ROW + self.height, columns.extent + _PADDING), "float32", "own")
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces the carried product takes what is walked."""
+        return self.values.tiling("c")[0]
+
+    @cached_property
+    def folded(self) -> Mapping[str, Buffer]:
+        """Where a program keeps what every row is folded to, of what the results are made of."""
+        read = {a.tensor for name, e in self.chain.results if self._has_columns(name) for a in accesses(e)}
+        folds = [f.name for f in self.chain.folds if f.name in read and f.name not in self.chain.carried]
+        return {
+            f: Buffer(self.names.fresh(f"{f}_of_rows"), (_FIRST_ROW + self.height,), "float32", "own") for f in folds
+        }
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        return (self.points, *([self.sums] if self.pieces > 1 else []), *self.folded.values())
+
+    def body(self) -> tuple[Statement, ...]:
+        """The three parts, one after the other."""
+        return (*self._multiplied(), *self._fold(), *(self._summed_in_pieces() if self.pieces > 1 else self._summed()))
+
+    def _place(self, **tiles: Slice) -> dict[str, Slice]:
+        """Where the program's rows lie, or others that are given, and where other axes do."""
+        outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
+        return {**outer, self.chain.m.name: Slice(start_of(("m.0", self.height)), self.height), **tiles}
+
+    def _multiplied(self) -> list[Statement]:
+        """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""
+        rows, columns = self.values.tiling("inner")
+        place = self._place(**{x.name: Slice(Affine(), x.extent) for x in (self.chain.c, *self.inner.summed)})
+        a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
+        b = self._operand(self.inner.b, place, self.chain.c, self._packing("pack_walked", self.chain.c, columns))
+        sums = Tile(self.names.fresh("c"), (self.chain.m.name, self.chain.c.name), (rows, columns))
+        at = (start_of(("i", rows)), start_of(("j", columns)))
+        tile = self._register_tile(sums, a, b, at, self.inner.summed[0])
+        tile.append(Store(self.points.name, (_own_rows(at[0], rows), Slice(at[1], columns)), sums.name))
+        inner = For("i", self.height // rows, tuple(tile))
+        loop = For("j", self.chain.c.extent // columns, (inner,), bound=self._end("j", columns))
+        return [a.load, b.load, loop]
+
+    def _fold(self) -> list[Statement]:
+        """The folds of rows of points, and what is multiplied in their place."""
+        m, c = self.chain.m.name, self.chain.c
+        dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
+        emitter = Emitter(self._place(**{c.name: Slice(Affine(), c.extent)}), dtypes, self.names)
+        extents = {m: self.height, c.name: c.extent}
+        rows, columns = _own_rows(Affine(), self.height), Slice(Affine(), c.extent)
+        points = Tile(self.names.fresh("point"), (m, c.name), (self.height, c.extent))
+        emitter.body.append(Load(points, self.points.name, (rows, columns)))
+        emitter.tiles[self.inner.stage] = points
+        for fold in self.chain.folds:
+            if fold.name in self.chain.carried:
+                continue
+            emitter.tiles[fold.name] = self._row_fold(emitter, fold, extents)
+        weights = spread(emitter, emitter.tile(self.carried.a, "weight"), extents)
+        emitter.body.append(Store(self.points.name, (rows, columns), weights.name))
+        for kept, buffer in self.folded.items():
+            emitter.body.append(Store(buffer.name, (rows,), emitter.tiles[kept].name))
+        for name, result in self.chain.results:
+            if not self._has_columns(name):
+                emitter.store(name, self._axes(name), emitter.tile(result, "result"))
+        return emitter.body
+
+    def _row_fold(self, emitter: Emitter, fold: Stage, extents: Mapping[str, int]) -> Tile:
+        assert fold.reduction is not None
+        values = spread(emitter, emitter.tile(fold.expression, f"{fold.name}_body"), extents)
+        dst = Tile(self.names.fresh(fold.name), (self.chain.m.name,), (self.height,), folded_in(fold))
+        emitter.body.append(Reduce(dst, values.name, self.chain.c.name, fold.reduction.operator))
+        return dst
+
+    def _summed(self) -> list[Statement]:
+        """The carried product, and the results that are made of it."""
+        a, b, sums, at = self._sides(Slice(Affine(), self.chain.c.extent))
+        rows, columns = sums.shape
+        tile = self._register_tile(sums, a, b, at, self.chain.c)
+        axis, m = self.carried.carried[0], self.chain.m.name
+        begin = start_of(("m.0", self.height), *at[0].terms)
+        place = self._place(**{m: Slice(begin, rows), axis.name: Slice(at[1], columns)})
+        tile += self._finished(sums, place, _own_rows(at[0], rows))
+        return [a.load, b.load, self._each_tile(tile, sums)]
+
+    def _summed_in_pieces(self) -> list[Statement]:
+        """The same, piece by piece of what is walked, up to where a mask ends."""
+        count, length = self.values.tiling("c")
+        a, b, sums, at = self._sides(Slice(start_of(("c.0", length)), length))
+        where = (_own_rows(at[0], sums.shape[0]), Slice(at[1], sums.shape[1]))
+        before = Tile(self.names.fresh("before"), sums.axes, sums.shape)
+        tile = self._register_tile(sums, a, b, at, self.chain.c)
+        join = (Load(before, self.sums.name, where), Map(sums, "add", (sums.name, before.name)))
+        tile += [If("c.0", 0, (), join), Store(self.sums.name, where, sums.name)]
+        loop = For("c.0", count, (a.load, b.load, self._each_tile(tile, sums)), bound=self._end("c.0", length))
+        return [loop, *self._finished_rows()]
+
+    def _finished_rows(self) -> list[Statement]:
+        axis, rows = self.carried.carried[0], _own_rows(Affine(), self.height)
+        whole = Tile(self.names.fresh("sum"), (self.chain.m.name, axis.name), (self.height, axis.extent))
+        place = self._place(**{axis.name: Slice(Affine(), axis.extent)})
+        load = Load(whole, self.sums.name, (rows, Slice(Affine(), axis.extent)))
+        return [load, *self._finished(whole, place, rows)]
+
+    def _sides(self, walked: Slice) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
+        """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
+        rows, columns = self.values.tiling("carried")
+        (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
+        place = self._place(**{c: walked, axis.name: Slice(Affine(), axis.extent)})
+        weights = Tile(self.names.fresh("weights"), (m, c), (self.height, walked.extent or 1))
+        own = (_own_rows(Affine(), self.height), Slice(walked.start, walked.extent or 1))
+        b = self._operand(self.carried.b, place, axis, self._packing("pack_carried", axis, columns))
+        sums = Tile(self.names.fresh("c"), (m, axis.name), (rows, columns))
+        at = (start_of(("i2", rows)), start_of(("j2", columns)))
+        return _Operand(Load(weights, self.points.name, own), m), b, sums, at
+
+    def _each_tile(self, body: Sequence[Statement], sums: Tile) -> For:
+        inner = For("j2", self.carried.carried[0].extent // sums.shape[1], tuple(body))
+        return For("i2", self.height // sums.shape[0], (inner,))
+
+    def _finished(self, sums: Tile, place: Mapping[str, Slice], rows: Slice) -> list[Statement]:
+        """The results of these sums; `rows` says which of the program's own they are."""
+        dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
+        emitter = Emitter(place, dtypes, self.names, {self.carried.stage: sums})
+        for fold, buffer in self.folded.items():
+            tile = Tile(self.names.fresh(fold), (self.chain.m.name,), (rows.extent or 1,))
+            emitter.body.append(Load(tile, buffer.name, (rows,)))
+            emitter.tiles[fold] = tile
+        for name, result in self.chain.results:
+            if self._has_columns(name):
+                emitter.store(name, self._axes(name), emitter.tile(result, "result"))
+        return emitter.body
+
+    def _register_tile(
+        self, sums: Tile, a: _Operand, b: _Operand, at: tuple[Affine, Affine], over: Axis
+    ) -> list[Statement]:
+        rows = a.panel(self.names.fresh("a_panel"), at[0], sums.shape[0])
+        columns = b.panel(self.names.fresh("b_panel"), at[1], sums.shape[1])
+        dot = Dot(sums, rows.dst.name, columns.dst.name, over.name, unroll=self.values.integer("unroll"))
+        return [Fill(sums, 0.0), rows, columns, dot]
+
+    def _operand(self, e: Expression, place: Mapping[str, Slice], own: Axis, panels: Panels | None) -> _Operand:
+        assert isinstance(e, Access)
+        element = next(t.dtype for t in self.chain.workload.inputs if t.name == e.tensor)
+        pieces = [(i.terms[0][0], place[i.terms[0][0]]) for i in e.index]
+        kept = [(axis, piece.extent) for axis, piece in pieces if piece.extent is not None]
+        tile = Tile(self.names.fresh(e.tensor), tuple(x for x, _ in kept), tuple(n for _, n in kept), element)
+        return _Operand(Load(tile, e.tensor, tuple(piece for _, piece in pieces), panels=panels), own.name)
+
+    def _packing(self, knob: str, axis: Axis, width: int) -> Panels | None:
+        word = self.values.word(knob)
+        return None if word == "no" else Panels(axis.name, width, word == "panels")
+
+    def _end(self, variable: str, columns: int) -> Bound | None:
+        """Where columns of the program's rows end that a mask leaves, where what is beyond is not even looked at."""
+        mask = mask_of(self.chain)
+        place = self._place(**{self.chain.c.name: Slice(start_of((variable, columns)), columns)})
+        grows = [b for b in mask.useful(place, variable) if dict(b.start.terms)[variable] > 0]
+        found = [b for b in grows if _at_first(b, self.values.tiling("m")[0]) < b.size]
+        bodies = [f.expression for f in self.chain.folds if f.name not in self.chain.carried] + [self.carried.a]
+        hidden = all(_is_selected(e, self.inner.stage, mask) for e in bodies)
+        return found[0] if found and hidden else None
+
+    def _has_columns(self, name: str) -> bool:
+        return self.carried.carried[0].name in self._axes(name)
+
+    def _axes(self, name: str) -> tuple[str, ...]:
+        return tuple(x.name for s in self.chain.workload.stages if s.name == name for x in s.axes)
+
+
+def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
+    """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
+    tensor = next(t for t in chain.workload.inputs if t.name == access.tensor)
+    return access.index[-1].terms[0][0] == axis.name and tensor.effective_strides[-1] == 1
+
+
+def _own_rows(start: Affine, extent: int) -> Slice:
+    """Rows of a program's own memory."""
+    return Slice(start + Affine(offset=_FIRST_ROW), extent)
+
+
+def _at_first(bound: Bound, tiles: int) -> int:
+    """The largest start of a bound in the first iteration, of any tile of rows."""
+    terms = dict(bound.start.terms)
+    return bound.start.offset + max(0, terms.get("m.0", 0) * (tiles - 1))
+
+
+def _is_selected(e: Expression, stage: str, mask: Mask) -> bool:
+    """Whether the expression has the stage only where the mask leaves something: nothing of it is seen elsewhere."""
+    match e:
+        case Apply("where", (condition, _, second)) if mask.forms <= (mask.guards.holding(condition) or set()):
+            return all(a.tensor != stage for a in (*accesses(condition), *accesses(second)))
+        case Apply(_, arguments):
+            return all(_is_selected(a, stage, mask) for a in arguments)
+        case Access(tensor):
+            return tensor != stage
+        case _:
+            return all(a.tensor != stage for a in accesses(e))

@@ -1,0 +1,121 @@
+"""What guides a search from elsewhere is watched: it fades where it misleads, and the result says what it brought."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+from test_warm_start import ELSEWHERE, HERE, OP, TileMeasurer, warm_start
+
+from autosched.backends import spaces
+from autosched.strategies.prior_guard import PriorGuard
+from autosched.tuning.results import TuneResult
+from autosched.tuning.tuner import tune
+from cost_models.quality.ranking import rank_correlation, recall, regret
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+
+
+@pytest.fixture(autouse=True)
+def nothing_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_start, "shipped_logs", lambda: ())
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a search on another device, where the same is good."""
+    path = tmp_path_factory.mktemp("elsewhere") / "colleague.jsonl"
+    tune(OP, ELSEWHERE, 96, log=path, measurer=TileMeasurer(OP, ELSEWHERE), seed=7, history=())
+    return path
+
+
+@pytest.fixture(scope="module")
+def misleading(elsewhere: Path) -> Path:
+    """The same log, of a device where what is good here is bad."""
+    path = elsewhere.with_name("misleading.jsonl")
+    worst = 1e-12
+    turned = (
+        replace(r, measurement=Measurement("ok", (worst / r.measurement.latency_s,))) for r in TuningLog(elsewhere)
+    )
+    TuningLog(path).append(*turned)
+    return path
+
+
+def searched(folder: Path, history: Path | tuple[()], trials: int = 64) -> TuneResult:
+    return tune(OP, HERE, trials, log=folder / "tuning.jsonl", measurer=TileMeasurer(OP), history=history)
+
+
+def test_a_history_that_ranks_well_is_believed_and_its_gain_is_told(elsewhere: Path, tmp_path: Path) -> None:
+    result = searched(tmp_path, elsewhere)
+    came = result.guidance.transfer
+    assert came is not None
+    assert came.correlation is not None
+    assert came.correlation > 0.5
+    assert came.trust > 0.9
+    assert came.gain is not None
+    assert came.gain > 1
+    (source,) = result.guidance.sources
+    assert (source.log, source.workload, source.device) == (str(elsewhere), OP.label, ELSEWHERE.label)
+    assert "guided by" in str(result)
+    assert "of them are believed" in result.report
+    assert str(elsewhere) in result.report
+
+
+def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("misled", "cold")]
+    for folder in folders:
+        folder.mkdir()
+    misled, cold = searched(folders[0], misleading), searched(folders[1], ())
+    came = misled.guidance.transfer
+    assert came is not None
+    assert came.trust < 0.1
+    assert misled.latency_s is not None
+    assert cold.latency_s is not None
+    assert misled.latency_s < 1.1 * cold.latency_s
+
+
+def test_a_search_that_resumes_tries_its_history_on_what_it_knows(misleading: Path, tmp_path: Path) -> None:
+    searched(tmp_path, (), 32)
+    came = searched(tmp_path, misleading, 48).guidance.transfer
+    assert came is not None
+    assert (came.guided, came.others) == (0, 32)
+    assert came.trust < 0.1
+
+
+def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:
+    result = searched(tmp_path, (), 16)
+    assert result.guidance.sources == ()
+    assert "guided" not in str(result)
+
+
+def test_a_handful_of_trials_does_not_shake_trust_and_failures_count_as_slowest() -> None:
+    space, rng = spaces.build(OP, HERE), np.random.default_rng(0)
+    schedules = list(dict.fromkeys(space.sample(rng) for _ in range(24)))[:16]
+    guard = PriorGuard()
+    guard.predicted(schedules, np.arange(16.0), set())
+    told = [
+        TuningRecord(OP, HERE, s.unbound, Measurement("ok", (1e-3,)) if i < 8 else Measurement("run_error"), ORIGIN)
+        for i, s in enumerate(schedules)
+    ]
+    guard.told(told[:4])
+    assert guard.trust == 1.0
+    guard.told(told)
+    assert guard.trust == 0.0
+    assert guard.seen is not None
+    assert guard.seen.correlation == pytest.approx(-0.868, abs=0.01)
+
+
+ORIGIN = Provenance("g", "cold", 0.0, 0, 0)
+
+
+def test_ranking_is_judged_by_rank_recall_and_regret() -> None:
+    measured, predicted = [1.0, 2.0, 3.0, 4.0], [30.0, 10.0, 20.0, 40.0]
+    assert rank_correlation(predicted, measured) == pytest.approx(0.4)
+    assert rank_correlation([1.0, 1.0], [1.0, 2.0]) == 0.0
+    assert recall(predicted, measured, 2) == 0.5
+    assert regret(predicted, measured, 1) == 1.0
+    assert regret(predicted, measured, 3) == 0.0
