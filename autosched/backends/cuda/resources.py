@@ -13,7 +13,7 @@ from autosched.backends.cuda.dots.operands import Operands
 from autosched.backends.cuda.dots.pipeline import slots
 from autosched.backends.cuda.dots.printer import Dots
 from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
-from autosched.backends.cuda.dots.wmma import scratch_bytes
+from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
 from autosched.backends.cuda.memory.assignment import moving_layout
 from autosched.backends.cuda.memory.places import along_slices
@@ -101,7 +101,7 @@ class _Needs:
             self._take(s, ring)
             for name in self.operands.complete.get(id(s), ()):
                 if self.operands.sums[name].kind == "wmma":
-                    self._scratch(scratch_bytes(self.operands.sums[name], self._shared.most))
+                    self._scratch(chunk_bytes(self.operands.sums[name]))
 
     def _take(self, s: Statement, ring: bool) -> None:
         match s:

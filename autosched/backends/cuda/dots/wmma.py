@@ -2,7 +2,7 @@
 
     sums                                 begin at 0 where the tile does
     for step: a_part, b_part = 16 rows, 16 columns each; sums[i, j] += a_part[i] * b_part[j]
-    acc = sums                           by way of shared memory, some times 16 rows of every warp at once
+    acc = sums                           by way of shared memory, 16 rows of every warp at a time
 
 For tiles that nothing but dots add to: mma.m8n8k4 says where each sum lies, but only Volta has it as an instruction;
 an H200 takes 25 times as long with it as with this.
@@ -86,18 +86,7 @@ def sums_definition(plan: DotPlan, sums: str) -> str:
     return f"float {sums}[{plan.row_tiles}][{plan.column_tiles}][8] = {{}};"
 
 
-def scratch_bytes(plan: DotPlan, taken: int) -> int:
-    """What sums take in shared memory on their way, where so much was taken before at most."""
-    return _together(plan, taken) * _chunk_bytes(plan)
-
-
-def _together(plan: DotPlan, taken: int) -> int:
-    """How many chunks are on their way at once: so many as need no more than was taken before."""
-    counts = [n for n in range(1, plan.row_tiles + 1) if plan.row_tiles % n == 0]
-    return max(n for n in counts if n == 1 or n * _chunk_bytes(plan) <= taken)
-
-
-def _chunk_bytes(plan: DotPlan) -> int:
+def chunk_bytes(plan: DotPlan) -> int:
     """What 16 rows of every warp take in shared memory."""
     return (plan.n if plan.turned else 16 * plan.row_warps) * _pitch(plan) * 4
 
@@ -112,28 +101,22 @@ def spread_sums(plan: DotPlan, sums: str, acc: Held, functions: Functions, print
     chunk = plan.chunk_layout
     slower, fastest = (plan.columns, plan.rows) if plan.turned else (plan.rows, plan.columns)
     pitch = _pitch(plan)
-    count, size = _together(plan, printer.shared.most), _chunk_bytes(plan)
-    scratch = printer.shared.scratch(count * size)
+    scratch = printer.shared.scratch(chunk_bytes(plan))
     block = printer.block
-    open_braces(block, f"{_UNROLL}\nfor (int first = 0; first < {plan.row_tiles}; first += {count})")
+    open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {plan.row_tiles}; ++i)")
     block.write("__syncthreads();")
     at = {
         axis: " + ".join(f"{text} * 16" for text in plan.warp_digits(side)) or "0"
         for side, axis in enumerate(plan.axes)
     }
     at[plan.columns] = f"j * {16 * plan.column_warps} + {at[plan.columns]}"
-    place = f"(i - first) * {size} + (({at[slower]}) * {pitch} + {at[fastest]}) * 4"
+    place = f"(({at[slower]}) * {pitch} + {at[fastest]}) * 4"
     address = f"shared_at + {scratch.removeprefix('shared + ')} + {place}"
-    chunks = f"{_UNROLL}\nfor (int i = first; i < first + {count}; ++i)"
-    open_braces(block, chunks)
     block.write(
         f"{_UNROLL}\nfor (int j = 0; j < {plan.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
     )
-    block.close()
     printer.shared.meet()
-    open_braces(block, chunks)
-    _read(plan, acc, chunk, (slower, fastest), f"{scratch} + (i - first) * {size}", pitch, printer)
-    block.close()
+    _read(plan, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)
     block.close()
 
 

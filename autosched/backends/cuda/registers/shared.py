@@ -40,11 +40,6 @@ class SharedMemory:
         self._groups, self._group = 1, ""
         self._meeting = "__syncthreads();"
 
-    @property
-    def most(self) -> int:
-        """The most bytes that places and large exchanges took at once so far."""
-        return self._most
-
     def reserve(self, size: int, alignment: int = ALIGNMENT) -> int:
         """The first byte of memory that nothing else uses."""
         first = _aligned(self._reserved, alignment)
