@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
+from log_records import H200, record
 from test_warm_start import ELSEWHERE, HERE, OP, TileMeasurer, warm_start
 
 from autosched.backends import spaces
@@ -72,7 +73,7 @@ def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_pa
     misled, cold = searched(folders[0], misleading), searched(folders[1], ())
     came = misled.guidance.transfer
     assert came is not None
-    assert came.trust < 0.1
+    assert came.trust == 0
     assert misled.latency_s is not None
     assert cold.latency_s is not None
     assert misled.latency_s < 1.1 * cold.latency_s
@@ -84,6 +85,15 @@ def test_a_search_that_resumes_tries_its_history_on_what_it_knows(misleading: Pa
     assert came is not None
     assert (came.guided, came.others) == (0, 32)
     assert came.trust < 0.1
+
+
+def test_a_log_of_another_kind_of_device_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+    other = TuningLog(tmp_path / "h200.jsonl")
+    other.append(record(1, workload=OP, target=H200))
+    guidance = searched(tmp_path, other.path, 16).guidance
+    assert (guidance.sources, guidance.unused) == ((), (str(other.path),))
+    (line,) = guidance.lines
+    assert line.startswith(f"nothing learnt from {other.path}: ")
 
 
 def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:

@@ -51,8 +51,6 @@ _PRIOR_DRAWS = 8
 # Candidates whose chance to fail is greater are not proposed, but for the random part of a batch. What is let through
 # wrongly costs a trial, what is stopped wrongly may be the best: so only where failures are four to one.
 _HOPELESS = 0.8
-# Of a prior that is believed less than this, the first trials went to where nothing good is to be expected.
-_MISLED = 0.5
 # Of what earlier runs measured here, so many trials show what the prior is worth.
 _MOST_TRIED = 64
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
@@ -129,10 +127,9 @@ class Evolutionary:
 
     def _begins_anew(self) -> bool:
         """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
-        if self._misled or self._guard.trust >= _MISLED:
-            return False
-        self._misled = True
-        return True
+        first = not self._misled and not self._guard.trust
+        self._misled |= first
+        return first
 
     def _try_prior(self) -> None:
         """Compare what is known of elsewhere with what earlier runs have measured here."""
