@@ -185,7 +185,7 @@ def factored(covariance: Doubles, noise: float) -> Doubles:
     """The Cholesky factor of covariances with noise on their diagonal: more of it where rounding needs more."""
     while True:
         try:
-            return np.linalg.cholesky(covariance + noise * np.eye(len(covariance)))
+            return np.asarray(np.linalg.cholesky(covariance + noise * np.eye(len(covariance))), dtype=np.float64)
         except np.linalg.LinAlgError:
             noise *= 10.0
 
