@@ -181,6 +181,15 @@ class _Evidence:
         return float(loss), slope + away / self._spreads
 
 
+def factored(covariance: Doubles, noise: float) -> Doubles:
+    """The Cholesky factor of covariances with noise on their diagonal: more of it where rounding needs more."""
+    while True:
+        try:
+            return np.asarray(np.linalg.cholesky(covariance + noise * np.eye(len(covariance))), dtype=np.float64)
+        except np.linalg.LinAlgError:
+            noise *= 10.0
+
+
 def most_telling(labels: Doubles, rng: np.random.Generator, most: int = _MOST_FITTED) -> NDArray[np.intp]:
     """Which of many points a fit looks at: the best, and as many others drawn at random."""
     order = np.argsort(labels, kind="stable")

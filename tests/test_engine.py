@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autosched.strategies.engine import Engine, History
-from cost_models.gaussian_process import Described, Kernel
+from cost_models.gaussian_process import Described, Kernel, factored
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -130,3 +130,8 @@ def test_covariances_of_many_points_can_be_factored_however_much_more_variance_t
     described = Described(points, np.zeros((len(points), 2), np.float32))
     covariances = kernel.between(described, described).astype(np.float64)
     assert np.isfinite(np.linalg.cholesky(covariances + kernel.noise * np.eye(len(points)))).all()
+
+
+def test_covariances_that_rounding_spoils_are_factored_with_more_noise() -> None:
+    spoiled = np.ones((4, 4)) - 1e-3 * np.eye(4)
+    assert np.isfinite(factored(spoiled, 1e-5)).all()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
+from log_records import H200, record
 from test_warm_start import ELSEWHERE, HERE, OP, TileMeasurer, warm_start
 
 from autosched.backends import spaces
@@ -84,6 +85,15 @@ def test_a_search_that_resumes_tries_its_history_on_what_it_knows(misleading: Pa
     assert came is not None
     assert (came.guided, came.others) == (0, 32)
     assert came.trust < 0.1
+
+
+def test_a_log_of_another_kind_of_device_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+    other = TuningLog(tmp_path / "h200.jsonl")
+    other.append(record(1, workload=OP, target=H200))
+    guidance = searched(tmp_path, other.path, 16).guidance
+    assert (guidance.sources, guidance.unused) == ((), (str(other.path),))
+    (line,) = guidance.lines
+    assert line.startswith(f"nothing learnt from {other.path}: ")
 
 
 def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:

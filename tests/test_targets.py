@@ -100,7 +100,7 @@ def test_what_distinguishes_the_cards_of_a_family() -> None:
 def test_a_target_of_ones_own_is_a_listed_one_with_other_figures() -> None:
     own = dataclasses.replace(target_named("v100"), name="v100s", device="Tesla V100S-PCIE-32GB", fp32_flops=16.4e12)
     assert Target.from_json(own.to_json()) == own
-    assert own.key == "Tesla V100S-PCIE-32GB"
+    assert own.key == "Tesla V100S-PCIE-32GB, sm_70"
 
 
 def test_the_table_of_targets_says_what_cannot_be_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:

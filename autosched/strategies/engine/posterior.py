@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Rows
-from cost_models.gaussian_process import Described, Kernel
+from cost_models.gaussian_process import Described, Kernel, factored
 from cost_models.trees import Floats
 
 Doubles = NDArray[np.float64]
@@ -30,7 +30,7 @@ class Posterior:
         self.observed = observed
         self._described = described
         covariance = kernel.between(described[observed], described[observed]).astype(np.float64)
-        self._inverse = np.linalg.inv(np.linalg.cholesky(covariance + kernel.noise * np.eye(len(observed))))
+        self._inverse = np.linalg.inv(factored(covariance, kernel.noise))
         self._explained = self._of(candidates)
         self._variance = kernel.variance - np.einsum("ij,ij->j", self._explained, self._explained)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.strategies.engine.observations import History, labels, logarithms, spread
-from cost_models.gaussian_process import Described, Description, Kernel, most_telling
+from cost_models.gaussian_process import Described, Description, Kernel, factored, most_telling
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
 Doubles = NDArray[np.float64]
@@ -82,7 +82,8 @@ class _Source:
         seen = most_telling(values, rng)
         self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
         covariance = self._kernel.between(self._known, self._known).astype(np.float64)
-        self._weights = np.linalg.solve(covariance + self._kernel.noise * np.eye(len(kept)), values)
+        lower = factored(covariance, self._kernel.noise)
+        self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
 
     @staticmethod
     def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _Source | None:

@@ -29,16 +29,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Guidance:
-    """Where a search was guided from, most alike first, and what the first trials show of it, if they do."""
+    """Where a search was guided from, most alike first, and what the first trials show of it, if they do.
+
+    `unused` are logs that were named as history and had nothing to say.
+    """
 
     sources: tuple[Source, ...]
     transfer: Transfer | None
+    unused: tuple[str, ...] = ()
 
     @staticmethod
     def of(start: WarmStart, transfer: Transfer | None) -> Guidance:
         told = zip(start.records, start.logs, strict=True)
         counts = Counter((log, record.subject.label, record.target.label) for record, log in told)
-        return Guidance(tuple(Source(*what, count) for what, count in counts.items()), transfer)
+        return Guidance(tuple(Source(*what, count) for what, count in counts.items()), transfer, start.unused)
 
     @property
     def records(self) -> int:
@@ -46,10 +50,15 @@ class Guidance:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What guided the search, and what that gained or lost: none, one or two lines."""
+        """What guided the search, and what that gained or lost; what did not; no line where there is neither."""
         return tuple(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        if self.unused:
+            yield (
+                f"nothing learnt from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
+                "a device of this kind"
+            )
         if not self.sources:
             return
         more = len(self.sources) - _NAMED

@@ -67,7 +67,7 @@ class Search:
         self.exhausted = False
         self.interrupted = False
         self._begun = False
-        self._start = WarmStart((), ())
+        self._start = WarmStart()
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
         self._old_records = len(self.records)

@@ -20,10 +20,14 @@ SHIPPED = "shipped"
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Successful records of elsewhere, most alike first, and the log that each of them is from, as text."""
+    """Successful records of elsewhere, most alike first, and the log that each of them is from, as text.
 
-    records: tuple[TuningRecord, ...]
-    logs: tuple[str, ...]
+    `unused` are logs that were named and have nothing to say here.
+    """
+
+    records: tuple[TuningRecord, ...] = ()
+    logs: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def history(
@@ -38,20 +42,24 @@ def history(
 
     They come from `log`, but for `known`, the good ones there of `op` on `target`, which are no history; from the other
     logs of `sources`; and from those that ship, records of `op` on such a device included: it was another device of
-    that name. What several logs hold counts once.
+    that name. What several logs hold counts once. Of CPUs nothing is learnt for GPUs, nor the other way: they have
+    other schedules, and on CPUs a model of an H200's records ranked most first trials worse than chance.
     """
     if sources.cold:
-        return WarmStart((), ())
+        return WarmStart()
     kernels = {(r.schedule, r.measurement.source) for r in known}
     once: dict[object, tuple[str, TuningRecord]] = {}
     for name, record in _held(log, op, target, policy, sources):
         here = name == str(log.path) and record.key == (op.key, target.key)
-        if record.provenance.policy == policy and not (here and _kernel(record) in kernels):
+        alike = record.provenance.policy == policy and record.target.kind == target.kind
+        if alike and not (here and _kernel(record) in kernels):
             once.setdefault((record.key, *_kernel(record), record.measurement.latencies_s), (name, record))
     records = nearest((record for _, record in once.values()), op, target, _MOST_RECORDS)
     # By identity: hashing records whole takes longer than finding them.
     log_of = {id(record): name for name, record in once.values()}
-    return WarmStart(tuple(records), tuple(log_of[id(record)] for record in records))
+    logs = tuple(log_of[id(record)] for record in records)
+    named = {name for name, _ in once.values()}
+    return WarmStart(tuple(records), logs, tuple(n for o in sources.others if (n := str(o.path)) not in named))
 
 
 def _kernel(record: TuningRecord) -> tuple[object, ...]:
