@@ -69,19 +69,19 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
         for name, value in VARIANTS.get(variant, {}).items():
             stack.enter_context(mock.patch(name, value))
         search = search_named("evolutionary" if variant in VARIANTS else variant)
-        rows = replay(table, search(table.space, seed, budget, ()), budget)
+        rows = replay(table, search(table.space, seed, ()), budget)
     return rows, time.process_time() - started
 
 
 def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
     """Trials to 95 % by the recipe and by the search core alone, and with its own log of another device."""
     source, target, seed, budget = (*map(read_table, job[:2]), *job[2:])
-    log = replay(source, Engine(source.space, 1000 + seed, budget), budget, to_the_end=True)
+    log = replay(source, Engine(source.space, 1000 + seed), budget, to_the_end=True)
     seconds = [float(s) for s in source.seconds[log]]
     history = History(source.name, [source.points[row] for row in log], seconds)
     recipe, core = SEARCHES["recipe"], SEARCHES["evolutionary"]
     runs = [(recipe, ()), (core, ()), (core, (history,))]
-    to95 = [_trials_to_95(target, make(target.space, seed, budget, told), budget) for make, told in runs]
+    to95 = [_trials_to_95(target, make(target.space, seed, told), budget) for make, told in runs]
     return to95[0], to95[1], to95[2]
 
 

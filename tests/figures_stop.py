@@ -122,7 +122,7 @@ def replayed_curves(paths: Sequence[Path], seeds: int, budget: int) -> Iterator[
         name = path.name.partition(".")[0]
         table = ReplayedTable.of(recorded, name)
         for seed in range(seeds):
-            search = search_named("evolutionary")(table.space, seed, budget, ())
+            search = search_named("evolutionary")(table.space, seed, ())
             seconds = [float(table.seconds[row]) for row in replay(table, search, budget, to_the_end=True)]
             latencies = [t if math.isfinite(t) else None for t in seconds]
             yield Curve(f"{name}, seed {seed}", name.partition("-")[0], latencies)

@@ -86,7 +86,7 @@ class _Served:
         seed, budget = message.get("seed", 0), message.get("budget")
         if not _is_count(seed) or not (budget is None or _is_count(budget)):
             raise InputError(f"seed {seed!r} and budget {budget!r}; expected integers of at least 0")
-        self._space, self._engine = space, Engine(space, seed, budget, history)
+        self._space, self._engine = space, Engine(space, seed, history)
         return {"ok": True, **({"notes": notes} if notes else {})}
 
     @property

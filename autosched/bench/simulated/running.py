@@ -102,14 +102,14 @@ def _run(run: _Run) -> tuple[list[int], float]:
     history = [_history(source, run) for source in run.sources]
     make = search_named(run.strategy)
     start = time.perf_counter()
-    rows = replay(run.table, make(run.table.space, run.seed, run.budget, history), run.budget)
+    rows = replay(run.table, make(run.table.space, run.seed, history), run.budget)
     return rows, time.perf_counter() - start
 
 
 def _history(source: ReplayedTable, run: _Run) -> History:
     rows: Sequence[int] = range(len(source.points))
     if run.source_budget is not None:
-        search = search_named(run.strategy)(source.space, run.seed, run.source_budget, ())
+        search = search_named(run.strategy)(source.space, run.seed, ())
         rows = replay(source, search, run.source_budget, to_the_end=True)
     there = _fitted(source, rows, run.table.space)
     return History(source.device, there.points, there.seconds)

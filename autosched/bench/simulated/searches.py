@@ -12,7 +12,7 @@ from autosched.strategies.engine import Engine, History
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-MakeSearch = Callable[[PlainSpace, int, int, Sequence[History]], Search]
+MakeSearch = Callable[[PlainSpace, int, Sequence[History]], Search]
 
 
 class RandomSearch:
@@ -30,20 +30,16 @@ class RandomSearch:
         """It learns nothing."""
 
 
-def _evolutionary(space: PlainSpace, seed: int, budget: int, history: Sequence[History]) -> Search:
-    return Engine(space, seed, budget, history)
-
-
-def _recipe(space: PlainSpace, seed: int, budget: int, history: Sequence[History]) -> Search:
+def _recipe(space: PlainSpace, seed: int, history: Sequence[History]) -> Search:
     return PlainRecipe(space, seed)
 
 
-def _random(space: PlainSpace, seed: int, budget: int, history: Sequence[History]) -> Search:
+def _random(space: PlainSpace, seed: int, history: Sequence[History]) -> Search:
     return RandomSearch(space, seed)
 
 
 SEARCHES: Mapping[str, MakeSearch] = {
-    "evolutionary": _evolutionary,
+    "evolutionary": Engine,
     "recipe": _recipe,
     "random": _random,
 }

@@ -43,9 +43,7 @@ _LEAST_CHANCE = 0.02
 class Engine:
     """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
 
-    def __init__(
-        self, space: PlainSpace, seed: int, budget: int | None = None, history: Sequence[History] = ()
-    ) -> None:
+    def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
         self._rng = np.random.default_rng(seed)
         self._candidates = Candidates(space, self._rng)
         self._prior = Prior(space, history, self._rng)

@@ -63,7 +63,7 @@ class Search:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
         history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
-        engine = Engine(task.space, task.seed, task.wanted, history)
+        engine = Engine(task.space, task.seed, history)
         if known:
             engine.tell(*outcomes(standing(known), task.space))
         return engine
