@@ -474,9 +474,9 @@ def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monk
     told: list[History] = []
 
     class Listening(Engine):
-        def __init__(self, space: PlainSpace, seed: int, budget: int | None, history: Sequence[History]) -> None:
+        def __init__(self, space: PlainSpace, seed: int, history: Sequence[History]) -> None:
             told.extend(history)
-            super().__init__(space, seed, budget, history)
+            super().__init__(space, seed, history)
 
     monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
