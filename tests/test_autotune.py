@@ -519,11 +519,18 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
         ({"space": SCALE, "key": "n"}, r'key="n"; expected a list of names, such as \["n"\]'),
         ({"space": SCALE, "trials": 0}, "trials=0"),
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
+        ({"space": {}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": ["BLOCK"]}, "BLOCK: a knob of space="),
     ],
 )
 def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         autosched.autotune(**given)(FakeKernel(scale))
+
+
+def test_a_history_may_be_a_single_file(log: Path) -> None:
+    with pytest.raises(LogError, match="no such file"):
+        autosched.autotune(space=SCALE, history="no such file", log=log)(FakeKernel(scale))
 
 
 def test_what_is_no_kernel_is_refused() -> None:

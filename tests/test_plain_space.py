@@ -63,6 +63,13 @@ def test_true_is_another_value_than_one_and_a_list_of_json_is_a_tuple() -> None:
     assert not space.holds((1, (16, 16)))
 
 
+def test_a_value_that_equals_one_of_the_space_is_read_as_that() -> None:
+    space = PlainSpace({"tile": [16, 32], "fast": [True, False]})
+    (tile, fast) = space.read([16.0, True])
+    assert (type(tile), fast) == (int, True)
+    assert space.read([1, 1]) == (1, 1)
+
+
 def test_nothing_can_be_drawn_from_an_empty_space() -> None:
     for space in (PlainSpace(KNOBS, lambda values: False), PlainSpace(KNOBS, configurations=[])):
         assert space.size == 0

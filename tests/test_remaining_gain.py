@@ -141,7 +141,7 @@ def test_progress_says_what_remains(tmp_path: Path) -> None:
 
 def test_a_line_of_progress_says_it_too() -> None:
     moment = Progress("x", 48, 1000, 0, 1e-6, None, (), None, remaining_gain=seen(*[1.0] * 48).remaining)
-    assert progress_line(moment).endswith("1.6 % expected of 96 more trials (39 % chance of more than 1 %) to gain")
+    assert progress_line(moment).endswith("1.6 % gain expected of 96 more trials (39 % chance of more than 1 %)")
 
 
 def test_with_auto_every_kernel_of_many_stops_by_itself(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ def test_all_kernels_together_are_given_the_trials(log: Path) -> None:
     assert [r.trials_done for r in result.results if isinstance(r, autosched.TuneResult)] == counts
 
 
+def test_few_trials_reach_every_kernel(log: Path) -> None:
+    assert [s.result.trials_done for s in search(log, FakeMeasurer(), 8, (SMALL, 1), (LARGE, 1)).spent] == [4, 4]
+
+
 def test_the_kernel_that_weighs_most_gets_most_of_them(log: Path) -> None:
     search(log, FakeMeasurer(), 320, (SMALL, 1), (LARGE, 1))
     assert len(trials_of(log, SMALL)) < len(trials_of(log, LARGE))

@@ -82,7 +82,7 @@ def progress_line(progress: Progress) -> str:
     elif progress.remaining_s is not None:
         parts.append(f"about {progress.remaining_s:.0f} s left")
     if progress.remaining_gain is not None:
-        parts.append(f"{progress.remaining_gain} to gain")
+        parts.append(str(progress.remaining_gain))
     return ", ".join(parts)
 
 

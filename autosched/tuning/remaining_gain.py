@@ -39,7 +39,7 @@ class RemainingGain:
     chance: float
 
     def __str__(self) -> str:
-        some = f"{100 * self.expected:.1f} % expected of {self.trials} more trials"
+        some = f"{100 * self.expected:.1f} % gain expected of {self.trials} more trials"
         return f"{some} ({100 * self.chance:.0f} % chance of more than {100 * NOTABLE:.0f} %)"
 
 

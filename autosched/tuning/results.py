@@ -83,7 +83,8 @@ class TuneResult:
         """
         if self.best is None:
             shown = ", ".join(f"{n} {status}" for status, n in self.all_failures)
-            raise AutoschedError(f"{self.workload.label}: no trial succeeded ({shown}); `autosched log show` says why")
+            why = f"no trial succeeded ({shown}); `autosched log show` says why" if shown else "no trial was made"
+            raise AutoschedError(f"{self.workload.label}: {why}")
         return load_kernel(self.best, self.workload)
 
     @property

@@ -90,8 +90,12 @@ class PlainSpace:
         return all(_identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
 
     def read(self, values: Sequence[PlainValue | list[int]]) -> Point:
-        """The point of values as JSON has them."""
-        return tuple(map(_hashable, values))
+        """The point of values as JSON has them: where one equals a value of the space, as 16.0 does 16, it is that."""
+        point = tuple(map(_hashable, values))
+        if len(point) != len(self.names):
+            return point
+        places = [of.get(_identity(v)) for of, v in zip(self._positions, point, strict=True)]
+        return tuple(v if at is None else own[at] for v, at, own in zip(point, places, self.values, strict=True))
 
     def seeds(self) -> list[Point]:
         """Points worth trying first: nothing is known of a plain space, so there are none."""
@@ -168,7 +172,7 @@ class PlainSpace:
         for name, value, positions in zip(self.names, point, self._positions, strict=True):
             if _identity(value) not in positions:
                 raise InputError(f"configuration {list(point)}: {name}={value!r} is not one of its values")
-        return point
+        return self.read(point)
 
     @cached_property
     def _rows(self) -> dict[tuple[tuple[type, PlainValue], ...], int]:

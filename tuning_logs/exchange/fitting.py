@@ -35,7 +35,8 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
     for point, took in zip(points, seconds, strict=True):
         found = tuple(value if column is None else point[column] for column, value in columns)
         if all(_kind(v) in values for v, values in zip(found, allowed, strict=True)):
-            best[found] = min(best.get(found, math.inf), math.inf if took is None else took)
+            own = space.read(found)
+            best[own] = min(best.get(own, math.inf), math.inf if took is None else took)
         else:
             foreign += 1
     unknown = [

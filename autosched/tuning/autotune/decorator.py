@@ -41,7 +41,7 @@ def autotune(
     outputs: Collection[str] | None = None,
     log: str | os.PathLike[str] | None = None,
     seed: int = 0,
-    history: Sequence[str | os.PathLike[str]] = (),
+    history: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
 ) -> Callable[[Any], TunedKernel]:
     """Tune a kernel of your own, in the place of `triton.autotune`: above `@triton.jit`, with the same arguments.
 
@@ -79,6 +79,7 @@ def autotune(
     for what, names in named.items():
         if isinstance(names, str):
             raise InputError(f'{what}="{names}"; expected a list of names, such as ["{names}"]')
+    files = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
     hooks = Hooks(pre_hook, post_hook)
     zeroed = tuple(reset_to_zero or ())
     plan = Plan(tuple(key), trials, seed, written_log_path(log), outputs, zeroed, restore_value, hooks, do_bench)
@@ -89,8 +90,10 @@ def autotune(
             check_names(what, list(names or ()), allowed)
         if space is not None:
             check_names("space", list(space), [*allowed, *sorted(LAUNCH_OPTIONS)])
+            if both := sorted(set(space) & set(key)):
+                raise InputError(f"{', '.join(both)}: a knob of space= is chosen for a key, and cannot be a part of it")
         choices = ListChoices(configs or (), prune_configs_by) if space is None else KnobChoices(space, legal)
-        return TunedKernel(kernel, choices, plan, history)
+        return TunedKernel(kernel, choices, plan, files)
 
     return decorate
 
@@ -104,7 +107,11 @@ def _check_choices(configs: object, space: object, legal: object) -> None:
     if space is None:
         if not isinstance(configs, list | tuple) or not configs or not all(hasattr(c, "all_kwargs") for c in configs):
             raise InputError(f"configs={configs!r}; expected a list of triton.Config, at least one")
-    elif not isinstance(space, Mapping) or not all(isinstance(v, list | tuple | range) for v in space.values()):
+    elif (
+        not isinstance(space, Mapping)
+        or not space
+        or not all(isinstance(v, list | tuple | range) for v in space.values())
+    ):
         raise InputError(f'space={space!r}; expected the values of every knob, such as {{"BLOCK": [64, 128]}}')
 
 

@@ -9,7 +9,7 @@ come. How likely they still are is what `remaining_gain` says.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,12 +96,18 @@ class Gradient:
         slopes = self._slopes()
         if not slopes:
             return None
-        chosen = max(slopes, key=lambda n: slopes[n].gain_s)
+        weights = self._weights()
+        chosen = max(slopes, key=lambda n: (slopes[n].gain_s, weights[n]))
         search = self._searches[chosen]
         if self.left is not None:
-            search.wanted = search.granted + self.left
+            search.wanted = search.granted + self._share(search, slopes, self.left)
         self._given.append((chosen, slopes[chosen], search.best_s))
         return search
+
+    def _share(self, search: Search, open_to: Iterable[int], left: int) -> int:
+        """How much of what is left a turn may take: of a first one its share, so that every search has one."""
+        first = sum(self._searches[n].granted == 0 for n in open_to)
+        return left if search.granted else max(1, left // first)
 
     def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
         task = self._searches.index(search)

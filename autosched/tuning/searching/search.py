@@ -107,8 +107,8 @@ class Search:
 
     @property
     def remaining_gain(self) -> RemainingGain | None:
-        """What twice as many trials again as are known would gain; None while nothing has succeeded."""
-        return self.improvements.remaining if self.improvements else None
+        """What twice as many trials again would gain; None after less than a batch, or while nothing has succeeded."""
+        return self.improvements.remaining if self.improvements and self.improvements.trials >= _FIRST_BATCH else None
 
     @property
     def ending(self) -> Ending:
