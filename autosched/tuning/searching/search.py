@@ -47,9 +47,9 @@ class Search:
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
     are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere that guide it;
     `provenance` is that of the records to come, but for their time and place in the run, and the machine that measures;
-    `log_s` is how long writing them took, `wall_s` the part
-    of the session that was spent on it; `improvements` are those of its batches that have ended. `exhausted`: nothing
-    is left to propose. `unfit` is why its workload cannot be measured here.
+    `log_s` is how long writing them took, `wall_s` the part of the session that was spent on it; `improvements` are
+    those of its batches that have ended. `exhausted`: nothing is left to propose. `unfit` is why its workload cannot be
+    measured here.
     """
 
     space: SearchSpace
