@@ -327,7 +327,8 @@ def test_exporting_replaces_what_was_exported_of_the_same_workload_and_leaves_th
     rest = [exported.with_name(f"{OP.key}_hot_x.jsonl.gz"), exported.with_name(f"{'0' * 16}_cold_x.jsonl.gz")]
     for path in (old, *rest):
         shutil.copy(exported, path)
-    (now,) = export(TuningLog(tuned[1]), exported.parent.parent, 8)
+    # All of them: of few more, those that are added may be among the finalists, which ship in any case.
+    (now,) = export(TuningLog(tuned[1]), exported.parent.parent, 100)
     assert now.changed
     assert sorted(exported.parent.iterdir()) == sorted([exported, *rest])
 
