@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -181,7 +181,10 @@ def small_cases() -> list[Case]:
     n = 1 << 25
     x, y, out = torch.randn(n, device="cuda"), torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
     blocks = configs("BLOCK", *((b, w, 3) for b in (512, 4096) for w in (4, 8)))
-    along = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)  # noqa: E731
+
+    def along(meta: Mapping[str, int]) -> tuple[int]:
+        return (triton.cdiv(n, meta["BLOCK"]),)
+
     rows, columns = 8192, 4096
     matrix, normal = half(rows, columns), half(rows, columns)
     soft = torch.softmax(matrix.float(), 1)

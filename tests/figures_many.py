@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import figures_stop
@@ -23,6 +24,7 @@ from figures_stop import Curve
 from autosched.tuning.many import gradient
 from autosched.tuning.many.gradient import Gradient
 from autosched.tuning.remaining_gain import Improvements
+from autosched.tuning.searching.search import Search
 
 # Of so many trials for each on average: 74 is 2000 over the 27 functions of a suite.
 AVERAGES = (32, 48, 74, 100, 150)
@@ -88,10 +90,12 @@ def by_gradient(searches: Sequence[Replayed], budget: int) -> None:
         patch.object(gradient, "bound_s", lambda workload, target: next(bounds)),
         patch.object(gradient, "_similar", lambda a, b: False),
     ):
-        turns = Gradient(searches, lambda: [1.0] * len(searches), budget)  # type: ignore[arg-type]
-        while (search := turns.next()) is not None:
-            search.go_on(min(max(_BATCH, search.known // 4), _LARGEST, search.wanted - search.known))  # type: ignore[attr-defined]
-            turns.told(search, [])
+        # A replayed search has all that is asked of one.
+        turns = Gradient(cast(Sequence[Search], searches), lambda: [1.0] * len(searches), budget)
+        while (chosen := turns.next()) is not None:
+            replayed = cast(Replayed, chosen)
+            replayed.go_on(min(max(_BATCH, replayed.known // 4), _LARGEST, replayed.wanted - replayed.known))
+            turns.told(chosen, [])
 
 
 def evenly(searches: Sequence[Replayed], budget: int) -> None:

@@ -38,6 +38,11 @@ def configs(names, *rows):
     return [triton.Config(dict(zip(names.split(), row, strict=True))) for row in rows]
 
 
+def tiled(**sizes):
+    """A grid of so many programs along every axis as there are tiles, whose sizes are the knobs of these names."""
+    return lambda meta: tuple(math.ceil(size / meta[knob]) for knob, size in sizes.items())
+
+
 def tell_tiles(arguments):
     for name in ("x", "out"):
         arguments[name].block_shape = [arguments["BLOCK_M"], arguments["BLOCK_N"]]
@@ -47,7 +52,7 @@ def calls():
     """Kernel, configurations, key, grid, arguments, and what is left where with which value."""
     n = 200
     x, y, out = torch.randn(n), torch.randn(n), torch.empty(n)
-    along = lambda meta: (math.ceil(n / meta["BLOCK"]),)  # noqa: E731
+    along = tiled(BLOCK=n)
     blocks = configs("BLOCK", (64,), (128,))
     yield own.add_kernel, blocks, ["n"], along, (x, y, out, n), {}, out, x + y
     changed = x.clone()
@@ -59,7 +64,7 @@ def calls():
 
     rows, columns = 6, 50
     matrix, normal = torch.randn(rows, columns), torch.empty(rows, columns)
-    down = lambda meta: (math.ceil(rows / meta["ROWS"]),)  # noqa: E731
+    down = tiled(ROWS=rows)
     given = (normal, matrix, columns, rows, columns)
     soft = torch.softmax(matrix, 1)
     yield own.softmax_kernel, configs("ROWS", (1,), (4,)), ["rows"], down, given, {"WIDTH": 64}, normal, soft
@@ -80,7 +85,10 @@ def calls():
 
     M, N, K = 48, 40, 32
     a, b, c = torch.randn(M, K), torch.randn(K, N), torch.zeros(M, N)
-    tiles = lambda meta: (math.ceil(M / meta["BLOCK_M"]) * math.ceil(N / meta["BLOCK_N"]),)  # noqa: E731
+
+    def tiles(meta):
+        return (math.prod(tiled(BLOCK_M=M, BLOCK_N=N)(meta)),)
+
     shapes = configs("BLOCK_M BLOCK_N BLOCK_K GROUP", (16, 32, 16, 2), (32, 16, 32, 1))
     yield own.matmul_kernel, shapes, ["M", "N", "K"], tiles, (a, b, c, M, N, K), {}, c, a @ b
     programs = {"PROGRAMS": 3}
@@ -88,7 +96,10 @@ def calls():
     parts = configs("BLOCK_M BLOCK_N BLOCK_K SPLIT", (16, 32, 16, 1), (16, 32, 16, 2))
     for config in parts:
         config.pre_hook = lambda arguments: arguments["c"].zero_()
-    split = lambda meta: (*tiles(meta), meta["SPLIT"])  # noqa: E731
+
+    def split(meta):
+        return (*tiles(meta), meta["SPLIT"])
+
     yield own.split_matmul_kernel, parts, ["M", "N", "K"], split, (a, b, c, M, N, K), {}, c, a @ b
 
     halves = [torch.randn(32, 32).half() for _ in range(4)]
@@ -96,9 +107,14 @@ def calls():
     addresses = torch.tensor([[halves[i].data_ptr(), halves[i + 1].data_ptr(), results[i].data_ptr()] for i in (0, 1)])
     sizes = torch.full((2, 3), 32, dtype=torch.int32)
     few = configs("PROGRAMS BLOCK_M BLOCK_N BLOCK_K", (2, 16, 16, 16), (3, 32, 16, 16))
-    several = lambda: torch.cat(results)  # noqa: E731
+
+    def several():
+        return torch.cat(results)
+
+    def every(meta):
+        return (meta["PROGRAMS"],)
+
     products = torch.cat([halves[0] @ halves[1], halves[1] @ halves[2]])
-    every = lambda meta: (meta["PROGRAMS"],)  # noqa: E731
     yield own.grouped_matmul_kernel, few, ["count"], every, (addresses, sizes, 2), {}, several, products
 
     tile, sum_ = torch.randn(64, 64), torch.randn(64, 64)
@@ -107,16 +123,19 @@ def calls():
     told = configs("BLOCK_M BLOCK_N", (16, 32), (32, 64))
     for config in told:
         config.pre_hook = tell_tiles
-    over = lambda meta: (64 // meta["BLOCK_M"], 64 // meta["BLOCK_N"])  # noqa: E731
+    over = tiled(BLOCK_M=64, BLOCK_N=64)
     yield own.add_tiles_kernel, told, [], over, tuple(described), {}, sum_, total
 
     q, k, v = (torch.randn(2, 40, 16) for _ in range(3))
     attended = torch.empty_like(q)
-    along = lambda meta: (math.ceil(40 / meta["BLOCK_M"]), 2)  # noqa: E731
+
+    def down_heads(meta):
+        return (*tiled(BLOCK_M=40)(meta), 2)
+
     shapes = configs("BLOCK_M BLOCK_N", (16, 32), (32, 16))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     given = (q, k, v, attended, 0.25, 40)
-    yield own.attention_kernel, shapes, ["length"], along, given, {"WIDTH": 16}, attended, expected
+    yield own.attention_kernel, shapes, ["length"], down_heads, given, {"WIDTH": 16}, attended, expected
 
 
 def main():

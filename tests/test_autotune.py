@@ -306,7 +306,9 @@ def test_only_the_named_outputs_are_compared(log: Path) -> None:
 
 
 def test_a_rule_sees_the_arguments_and_the_knobs(log: Path) -> None:
-    legal: Callable[[dict[str, Any]], bool] = lambda meta: meta["BLOCK"] * 4 <= meta["n"]  # noqa: E731
+    def legal(meta: dict[str, Any]) -> bool:
+        return bool(meta["BLOCK"] * 4 <= meta["n"])
+
     kernel = FakeKernel(scale)
     x, out, n = tensors()
     autosched.autotune(space=SCALE, key=["n"], legal=legal, log=log)(kernel)[(1,)](x, out, n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
@@ -76,26 +76,35 @@ def autotune(
     check_integer("seed", seed, 0)
     _check_choices(configs, space, legal)
     named = {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value, "outputs": outputs}
-    for what, names in named.items():
-        if isinstance(names, str):
-            raise InputError(f'{what}="{names}"; expected a list of names, such as ["{names}"]')
+    _check_lists(named)
     files = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
     hooks = Hooks(pre_hook, post_hook)
     zeroed = tuple(reset_to_zero or ())
     plan = Plan(tuple(key), trials, seed, written_log_path(log), outputs, zeroed, restore_value, hooks, do_bench)
 
     def decorate(kernel: JitKernel) -> TunedKernel:
-        allowed = list(_arguments_of(kernel))
-        for what, names in named.items():
-            check_names(what, list(names or ()), allowed)
-        if space is not None:
-            check_names("space", list(space), [*allowed, *sorted(LAUNCH_OPTIONS)])
-            if both := sorted(set(space) & set(key)):
-                raise InputError(f"{', '.join(both)}: a knob of space= is chosen for a key, and cannot be a part of it")
+        _check_arguments(list(_arguments_of(kernel)), named, space or {})
         choices = ListChoices(configs or (), prune_configs_by) if space is None else KnobChoices(space, legal)
         return TunedKernel(kernel, choices, plan, files)
 
     return decorate
+
+
+def _check_lists(named: Mapping[str, Iterable[str] | None]) -> None:
+    for what, names in named.items():
+        if isinstance(names, str):
+            raise InputError(f'{what}="{names}"; expected a list of names, such as ["{names}"]')
+
+
+def _check_arguments(
+    allowed: Sequence[str], named: Mapping[str, Iterable[str] | None], space: Mapping[str, object]
+) -> None:
+    """Raise InputError unless everything that is named is an argument of the kernel, or what its launch takes."""
+    for what, names in named.items():
+        check_names(what, list(names or ()), allowed)
+    check_names("space", list(space), [*allowed, *sorted(LAUNCH_OPTIONS)])
+    if both := sorted(set(space) & set(named["key"] or ())):
+        raise InputError(f"{', '.join(both)}: a knob of space= is chosen for a key, and cannot be a part of it")
 
 
 def _check_choices(configs: object, space: object, legal: object) -> None:
