@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from autosched.machine.blas_threads import one_meanwhile
 from autosched.strategies.engine import Engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
@@ -51,7 +52,8 @@ class Search:
         while count < task.wanted and (asked := self._ask(engine, task.wanted - count)):
             self._try(asked)
             latencies = self._latencies()
-            engine.tell(asked, [latencies[point] for point in asked])
+            with one_meanwhile():
+                engine.tell(asked, [latencies[point] for point in asked])
             count += len(asked)
         self._finals(known)
         best = best_point(task.records.of(task.kernel, task.target, task.space), task.space)
@@ -63,15 +65,17 @@ class Search:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
         history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
-        engine = Engine(task.space, task.seed, history)
-        if known:
-            engine.tell(*outcomes(standing(known), task.space))
+        with one_meanwhile():
+            engine = Engine(task.space, task.seed, history)
+            if known:
+                engine.tell(*outcomes(standing(known), task.space))
         return engine
 
     def _ask(self, engine: Engine, most: int) -> list[Point]:
         begin = time.perf_counter()
         count = min(most, _AT_ONCE)
-        asked = engine.ask(count, least=count)
+        with one_meanwhile():
+            asked = engine.ask(count, least=count)
         self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
         return asked
 
