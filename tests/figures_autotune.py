@@ -35,7 +35,7 @@ from autosched.machine import devices
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.timing import cold_timer, interleaved
 from autosched.strategies.engine import Engine
-from search_spaces.schedules.plain_space import PlainSpace
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog
 
 LOG = Path(os.environ.get("AUTOTUNE_LOG", tempfile.gettempdir() + "/autotune.jsonl"))
@@ -468,7 +468,7 @@ def proposing() -> None:
             for _ in range(64 // at_once):
                 with limited():
                     asked = engine.ask(at_once, least=at_once)
-                    engine.tell(asked, [1.0 + abs(math.log2(m / 128)) + 4 / n + 1 / k for m, n, k, *_ in asked])
+                    engine.tell(asked, [pretended_s(point) for point in asked])
             took_ms = (time.perf_counter() - begin) / 64 * 1e3
             print(f"64 trials, {at_once} at once, threads: {threads}: {took_ms:.2f} ms of the search engine for each")
 
@@ -502,6 +502,11 @@ def edges() -> None:
     print(f"capture: {len(records()) - before} records more, right: {case.right}, warnings: {len(ours)}: {ours[:1]}")
     tuned[case.grid](*case.arguments)
     print(f"and after it, tuned: {len(records()) - before} records more, right: {case.right}")
+
+
+def pretended_s(point: Point) -> float:
+    m, n, k, *_ = (value for value in point if isinstance(value, int))
+    return 1.0 + abs(math.log2(m / 128)) + 4 / n + 1 / k
 
 
 def never() -> None:
