@@ -106,7 +106,7 @@ TILE_SPACE: dict[str, Sequence[Any]] = {
 
 def tiles_fit(meta: dict[str, Any]) -> bool:
     held = (meta["BLOCK_M"] + meta["BLOCK_N"]) * meta["BLOCK_K"] * 2 * meta["num_stages"]
-    return held <= 227 * 1024 and meta["BLOCK_M"] * meta["BLOCK_N"] <= 128 * 256
+    return bool(held <= 227 * 1024 and meta["BLOCK_M"] * meta["BLOCK_N"] <= 128 * 256)
 
 
 def product(M: int, N: int, K: int) -> Case:
@@ -461,7 +461,7 @@ def show(case: Case, start: str, found: Searched, best_s: float) -> None:
 
 def proposing() -> None:
     """What the search engine takes of the processor for a trial, with as many threads as numpy likes: no GPU needed."""
-    space = PlainSpace(TILE_SPACE, legal=tiles_fit)
+    space = PlainSpace(TILE_SPACE, legal=lambda knobs: tiles_fit(dict(knobs)))
     for threads, limited in (("as numpy has them", contextlib.nullcontext), ("one", one_meanwhile)):
         for at_once in (8, 1):
             engine, begin = Engine(space, seed=0), time.perf_counter()
