@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
-from autosched.tuning.autotune.call import JitKernel
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
     KnobChoices,
@@ -16,6 +15,7 @@ from autosched.tuning.autotune.configurations import (
     ListedConfig,
     check_names,
 )
+from autosched.tuning.autotune.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.plan import DoBench, Hooks, Plan
 from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
@@ -74,7 +74,7 @@ def autotune(
     """
     check_integer("trials", trials, 1)
     check_integer("seed", seed, 0)
-    _check_choices(configs, space, legal)
+    _check_choices(configs, space, legal, prune_configs_by)
     named = {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value, "outputs": outputs}
     _check_lists(named)
     files = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
@@ -83,9 +83,12 @@ def autotune(
     plan = Plan(tuple(key), trials, seed, written_log_path(log), outputs, zeroed, restore_value, hooks, do_bench)
 
     def decorate(kernel: JitKernel) -> TunedKernel:
-        _check_arguments(list(_arguments_of(kernel)), named, space or {})
-        choices = ListChoices(configs or (), prune_configs_by) if space is None else KnobChoices(space, legal)
-        return TunedKernel(kernel, choices, plan, files)
+        _check_kernel(kernel)
+        parameters = Parameters.of(kernel)
+        _check_arguments(parameters, named, space or {})
+        if space is None:
+            return TunedKernel(kernel, ListChoices(configs or (), prune_configs_by), plan, files)
+        return TunedKernel(kernel, KnobChoices(space, legal, parameters.defaults), plan, files)
 
     return decorate
 
@@ -97,22 +100,28 @@ def _check_lists(named: Mapping[str, Iterable[str] | None]) -> None:
 
 
 def _check_arguments(
-    allowed: Sequence[str], named: Mapping[str, Iterable[str] | None], space: Mapping[str, object]
+    parameters: Parameters, named: Mapping[str, Iterable[str] | None], space: Mapping[str, object]
 ) -> None:
     """Raise InputError unless everything that is named is an argument of the kernel, or what its launch takes."""
     for what, names in named.items():
-        check_names(what, list(names or ()), allowed)
-    check_names("space", list(space), [*allowed, *sorted(LAUNCH_OPTIONS)])
+        check_names(what, list(names or ()), parameters.names)
+    check_names("space", list(space), [*parameters.names, *sorted(LAUNCH_OPTIONS)])
+    if computed := sorted(parameters.computed & set(space)):
+        raise InputError(f"{', '.join(computed)}: computed by triton.heuristics, whatever is chosen; no knob of space=")
     if both := sorted(set(space) & set(named["key"] or ())):
         raise InputError(f"{', '.join(both)}: a knob of space= is chosen for a key, and cannot be a part of it")
 
 
-def _check_choices(configs: object, space: object, legal: object) -> None:
+def _check_choices(configs: object, space: object, legal: object, prune_configs_by: object) -> None:
     """Raise InputError unless there is a space, with a rule or without, or a list of configurations."""
+    if callable(configs) or hasattr(configs, "arg_names"):
+        raise InputError("expected @autosched.autotune(space={…}, key=[…]) above a kernel; got it without arguments")
     if (configs is None) == (space is None):
         raise InputError("expected either space={knob: values, …} or configs=[triton.Config(…), …], and not both")
     if legal is not None and (space is None or not callable(legal)):
         raise InputError("legal= is a function, and a rule over space=; a list of configs has prune_configs_by=")
+    if prune_configs_by is not None and space is not None:
+        raise InputError("prune_configs_by= prunes configs=; a rule over space= is legal=")
     if space is None:
         if not isinstance(configs, list | tuple) or not configs or not all(hasattr(c, "all_kwargs") for c in configs):
             raise InputError(f"configs={configs!r}; expected a list of triton.Config, at least one")
@@ -124,8 +133,8 @@ def _check_choices(configs: object, space: object, legal: object) -> None:
         raise InputError(f'space={space!r}; expected the values of every knob, such as {{"BLOCK": [64, 128]}}')
 
 
-def _arguments_of(kernel: object) -> Sequence[str]:
-    names: Sequence[str] | None = getattr(kernel, "arg_names", None)
-    if names is None or not hasattr(kernel, "run"):
+def _check_kernel(kernel: object) -> None:
+    if not hasattr(kernel, "arg_names") or not hasattr(kernel, "run"):
         raise InputError(f"got {type(kernel).__name__}; expected a kernel: a function under @triton.jit")
-    return names
+    if any(hasattr(layer, "prune_configs") or isinstance(layer, TunedKernel) for layer in layers(kernel)):
+        raise InputError("the kernel is under another autotune; expected one of them, in the place of the other")

@@ -17,9 +17,11 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Grid, JitKernel, Keys, own_kernel
+from autosched.tuning.autotune.call import Call, Keys, own_kernel
+from autosched.tuning.autotune.call_checks import check_devices, check_given, check_key, check_tensors_named
 from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
+from autosched.tuning.autotune.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import read_history
 from autosched.tuning.autotune.plan import Plan
@@ -28,6 +30,8 @@ from search_spaces import InputError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement
 
+# Kernels are tuned one after the other, whichever threads call them: what ran beside a trial would be timed with it.
+_TUNING = threading.RLock()
 # What torch.compile says of a call that it must not look into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
@@ -46,20 +50,17 @@ class TunedKernel:
         self._keys = Keys(kernel.arg_names, plan.key)
         self._history = read_history(history, self.__name__)
         self._chosen: dict[tuple[Any, ...], Configuration] = {}
+        # Keys for which every configuration failed, and the reason.
+        self._failed: dict[tuple[Any, ...], str] = {}
         self._last: Configuration | None = None
         self._warned: set[str] = set()
-        # Two threads that meet a key at once tune it once.
-        self._lock = threading.RLock()
 
     def __getitem__(self, grid: Grid) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
 
     @cached_property
     def __name__(self) -> str:
-        found: Any = self.fn
-        while not hasattr(found, "__name__"):
-            found = found.fn
-        return str(found.__name__)
+        return function_of(self.fn).__name__
 
     @property
     def best_config(self) -> Any:
@@ -71,6 +72,10 @@ class TunedKernel:
         return source_fingerprint(self.fn)
 
     @cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters.of(self.fn)
+
+    @cached_property
     def _records(self) -> KernelRecords:
         return KernelRecords(self._plan.log)
 
@@ -78,8 +83,8 @@ class TunedKernel:
         """Launch (or with `warmup` compile) the kernel, with the configuration for these arguments.
 
         Raises:
+            InputError: the call is not what the kernel takes, or no configuration is legal; nothing was tried.
             AutoschedError: no configuration works.
-            InputError: none is legal.
         """
         run = self._run_uncompiled if "torch._dynamo" in sys.modules else self._run
         return run(*arguments, grid=grid, warmup=warmup, **keywords)
@@ -97,7 +102,7 @@ class TunedKernel:
         key = (_device(), *self._keys.of(arguments, keywords))
         configuration = self._chosen.get(key)
         if configuration is None:
-            with self._lock:
+            with _TUNING:
                 call = Call(self.fn, arguments, keywords, grid)
                 configuration = self._chosen.get(key) or self._choose(call, key, measure=not warmup)
         self._last = configuration
@@ -111,22 +116,38 @@ class TunedKernel:
         warm: Any = self.fn
         return warm.warmup(*arguments, grid=grid, **keywords, **configuration.keywords)
 
+    def forget_failures(self) -> None:
+        """Let the next call try again where all configurations had failed; until then it raises what was found."""
+        self._failed.clear()
+
     def _choose(self, call: Call, key: tuple[Any, ...] | None, measure: bool) -> Configuration:
         """The configuration for a call, from the log or by a search; kept for the next calls unless it is a guess."""
+        self._check(call)
         space = self._choices.space(call.positional, {**call.keywords, "grid": call.grid})
         found = self._only(space)
         if found is None:
             task = self._task(call, space)
-            capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-            found = self._replay(call, task) or (self._search(call, task) if measure and not capturing else None)
-            if found is None:
-                if capturing:
-                    self._warn_of_capture(task)
+            found = self._replay(call, task)
+            if found is None and (not measure or self._captured(task)):
                 return self._choices.configuration(task.guess)
+            if found is None:
+                found = self._search(call, task, key)
         configuration = self._choices.configuration(found)
         if key is not None:
             self._chosen[key] = configuration
         return configuration
+
+    def _check(self, call: Call) -> None:
+        """Raise InputError where a call is wrong whatever is chosen."""
+        from autosched.tuning.autotune.trials.launching import compiles
+
+        plan = self._plan
+        check_given(call, self._parameters, self._choices.names)
+        check_key(call, plan.key)
+        named = {"reset_to_zero": plan.zeroed, "restore_value": plan.restored, "outputs": plan.outputs}
+        check_tensors_named(call, named)
+        if compiles(self.fn):
+            check_devices(call.tensors, _current_gpu())
 
     def _only(self, space: PlainSpace) -> Point | None:
         """The one point that there is; InputError where there is none."""
@@ -154,26 +175,38 @@ class TunedKernel:
             self._records.append(task.record(found, Measurement(status, detail=detail)))
         return None
 
-    def _search(self, call: Call, task: Task) -> Point:
-        from autosched.tuning.autotune.search import Search
+    def _search(self, call: Call, task: Task, key: tuple[Any, ...] | None) -> Point:
+        from autosched.tuning.autotune.search import NoneWorksError, Search
         from autosched.tuning.autotune.trials.trials import Trials
 
+        if key in self._failed:
+            raise NoneWorksError(f"{self._failed[key]}. Nothing is tried again before forget_failures() is called")
         trials = Trials.of(call, task.target, self._plan)
         try:
             with torch.no_grad():
                 return Search(task, trials).run()
+        except NoneWorksError as error:
+            if key is not None:
+                self._failed[key] = str(error)
+            raise
         finally:
             trials.end()
 
-    def _warn_of_capture(self, task: Task) -> None:
-        """Once for every key."""
-        if task.kernel.key not in self._warned:
+    def _captured(self, task: Task) -> bool:
+        """Whether the call is captured in a CUDA graph, of which is warned once for every key."""
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        if capturing and task.kernel.key not in self._warned:
             self._warned.add(task.kernel.key)
             warnings.warn(
                 f"{task.kernel.label} is captured in a CUDA graph before it was tuned, and nothing is measured then: "
                 "it takes the best configuration that is known; call it once before the capture",
                 stacklevel=5,
             )
+        return capturing
+
+
+def _current_gpu() -> torch.device | None:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
 
 
 def _device() -> int:
@@ -182,5 +215,7 @@ def _device() -> int:
 
 
 def _target(call: Call) -> Target:
-    on_gpu = any(tensor.is_cuda for tensor in call.tensors.values())
+    """The GPU, or the processor, on which kernels are interpreted; a call may have element types instead of tensors."""
+    tensors = call.tensors.values()
+    on_gpu = any(tensor.is_cuda for tensor in tensors) if tensors else torch.cuda.is_available()
     return gpu_target() if on_gpu else cpu_target()
