@@ -14,7 +14,7 @@ from autosched.strategies.engine import Engine, plain_engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
-from autosched.tuning.autotune.task import Task
+from autosched.tuning.autotune.task import TuningTask
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
 from search_spaces.errors import OutOfMemoryError
@@ -36,10 +36,10 @@ class NoneWorksError(AutoschedError):
     """Every configuration was tried, and failed for a reason that will not have gone by the next call."""
 
 
-class Search:
+class KernelSearch:
     """One search, whose trials are of one call."""
 
-    def __init__(self, task: Task, trials: Trials) -> None:
+    def __init__(self, task: TuningTask, trials: Trials) -> None:
         self.task, self.trials = task, trials
         # What came of the points that this search tried, and what was written of it.
         self._tried: dict[Point, Tried] = {}
