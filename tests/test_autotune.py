@@ -22,9 +22,9 @@ sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError, LogError
-from search_spaces.schedules.plain_space import PlainSpace
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
 
 
@@ -479,12 +479,11 @@ def test_a_captured_call_takes_the_first_configuration_that_compiles(
 def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[History] = []
 
-    class Listening(Engine):
-        def __init__(self, space: PlainSpace, seed: int, history: Sequence[History]) -> None:
-            told.extend(history)
-            super().__init__(space, seed, history)
+    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> Engine[Point]:
+        told.extend(history)
+        return plain_engine(space, seed, history)
 
-    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    monkeypatch.setattr("autosched.tuning.autotune.search.plain_engine", listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
     cache = tmp_path / "scale.autotune.json"
     cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))
