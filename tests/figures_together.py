@@ -89,6 +89,9 @@ class Stages:
                     return search
         return None
 
+    def passed(self, search: Search) -> None:
+        """The others go on."""
+
     def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
         """Nobody else is to know: each is alone."""
 
