@@ -20,7 +20,7 @@ from tuning_logs.ranking import standing
 
 
 @dataclass(frozen=True)
-class Task:
+class TuningTask:
     """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end.
 
     `tables` are what others measured of the kernel.
