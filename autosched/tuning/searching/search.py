@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, cast
 
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
