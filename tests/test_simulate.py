@@ -133,7 +133,7 @@ def test_a_table_is_no_history_of_itself_whatever_it_is_called() -> None:
 
 def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
     lacks = dataclasses.replace(TABLE, seconds=2 * TABLE.seconds, names=("block", "unroll", "vector"))
-    with pytest.raises(InputError, match="recorded is no history for recorded: expected a value of the knob shared"):
+    with pytest.raises(InputError, match="small is no history for small: expected a value of the knob shared"):
         check(Simulation([TABLE], sources=[lacks]))
 
 
