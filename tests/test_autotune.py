@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError, LogError
-from search_spaces.schedules.plain_space import PlainSpace
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
 
 
@@ -307,6 +311,54 @@ def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
     assert {r.measurement.status for r in records(log)} == {"ok"}
 
 
+def test_heuristics_above_a_tuned_kernel_are_asked_before_it(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert n == WIDTH
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(wide))
+    x, out, n = tensors()
+    triton.heuristics({"WIDTH": lambda given: given["n"]})(tuned)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_values_of_a_knob_may_be_of_any_type(log: Path) -> None:
+    given: list[object] = []
+
+    def typed(x: torch.Tensor, n: int, KIND: object, num_warps: int) -> None:
+        given.append(KIND)
+        x += 1
+
+    kinds = [np.int64(16), 32.5, "tf32", None, True, (1, 2), [3, 4], tl.float16, math.sin]
+    tuned = autosched.autotune(space={"KIND": kinds, "num_warps": [2]}, log=log)(FakeKernel(typed))
+    tuned[(1,)](x := torch.zeros(4), 4)
+    assert torch.equal(x, torch.ones(4))
+    assert all(any(kind is value for value in given) for kind in kinds)
+
+
+def test_kernels_that_two_threads_call_are_tuned_one_after_the_other(log: Path) -> None:
+    order: list[str] = []
+
+    def named(name: str) -> FakeKernel:
+        def body(x: torch.Tensor, n: int, BLOCK: int) -> None:
+            order.append(name)
+            time.sleep(1e-3)
+
+        return FakeKernel(body)
+
+    def call(name: str) -> None:
+        autosched.autotune(space={"BLOCK": [16, 32]}, key=["n"], log=log)(named(name))[(1,)](torch.zeros(4), 4)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The call itself, after the search, is not held up by another's.
+    changes = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    assert len(changes) <= 3
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
     def early(configs: list[ListedFake], named: dict[str, Any], **keywords: Any) -> list[ListedFake]:
         assert named["n"] == 256
@@ -407,15 +459,31 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     assert kernel.launched[-1]["BLOCK"] == 128
 
 
+def test_a_captured_call_takes_the_first_configuration_that_compiles(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Picky(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] < 64:
+                raise RuntimeError("too small")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    kernel = Picky(scale)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.warns(UserWarning, match="captured"):
+        autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](*tensors())
+    assert kernel.launched == [{"BLOCK": 64, "num_warps": 2}]
+
+
 def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[History] = []
 
-    class Listening(Engine):
-        def __init__(self, space: PlainSpace, seed: int, history: Sequence[History]) -> None:
-            told.extend(history)
-            super().__init__(space, seed, history)
+    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> Engine[Point]:
+        told.extend(history)
+        return plain_engine(space, seed, history)
 
-    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    monkeypatch.setattr("autosched.tuning.autotune.search.plain_engine", listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
     cache = tmp_path / "scale.autotune.json"
     cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))

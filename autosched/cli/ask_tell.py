@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TextIO, TypeGuard
 
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.fitting import fitted
@@ -48,7 +48,7 @@ class _Served:
 
     def __init__(self) -> None:
         self._space: PlainSpace | None = None
-        self._engine: Engine | None = None
+        self._engine: Engine[Point] | None = None
 
     def answer(self, line: str) -> dict[str, Any]:
         try:
@@ -86,11 +86,11 @@ class _Served:
         seed, budget = message.get("seed", 0), message.get("budget")
         if not _is_count(seed) or not (budget is None or _is_count(budget)):
             raise InputError(f"seed {seed!r} and budget {budget!r}; expected integers of at least 0")
-        self._space, self._engine = space, Engine(space, seed, history)
+        self._space, self._engine = space, plain_engine(space, seed, history)
         return {"ok": True, **({"notes": notes} if notes else {})}
 
     @property
-    def _begun(self) -> tuple[PlainSpace, Engine]:
+    def _begun(self) -> tuple[PlainSpace, Engine[Point]]:
         if self._space is None or self._engine is None:
             raise InputError('no search was begun; expected {"op": "init", "names": …, "values": …} first')
         return self._space, self._engine

@@ -106,6 +106,11 @@ class Search:
         return self.stop is not None and self.stop.stops(self.improvements)
 
     @property
+    def first_s(self) -> float | None:
+        """The best of as many trials as a first batch has, None when all of them failed."""
+        return min((latency for latency in self._latencies[:_FIRST_BATCH] if latency is not None), default=None)
+
+    @property
     def remaining_gain(self) -> RemainingGain | None:
         """What twice as many trials again would gain; None after less than a batch, or while nothing has succeeded."""
         return self.improvements.remaining if self.improvements and self.improvements.trials >= _FIRST_BATCH else None
