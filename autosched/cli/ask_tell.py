@@ -110,11 +110,10 @@ def _space(message: dict[str, Any]) -> PlainSpace:
     names, values, configs = message.get("names"), message.get("values"), message.get("configs")
     if not (_is_rows(values) and isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise InputError("init: expected names, a list of texts, and values, a list of the values of each")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"init: names: {', '.join(twice)}: given twice; expected each knob once")
     if len(names) != len(values):
         raise InputError(f"init: {len(names)} names and {len(values)} lists of values; expected a list for each name")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"init: the name {twice} comes twice; expected each once")
     if not (configs is None or _is_rows(configs)):
         raise InputError("init: configs: expected a list of lists of values, one for each name")
     knobs = dict(zip(names, map(_row, values), strict=True))
