@@ -4,11 +4,14 @@ python tests/figures_autotune.py lists     the same list of configurations: seco
 python tests/figures_autotune.py spaces    a space of knobs in the place of the list; then the next key
 python tests/figures_autotune.py again     a second start: nothing is measured
 python tests/figures_autotune.py edges     capture in a CUDA graph before the kernel was tuned
+python tests/figures_autotune.py never     a kernel that fails for every configuration, called twice
 python tests/figures_autotune.py broken    a configuration that breaks the device; once more: it is left out
+python tests/figures_autotune.py proposing what the search engine itself takes
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
@@ -29,7 +32,10 @@ import triton
 
 import autosched
 from autosched.machine import devices
+from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.timing import cold_timer, interleaved
+from autosched.strategies.engine import plain_engine
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog
 
 LOG = Path(os.environ.get("AUTOTUNE_LOG", tempfile.gettempdir() + "/autotune.jsonl"))
@@ -100,7 +106,7 @@ TILE_SPACE: dict[str, Sequence[Any]] = {
 
 def tiles_fit(meta: dict[str, Any]) -> bool:
     held = (meta["BLOCK_M"] + meta["BLOCK_N"]) * meta["BLOCK_K"] * 2 * meta["num_stages"]
-    return held <= 227 * 1024 and meta["BLOCK_M"] * meta["BLOCK_N"] <= 128 * 256
+    return bool(held <= 227 * 1024 and meta["BLOCK_M"] * meta["BLOCK_N"] <= 128 * 256)
 
 
 def product(M: int, N: int, K: int) -> Case:
@@ -378,49 +384,93 @@ def partial_call(kernel: Any, *arguments: Any) -> Callable[[], object]:
 
 
 def spaces() -> None:
-    print(f"{'kernel':17} {'key':15} {'':5} trials     s  right  the best of all, as a part of the best after trials")
-    for first, second in (
-        (product(4096, 4096, 4096), product(2048, 8192, 1024)),
-        (attention(), attention(64, 1024)),
-    ):
-        found = searched(first, "cold", LOG)
-        listed, _, _ = called(by_triton(first), first, "theirs")
-        taken = in_turn(first, {"list": listed, "ours": found})
-        print(
-            f"    list {taken['list'] * 1e6:.1f} µs ({said(listed)}), ours {taken['ours'] * 1e6:.1f} µs ({said(found)})"
-        )
-        cold = searched(second, "cold", LOG.with_suffix(".cold.jsonl"))
-        warm = searched(second, "warm", LOG)
-        taken = in_turn(second, {"cold": cold, "warm": warm})
-        print_both(taken, {"cold": cold, "warm": warm})
+    """Kernel by kernel: the user's list and space for one key; then other keys, with nothing known and with the log."""
+    products = [product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096)]
+    attentions = [attention(), attention(64, 1024), attention(8, 8192)]
+    print("kernel             key               start  trials  seconds  right  to 95 % of the best, and to 99 %")
+    for number in range(len(products)):
+        for cases in (attentions, products):
+            (first if number == 0 else later)(cases[number], number)
+
+
+def first(case: Case, number: int) -> None:
+    found = searched(case, "cold", LOG, number)
+    show(case, "cold", found, found.best_s)
+    listed, seconds, _ = called(by_triton(case), case, "theirs")
+    taken = in_turn(case, {"list": listed, "ours": found.kernel})
+    print_both(taken, {"list": listed, "ours": found.kernel})
+    print(f"    {len(case.configs)} configurations took triton {seconds:.1f} s")
+
+
+def later(case: Case, number: int) -> None:
+    """What either start found is measured by the best of both."""
+    cold = searched(case, "cold", LOG.with_suffix(f".cold{number}.jsonl"), number)
+    warm = searched(case, "warm", LOG, number)
+    best_s = min(cold.best_s, warm.best_s)
+    show(case, "cold", cold, best_s)
+    show(case, "warm", warm, best_s)
+    both = {"cold": cold.kernel, "warm": warm.kernel}
+    print_both(in_turn(case, both), both)
 
 
 def print_both(taken: dict[str, float], tuned: dict[str, Any]) -> None:
     print("   ", ", ".join(f"{name} {taken[name] * 1e6:.1f} µs ({said(tuned[name])})" for name in tuned))
 
 
-def searched(case: Case, start: str, log: Path) -> Any:
-    """The kernel tuned over its space, with a line of what that took."""
-    before = len(list(TuningLog(log)))
-    searching = autosched.autotune(space=case.space, legal=case.legal, key=list(case.key), log=log, trials=48)
+@dataclass(frozen=True)
+class Searched:
+    """A kernel tuned over its space: `tried` in order, from `begin_s` on, seconds since 1970."""
+
+    kernel: Any
+    tried: Sequence[Any]
+    begin_s: float
+    seconds: float
+    right: bool
+
+    @property
+    def best_s(self) -> float:
+        return min((r.measurement.latency_s for r in self.tried if r.measurement.ok), default=math.inf)
+
+    def reached(self, best_s: float, part: float) -> str:
+        """The trials, and the seconds to the end of their batch, until this part of the best was there."""
+        for number, record in enumerate(self.tried, 1):
+            if record.measurement.ok and best_s >= part * record.measurement.latency_s:
+                return f"{number} ({record.provenance.unix_s - self.begin_s:.1f} s)"
+        return "never"
+
+
+def searched(case: Case, start: str, log: Path, seed: int) -> Searched:
+    before, begin_s = len(list(TuningLog(log))), time.time()
+    searching = autosched.autotune(
+        space=case.space, legal=case.legal, key=list(case.key), log=log, trials=48, seed=seed
+    )
     found, seconds, right = called(searching, case, "ours")
     tried = [r for r in list(TuningLog(log))[before:] if not r.provenance.finals]
+    return Searched(found, tried, begin_s, seconds, right)
+
+
+def show(case: Case, start: str, found: Searched, best_s: float) -> None:
     sizes = "x".join(str(a) for a in case.arguments if isinstance(a, int))
-    print(
-        f"{case.kernel:17} {sizes:15} {start:5} {len(tried):6} {seconds:5.1f}  {right!s:5}  {curve(tried)}", flush=True
-    )
-    failed = [r.measurement for r in tried if not r.measurement.ok]
+    head = f"{case.kernel:17}  {sizes:16}  {start:5}  {len(found.tried):6}  {found.seconds:7.1f}  {found.right!s:5}"
+    print(f"{head}  {found.reached(best_s, 0.95)}, {found.reached(best_s, 0.99)}", flush=True)
+    failed = [r.measurement for r in found.tried if not r.measurement.ok]
     for status in dict.fromkeys(m.status for m in failed):
         some = [m for m in failed if m.status == status]
         print(f"    {len(some)} {status}: {some[0].detail[:110]}")
-    return found
 
 
-def curve(tried: Sequence[Any]) -> str:
-    """The latency of the best of all, as a part of that of the best after so many trials."""
-    latencies = [r.measurement.latency_s if r.measurement.ok else math.inf for r in tried]
-    best = min(latencies, default=math.inf)
-    return " ".join(f"{n}:{best / min(latencies[:n]):.2f}" for n in (1, 4, 8, 16, 32, 48) if n <= len(latencies))
+def proposing() -> None:
+    """What the search engine takes of the processor for a trial, with as many threads as numpy likes: no GPU needed."""
+    space = PlainSpace(TILE_SPACE, legal=lambda knobs: tiles_fit(dict(knobs)))
+    for threads, limited in (("as numpy has them", contextlib.nullcontext), ("one", one_meanwhile)):
+        for at_once in (8, 1):
+            engine, begin = plain_engine(space, seed=0), time.perf_counter()
+            for _ in range(64 // at_once):
+                with limited():
+                    asked = engine.ask(at_once, least=at_once)
+                    engine.tell(asked, [pretended_s(point) for point in asked])
+            took_ms = (time.perf_counter() - begin) / 64 * 1e3
+            print(f"64 trials, {at_once} at once, threads: {threads}: {took_ms:.2f} ms of the search engine for each")
 
 
 def records() -> list[Any]:
@@ -454,6 +504,25 @@ def edges() -> None:
     print(f"and after it, tuned: {len(records()) - before} records more, right: {case.right}")
 
 
+def pretended_s(point: Point) -> float:
+    m, n, k, *_ = (value for value in point if isinstance(value, int))
+    return 1.0 + abs(math.log2(m / 128)) + 4 / n + 1 / k
+
+
+def never() -> None:
+    """Every configuration asks for more shared memory than there is."""
+    case = product(1024, 1024, 512)
+    large = configs("BLOCK_M BLOCK_N BLOCK_K GROUP", *((256, n, 128, 1, 8, s) for n in (128, 256) for s in (4, 5)))
+    tuned = autosched.autotune(configs=large, key=list(case.key), log=LOG)(kernels().matmul_kernel)
+    for _ in range(2):
+        before, begin = len(records()), time.perf_counter()
+        try:
+            tuned[case.grid](*case.arguments)
+        except autosched.AutoschedError as error:
+            took = time.perf_counter() - begin
+            print(f"  {took:.2f} s, {len(records()) - before} records more: {str(error)[:400]}")
+
+
 def broken() -> None:
     n = 1 << 20
     x, out = torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
@@ -470,4 +539,5 @@ def broken() -> None:
 
 
 if __name__ == "__main__":
-    {"lists": lists, "spaces": spaces, "again": again, "edges": edges, "broken": broken}[sys.argv[1]]()
+    modes = (lists, spaces, again, edges, never, broken, proposing)
+    {mode.__name__: mode for mode in modes}[sys.argv[1]]()

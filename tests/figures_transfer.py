@@ -245,6 +245,8 @@ def main() -> int:
                 break
             found[case.name] = searches.three(case, arguments.trials, number)
             print(f"{case.name}: {time.perf_counter() - now:.1f} s", flush=True)
+            # Shown at once, in case that something ends this before its time.
+            print("  " + "; ".join(list(table({case.name: found[case.name]}))[1][1:]), flush=True)
     for line in table_lines(list(table(found)), right=range(1, 8)):
         print(line)
     return 0

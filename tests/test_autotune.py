@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
+import triton.language as tl
+
+sys.path.append(str(Path(__file__).parent))
+from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError, LogError
-from search_spaces.schedules.plain_space import PlainSpace
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
 
-Body = Callable[..., object]
-SCALE = {"BLOCK": [16, 32, 64, 128], "num_warps": [2, 4]}
 
-
-def scale(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
-    out[:n] = x[:n] * 2
-
-
-class FakeKernel:
-    """What `triton.jit` makes, of a function that does its work on tensors of the processor."""
-
-    def __init__(self, body: Body, defaults: dict[str, Any] | None = None) -> None:
-        self.fn = body
-        self.arg_names = [
-            name for name in body.__code__.co_varnames[: body.__code__.co_argcount] if name != "num_warps"
-        ]
-        self.launched: list[dict[str, Any]] = []
-        self.defaults = defaults or {}
-
-    def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
-        if not warmup:
-            self.launched.append(keywords)
-            self.fn(*arguments, **self.defaults, **keywords)
+@pytest.fixture(autouse=True)
+def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    time_instantly(monkeypatch)
 
 
 @pytest.fixture
@@ -49,33 +38,8 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "own.jsonl"
 
 
-@pytest.fixture(autouse=True)
-def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call takes as long as its configuration says: the larger its block, the shorter."""
-
-    class Instant:
-        slowdown = 1.0
-
-        def __init__(self, target: object, before: Callable[[], object]) -> None:
-            self._before = before
-
-        def sample(self, runs: Sequence[Any]) -> list[float]:
-            taken = []
-            for run in runs:
-                self._before()
-                run()
-                taken.append(1e-3 / run.args[0].keywords.get("BLOCK", 1))
-            return taken
-
-    monkeypatch.setattr("autosched.tuning.autotune.trials.trials.cold_timer", Instant)
-
-
 def records(log: Path) -> list[TuningRecord]:
     return list(TuningLog(log))
-
-
-def tensors(n: int = 256) -> tuple[torch.Tensor, torch.Tensor, int]:
-    return torch.arange(float(n)), torch.zeros(n), n
 
 
 def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> None:
@@ -257,21 +221,6 @@ def test_a_configuration_that_fails_is_a_value(log: Path) -> None:
     assert failed[0].detail == "RuntimeError: the block is too large"
 
 
-def test_a_kernel_that_never_works_raises_the_first_reason_and_leaves_its_arguments(log: Path) -> None:
-    def broken(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
-        out.fill_(7)
-        raise RuntimeError(f"no block of {BLOCK}")
-
-    x, out, n = tensors()
-    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(broken))
-    with pytest.raises(AutoschedError, match=r"broken n=256 float32: none of 8 configurations works \(8 run_error\)"):
-        tuned[(1,)](x, out, n)
-    assert not out.any()
-    assert len(records(log)) == 8
-    with pytest.raises(AutoschedError, match="RuntimeError: no block of"):
-        tuned[(1,)](x, out, n)
-
-
 def test_a_configuration_that_computes_something_else_is_never_chosen(log: Path) -> None:
     def careless(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         out[: n - (BLOCK == 128)] = x[: n - (BLOCK == 128)] * 2
@@ -286,7 +235,7 @@ def test_the_majority_is_right_although_the_first_configuration_is_not(log: Path
     def first_wrong(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
         out[:n] = x[:n] * (3 if BLOCK == 16 else 2)
 
-    configs = [_Config(BLOCK=block) for block in (16, 32, 64, 128)]
+    configs = [ListedFake(BLOCK=block) for block in (16, 32, 64, 128)]
     x, out, n = tensors()
     tuned = autosched.autotune(configs, ["n"], log=log, seed=1)(FakeKernel(first_wrong, {"num_warps": 1}))
     tuned[(1,)](x, out, n)
@@ -342,16 +291,6 @@ def test_a_space_of_a_million_million_points_is_searched(log: Path) -> None:
     assert len({r.schedule for r in records(log)}) == 12
 
 
-class _Config:
-    """`triton.Config`, as far as it is looked at."""
-
-    def __init__(self, pre_hook: Callable[[dict[str, Any]], object] | None = None, **kwargs: Any) -> None:
-        self.kwargs, self.pre_hook = kwargs, pre_hook
-
-    def all_kwargs(self) -> dict[str, Any]:
-        return self.kwargs
-
-
 def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
     unused: dict[str, Any] = {"warmup": 5, "rep": 20, "use_cuda_graph": True, "cache_results": True}
     tuned = autosched.autotune(space=SCALE, key=["n"], log=log, **unused)(FakeKernel(scale))
@@ -372,8 +311,56 @@ def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
     assert {r.measurement.status for r in records(log)} == {"ok"}
 
 
+def test_heuristics_above_a_tuned_kernel_are_asked_before_it(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert n == WIDTH
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(wide))
+    x, out, n = tensors()
+    triton.heuristics({"WIDTH": lambda given: given["n"]})(tuned)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_values_of_a_knob_may_be_of_any_type(log: Path) -> None:
+    given: list[object] = []
+
+    def typed(x: torch.Tensor, n: int, KIND: object, num_warps: int) -> None:
+        given.append(KIND)
+        x += 1
+
+    kinds = [np.int64(16), 32.5, "tf32", None, True, (1, 2), [3, 4], tl.float16, math.sin]
+    tuned = autosched.autotune(space={"KIND": kinds, "num_warps": [2]}, log=log)(FakeKernel(typed))
+    tuned[(1,)](x := torch.zeros(4), 4)
+    assert torch.equal(x, torch.ones(4))
+    assert all(any(kind is value for value in given) for kind in kinds)
+
+
+def test_kernels_that_two_threads_call_are_tuned_one_after_the_other(log: Path) -> None:
+    order: list[str] = []
+
+    def named(name: str) -> FakeKernel:
+        def body(x: torch.Tensor, n: int, BLOCK: int) -> None:
+            order.append(name)
+            time.sleep(1e-3)
+
+        return FakeKernel(body)
+
+    def call(name: str) -> None:
+        autosched.autotune(space={"BLOCK": [16, 32]}, key=["n"], log=log)(named(name))[(1,)](torch.zeros(4), 4)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The call itself, after the search, is not held up by another's.
+    changes = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    assert len(changes) <= 3
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
-    def early(configs: list[_Config], named: dict[str, Any], **keywords: Any) -> list[_Config]:
+    def early(configs: list[ListedFake], named: dict[str, Any], **keywords: Any) -> list[ListedFake]:
         assert named["n"] == 256
         return [c for c in configs if c.kwargs["BLOCK"] < 128]
 
@@ -382,7 +369,7 @@ def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
 
     kernel = FakeKernel(scale, {"num_warps": 1})
     pruned = {"early_config_prune": early, "perf_model": model, "top_k": 2}
-    configs = [_Config(BLOCK=b) for b in (16, 32, 64, 128)]
+    configs = [ListedFake(BLOCK=b) for b in (16, 32, 64, 128)]
     autosched.autotune(configs, ["n"], pruned, log=log)(kernel)[(1,)](*tensors())
     assert {k["BLOCK"] for k in kernel.launched} == {16, 32}
 
@@ -394,7 +381,7 @@ def test_the_hook_of_a_configuration_is_called_before_each_of_its_launches(log: 
     def zero(arguments: dict[str, Any]) -> None:
         arguments["out"].zero_()
 
-    configs = [_Config(zero, BLOCK=16), _Config(zero, BLOCK=32)]
+    configs = [ListedFake(zero, BLOCK=16), ListedFake(zero, BLOCK=32)]
     tuned = autosched.autotune(configs, ["n"], log=log)(FakeKernel(add))
     x, out, n = tensors()
     for _ in range(2):
@@ -472,15 +459,31 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     assert kernel.launched[-1]["BLOCK"] == 128
 
 
+def test_a_captured_call_takes_the_first_configuration_that_compiles(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Picky(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] < 64:
+                raise RuntimeError("too small")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    kernel = Picky(scale)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.warns(UserWarning, match="captured"):
+        autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](*tensors())
+    assert kernel.launched == [{"BLOCK": 64, "num_warps": 2}]
+
+
 def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[History] = []
 
-    class Listening(Engine):
-        def __init__(self, space: PlainSpace, seed: int, history: Sequence[History]) -> None:
-            told.extend(history)
-            super().__init__(space, seed, history)
+    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> Engine[Point]:
+        told.extend(history)
+        return plain_engine(space, seed, history)
 
-    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    monkeypatch.setattr("autosched.tuning.autotune.search.plain_engine", listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
     cache = tmp_path / "scale.autotune.json"
     cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))
@@ -510,10 +513,10 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
         ({"space": {"BLOK": [1]}}, "space names 'BLOK'"),
         ({"space": SCALE, "restore_value": ["y"]}, "restore_value names 'y'"),
         ({"space": SCALE, "outputs": ["y"]}, "outputs names 'y'"),
-        ({"space": SCALE, "configs": [_Config(BLOCK=1)]}, "either space="),
+        ({"space": SCALE, "configs": [ListedFake(BLOCK=1)]}, "either space="),
         ({}, "either space="),
         ({"configs": []}, "at least one"),
-        ({"configs": [_Config(BLOCK=1)], "legal": bool}, "a rule over space="),
+        ({"configs": [ListedFake(BLOCK=1)], "legal": bool}, "a rule over space="),
         ({"space": SCALE, "legal": True}, "legal= is a function"),
         ({"configs": [{"BLOCK": 64}]}, r"expected a list of triton\.Config"),
         ({"space": {"BLOCK": 64}}, "expected the values of every knob"),

@@ -176,6 +176,22 @@ def test_a_log_goes_to_another_tuner_and_back(tmp_path: Path, format: str) -> No
     ]
 
 
+@pytest.mark.parametrize("format", ["kernel-tuner", "t4"])
+def test_what_comes_back_from_another_tuner_is_known_by_what_was_measured(tmp_path: Path, format: str) -> None:
+    log, table, back, both = (tmp_path / name for name in ("log.jsonl", "table.json", "back.jsonl", "both.jsonl"))
+    final = repeated(16, 1.23456e-3, finals=7)
+    TuningLog(log).append(at(1763868117.1234567, 16), at(2.0000005, 32, "too slow"), at(3.3, 64), final)
+    assert run("export", "--log", log, "--format", format, "--to", table).exit_code == 0
+    assert run("import", table, "--log", back).output.strip() == f"{back}: 3 records more"
+    for again, into in (([table], back), ([table, table], log)):
+        shown = run("import", *again, "--log", into)
+        assert shown.output.strip() == f"{into}: 0 records more, {3 * len(again)} were there already"
+    assert "4 records, 3 duplicates left out" in run("merge", back, log, "-o", both).output
+    assert sorted((r.provenance.finals, r.measurement.detail) for r in TuningLog(both)) == [
+        (0, ""), (0, ""), (0, "too slow"), (7, "")
+    ]  # fmt: skip
+
+
 def test_exporting_asks_which_kernel_is_meant(tmp_path: Path) -> None:
     log, table = tmp_path / "log.jsonl", tmp_path / "table.json"
     TuningLog(log).append(record(16), record(16, workload=ops.matmul(32, 32, 32)))

@@ -29,7 +29,8 @@ def append_lines(path: Path, data: bytes) -> None:
         raise LogError(f"{path} is a directory; expected the path of a tuning log, such as {path}/tuning.jsonl")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(path)
+        if reason := why_foreign(path):
+            raise LogError(f"{path} is not a tuning log: {reason}; nothing was written")
         lock = Path(f"{path}.lock")
         if not lock.exists():
             # Where no file can be made, FileLock may wait for one to be.
@@ -45,18 +46,16 @@ def append_lines(path: Path, data: bytes) -> None:
         raise LogError(f"cannot append to {path}: {reason}; nothing was written, what it held is unharmed") from error
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raise LogError for a file that is no log, before a lock file is left beside it."""
-    if path.is_file():
-        with path.open("rb") as file:
-            lines = iter(lambda: file.readline(_HEAD_BYTES), b"")
-            reason = _why_foreign(next((line for line in lines if line.strip()), b""))
-        if reason:
-            raise LogError(f"{path} is not a tuning log: {reason}; nothing was written")
+def why_foreign(path: Path) -> str | None:
+    """Why a file is no tuning log; an absent one may become one, and that it was torn while written is no reason."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        lines = iter(lambda: file.readline(_HEAD_BYTES), b"")
+        return _why_foreign_line(next((line for line in lines if line.strip()), b""))
 
 
-def _why_foreign(line: bytes) -> str | None:
-    """Why a file with this first line is no tuning log; that it was torn while written is no reason."""
+def _why_foreign_line(line: bytes) -> str | None:
     opening = b'{"schema"'
     line, ended = line.strip(), line.endswith(b"\n")
     if not line or line.startswith(opening) or (not ended and opening.startswith(line)):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from search_spaces import LogError, Target
-from tuning_logs.appending import append_lines, refuse_foreign
+from tuning_logs.appending import append_lines, why_foreign
 from tuning_logs.held_log import HeldLog
 from tuning_logs.indexed_log import IndexedLog
 from tuning_logs.packed_log import PackedLog, refuse_foreign_packed
@@ -80,11 +80,11 @@ class TuningLog:
             refuse_foreign_packed(self.path)
             return
         try:
-            refuse_foreign(self.path)
-        except LogError:
-            raise
+            reason = why_foreign(self.path)
         except OSError as error:
             raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if reason:
+            raise LogError(f"{self.path} is not a tuning log: {reason}")
 
     def check_writable(self) -> None:
         """Raise the LogError that `append` would raise now; an absent file is created, empty."""

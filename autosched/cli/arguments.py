@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+import cost_models
+from autosched import strategies
 from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
 from autosched.machine import devices
 from autosched.machine.timing import Policy
@@ -75,6 +77,12 @@ LogPath = Annotated[
     typer.Option(
         "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
     ),
+]
+StrategyName = Annotated[
+    str, typer.Option("--strategy", help=f"What proposes schedules: {', '.join(strategies.names())}.")
+]
+CostModelName = Annotated[
+    str, typer.Option("--cost-model", help=f"What ranks candidates: {', '.join(cost_models.names())}.")
 ]
 BackendName = Annotated[
     str | None,

@@ -11,8 +11,6 @@ import typer
 from rich.text import Text
 
 import autosched
-import cost_models
-from autosched import strategies
 from autosched.backends.reproduction import printed
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
@@ -22,11 +20,13 @@ from autosched.cli.arguments import (
     Baselines,
     Cold,
     Commands,
+    CostModelName,
     HistoryPaths,
     LogPath,
     Operator,
     PolicyName,
     Sizes,
+    StrategyName,
     TargetName,
     Threads,
     TrialsText,
@@ -115,12 +115,8 @@ def tune_command(
     trials: TrialsText = "1000",
     target: TargetName = None,
     threads: Threads = None,
-    strategy: Annotated[
-        str, typer.Option(help=f"What proposes schedules: {', '.join(strategies.names())}.")
-    ] = "evolutionary",
-    cost_model: Annotated[
-        str, typer.Option(help=f"What ranks candidates: {', '.join(cost_models.names())}.")
-    ] = "xgboost",
+    strategy: StrategyName = "evolutionary",
+    cost_model: CostModelName = "xgboost",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",

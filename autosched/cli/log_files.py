@@ -19,7 +19,7 @@ from tuning_logs.exchange.files import Format, read_tables, write_table
 from tuning_logs.exchange.own_logs import records_of, tables_of
 from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.several.differences import Difference, differences
-from tuning_logs.several.merging import merge, records_at
+from tuning_logs.several.merging import merge, new_to, records_at
 from tuning_logs.text import duration_text, ratio_text, table_lines
 
 # How many kernels an error names.
@@ -91,7 +91,9 @@ def import_command(
     ],
     log: LogPath = None,
 ) -> None:
-    """Append what `autosched log export --format` wrote to a log; of another tuner's kernel no log can be made.
+    """Append what `autosched log export --format` wrote to a log, but for what it holds already.
+
+    Of another tuner's kernel no log can be made.
 
     ```
     autosched log import matmul.json --log tuning.jsonl
@@ -103,10 +105,12 @@ def import_command(
             try:
                 found += records_of(table)
             except ValueError as error:
-                raise LogError(f"{path}: {error}; nothing was written") from None
+                raise LogError(f"{path}: {error}") from None
     into = TuningLog(log_path(log))
-    into.append(*found)
-    console().print(Text(f"{into.path}: {len(found)} records more"), soft_wrap=True)
+    new = new_to(into, found)
+    into.append(*new)
+    held = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
+    console().print(Text(f"{into.path}: {len(new)} records more{held}"), soft_wrap=True)
 
 
 def export_table(log: TuningLog, to: Path, format: Format, target: str | None, kernel: str | None) -> None:

@@ -67,6 +67,8 @@ def simulate_command(
     ):
         if value is not None and value < 1:
             raise InputError(f"{name} {value}; expected an integer of at least 1")
+    if history_budget is not None and not history:
+        raise InputError(f"--history-budget {history_budget} is for what --history tells; expected --history TABLE too")
     search_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)

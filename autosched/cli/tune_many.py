@@ -15,10 +15,13 @@ from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
 from autosched.bench.suites.suite import Case, Suite
 from autosched.cli.arguments import (
     INTERRUPTED,
+    BackendName,
     Cold,
+    CostModelName,
     HistoryPaths,
     LogPath,
     PolicyName,
+    StrategyName,
     TargetName,
     Threads,
     TrialsText,
@@ -55,9 +58,12 @@ def tune_many_command(
     only: Only = None,
     target: TargetName = None,
     threads: Threads = None,
+    strategy: StrategyName = "evolutionary",
+    cost_model: CostModelName = "xgboost",
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",
+    backend: BackendName = None,
     history: HistoryPaths = None,
     cold: Cold = False,
 ) -> None:
@@ -80,9 +86,12 @@ def tune_many_command(
                 given,
                 device,
                 chosen_trials(trials),
+                strategy=strategy,
+                cost_model=cost_model,
                 seed=seed,
                 log=log,
                 policy=policy,
+                backend=backend,
                 history=chosen_history(history, cold),
                 on_progress=show,
             )
@@ -92,7 +101,7 @@ def tune_many_command(
     out.print(Text(str(result)), soft_wrap=True)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if any(one.result.best is None for one in result.spent):
+    if result.without_kernel:
         raise typer.Exit(1)
 
 

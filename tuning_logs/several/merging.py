@@ -60,19 +60,42 @@ def records_at(path: Path) -> list[TuningRecord]:
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Each measurement once, by time; where both are of one time, in the order given.
 
-    Of copies the one that says most is kept: what was exported lacks the reasons of failures.
+    Of copies the one that says most is kept: what was exported lacks the reasons of failures, and what was imported
+    does not tell which records were finals.
     """
     kept: dict[Hashable, TuningRecord] = {}
     for record in records:
         key = _identity(record)
         other = kept.get(key)
-        if other is None or len(other.measurement.detail) < len(record.measurement.detail):
+        if other is None or _told(other) < _told(record):
             kept[key] = record
     return sorted(kept.values(), key=lambda record: record.provenance.unix_s)
 
 
+def new_to(log: TuningLog, records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Those of the records that the log does not hold, once each, in their order.
+
+    Raises:
+        LogError: the log exists but cannot be read.
+    """
+    known = set(map(_identity, log))
+    found: dict[Hashable, TuningRecord] = {}
+    for record in records:
+        found.setdefault(_identity(record), record)
+    return [record for key, record in found.items() if key not in known]
+
+
 def _identity(record: TuningRecord) -> Hashable:
-    """What two measurements never have in common: when and where something was measured, and what came of it."""
-    told, measured = record.provenance, record.measurement
-    when = (told.unix_s, told.policy, told.seed, told.trial, told.finals)
-    return record.key, record.schedule, when, measured.status, measured.latencies_s
+    """What two measurements never have in common: when and where something was measured, and what came of it.
+
+    Files of other tuners tell neither seed nor number of a trial; times of day go to microseconds there, and latencies
+    through another unit.
+    """
+    measured, told = record.measurement, record.provenance
+    latencies = tuple(float(f"{latency:.6g}") for latency in measured.latencies_s)
+    return record.key, record.schedule, round(told.unix_s, 6), told.policy, measured.status, latencies
+
+
+def _told(record: TuningRecord) -> tuple[bool, int]:
+    """How much of what copies may lack a record tells."""
+    return record.provenance.finals > 0, len(record.measurement.detail)

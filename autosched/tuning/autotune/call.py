@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from autosched.tuning.autotune.configurations import Configuration
+from autosched.tuning.autotune.jit_kernel import Grid, JitKernel
 from tuning_logs import OwnKernel
 
-Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 # Pointers that are multiples of so many bytes are what Triton compiles other code for.
 _ALIGNMENT = 16
 # Values of a key that JSON knows; of others, such as element types, their name.
 _SCALARS = (int, float, str, bool, type(None))
 _NUMBERS = frozenset({int, float, bool})
-
-
-class JitKernel(Protocol):
-    """What `triton.jit` makes, or a decorator of Triton's around it."""
-
-    arg_names: Sequence[str]
-
-    def run(self, *arguments: Any, grid: Grid, warmup: bool, **keywords: Any) -> Any: ...
 
 
 @dataclass(frozen=True)

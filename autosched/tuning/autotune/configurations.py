@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol, cast
 
 from search_spaces import InputError, Schedule
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
+from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
 # What Triton takes beside the arguments of a kernel, on one of its backends or another.
 LAUNCH_OPTIONS = frozenset(
@@ -58,6 +59,9 @@ class Configuration:
 class Choices(Protocol):
     """Everything that may be chosen for a call, whose positional and keyword arguments are given by their names."""
 
+    @property
+    def names(self) -> Sequence[str]: ...
+
     def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace: ...
 
     def configuration(self, point: Point) -> Configuration: ...
@@ -69,25 +73,34 @@ class KnobChoices:
     `legal` is asked with the arguments of the call and the values of the knobs, by their names.
     """
 
-    def __init__(self, knobs: Mapping[str, Sequence[Any]], legal: Legal | None) -> None:
-        """Raises InputError: a knob without values, or with one twice."""
+    def __init__(
+        self, knobs: Mapping[str, Sequence[Any]], legal: Legal | None, defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        """`defaults` are those of arguments, for a call that leaves them out.
+
+        Raises:
+            InputError: a knob without values, or with one twice.
+        """
         self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
-        # 1, 1.0 and True are equal, and not the same.
-        self._meanings = {(name, type(t := _told(v)), t): v for name, values in knobs.items() for v in values}
-        self._legal = legal
+        self._meanings = {(name, *identity(_told(v))): v for name, values in knobs.items() for v in values}
+        self._legal, self._defaults = legal, dict(defaults or {})
         PlainSpace(self._knobs)
 
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._knobs)
+
     def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace:
-        legal = self._legal
+        legal, named = self._legal, {**self._defaults, **positional, **keywords}
         if legal is None:
             return PlainSpace(self._knobs)
-        return PlainSpace(self._knobs, legal=lambda told: bool(legal({**positional, **keywords, **self._meant(told)})))
+        return PlainSpace(self._knobs, legal=lambda told: _accepts(legal, {**named, **self._meant(told)}))
 
     def configuration(self, point: Point) -> Configuration:
         return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
 
     def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
-        return {name: self._meanings[name, type(value), value] for name, value in told.items()}
+        return {name: self._meanings[(name, *identity(value))] for name, value in told.items()}
 
 
 class ListChoices:
@@ -100,6 +113,10 @@ class ListChoices:
         self._configs: dict[Point, ListedConfig] = {}
         for config in configs:
             self._configs.setdefault(self._point(config), config)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names
 
     def space(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlainSpace:
         points = [self._point(config) for config in self._pruned(positional, keywords)]
@@ -149,7 +166,22 @@ def check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None
         raise InputError(f"{what} names {got}; expected of the kernel's arguments: {expected}")
 
 
+def _accepts(legal: Legal, meta: dict[str, Any]) -> bool:
+    try:
+        return bool(legal(meta))
+    except KeyError as error:
+        (missing,) = error.args or (None,)
+        if missing in meta:
+            raise
+        raise InputError(
+            f"legal= reads {missing!r}; expected one of {', '.join(n for n in meta if n != 'grid')}"
+        ) from error
+
+
 def _told(value: Any) -> PlainValue:
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        # Those of numpy, too.
+        return int(value)
     if value is None or isinstance(value, int | float | str):
         return value
     if isinstance(value, tuple) and all(v is None or isinstance(v, int | float | str) for v in value):

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from autosched.tuning.autotune.jit_kernel import function_of, layers
 from search_spaces import InputError
 
 _DIGITS = 16
@@ -26,23 +27,12 @@ def source_fingerprint(kernel: object) -> str:
     Raises:
         InputError: there is no function of Python behind it, or its source cannot be found.
     """
-    texts = list(_texts(_function(kernel), set()))
-    while not isinstance(kernel, FunctionType):
+    texts = list(_texts(function_of(kernel), set()))
+    for layer in layers(kernel):
         # What triton.heuristics adds to a kernel.
-        heuristics = getattr(kernel, "values", None) or {}
+        heuristics = getattr(layer, "values", None) or {}
         texts += [f"heuristic {name}: {_code(function)}" for name, function in sorted(heuristics.items())]
-        kernel = getattr(kernel, "fn", None)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
-
-
-def _function(kernel: object) -> FunctionType:
-    """The function that was decorated, through any number of decorators."""
-    found = kernel
-    while not isinstance(found, FunctionType):
-        if not hasattr(found, "fn"):
-            raise InputError(f"got {type(kernel).__name__}; expected a kernel: a function under @triton.jit")
-        found = found.fn
-    return found
 
 
 def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
@@ -57,7 +47,7 @@ def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
         if _is_tritons(value):
             continue
         if hasattr(value, "fn") and callable(value):
-            yield from _texts(_function(value), met)
+            yield from _texts(function_of(value), met)
         elif _is_constant(value) or not (isinstance(value, ModuleType) or callable(value)):
             # Constants: numbers, words, and those of the kernel's language.
             yield f"{path}={value!r}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autosched.strategies.engine import Engine
+from autosched.machine.blas_threads import one_meanwhile
+from autosched.strategies.engine import Engine, plain_engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
-from autosched.tuning.autotune.task import Task
+from autosched.tuning.autotune.task import TuningTask
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
+from search_spaces.errors import OutOfMemoryError
 from search_spaces.schedules.plain_space import Point
 from tuning_logs import Measurement, TuningRecord
 from tuning_logs.ranking import standing
@@ -29,10 +32,14 @@ _FINAL_ROUNDS = 15
 _HOPELESS = 1.2
 
 
-class Search:
+class NoneWorksError(AutoschedError):
+    """Every configuration was tried, and failed for a reason that will not have gone by the next call."""
+
+
+class KernelSearch:
     """One search, whose trials are of one call."""
 
-    def __init__(self, task: Task, trials: Trials) -> None:
+    def __init__(self, task: TuningTask, trials: Trials) -> None:
         self.task, self.trials = task, trials
         # What came of the points that this search tried, and what was written of it.
         self._tried: dict[Point, Tried] = {}
@@ -43,7 +50,9 @@ class Search:
         """The best configuration.
 
         Raises:
-            AutoschedError: none of them works, or one broke the device.
+            NoneWorksError: none of them works.
+            OutOfMemoryError: none does, and some for the lack of memory.
+            LostDeviceError: one broke the device.
         """
         task = self.task
         known = task.known
@@ -51,27 +60,30 @@ class Search:
         while count < task.wanted and (asked := self._ask(engine, task.wanted - count)):
             self._try(asked)
             latencies = self._latencies()
-            engine.tell(asked, [latencies[point] for point in asked])
+            with one_meanwhile():
+                engine.tell(asked, [latencies[point] for point in asked])
             count += len(asked)
         self._finals(known)
         best = best_point(task.records.of(task.kernel, task.target, task.space), task.space)
         if best is None:
-            raise AutoschedError(self._why_none())
+            raise self._none_works()
         return best
 
-    def _engine(self, known: Sequence[TuningRecord]) -> Engine:
+    def _engine(self, known: Sequence[TuningRecord]) -> Engine[Point]:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
         history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
-        engine = Engine(task.space, task.seed, history)
-        if known:
-            engine.tell(*outcomes(standing(known), task.space))
+        with one_meanwhile():
+            engine = plain_engine(task.space, task.seed, history)
+            if known:
+                engine.tell(*outcomes(standing(known), task.space))
         return engine
 
-    def _ask(self, engine: Engine, most: int) -> list[Point]:
+    def _ask(self, engine: Engine[Point], most: int) -> list[Point]:
         begin = time.perf_counter()
         count = min(most, _AT_ONCE)
-        asked = engine.ask(count, least=count)
+        with one_meanwhile():
+            asked = engine.ask(count, least=count)
         self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
         return asked
 
@@ -120,16 +132,26 @@ class Search:
     def _record(self, point: Point, measurement: Measurement, number: int, finals: int = 0) -> TuningRecord:
         return self.task.record(point, measurement, number, finals, self._propose_s)
 
-    def _why_none(self) -> str:
-        name, tried = self.task.kernel.label, [(p, self._measurement(p)) for p in self._tried]
+    def _none_works(self) -> AutoschedError:
+        """The error that tells the reason of most of them."""
+        name, tried = self.task.kernel.label, {p: self._measurement(p) for p in self._tried}
         if not tried:
-            return f"{name}: there is no configuration to try"
-        (point, first), counts = tried[0], Counter(m.status for _, m in tried)
-        others = ", ".join(f"{n} {status}" for status, n in counts.most_common())
-        return (
-            f"{name}: none of {len(tried)} configurations works ({others}); the first, "
-            f"{schedule_of(self.task.space, point).one_line}: {first.detail or first.status}"
+            return NoneWorksError(f"{name}: there is no configuration to try")
+        statuses = Counter(m.status for m in tried.values())
+        counted = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+        reasons = Counter(_reason(m) for m in tried.values())
+        ((commonest, times),) = reasons.most_common(1)
+        point, said = next((p, m) for p, m in tried.items() if _reason(m) == commonest)
+        kind = OutOfMemoryError if "out_of_memory" in statuses else NoneWorksError
+        return kind(
+            f"{name}: none of {len(tried)} configurations works ({counted}); the most frequent reason, {times} times, "
+            f"as of {schedule_of(self.task.space, point).one_line}: {said.detail or said.status}"
         )
+
+
+def _reason(measurement: Measurement) -> str:
+    """Why it failed, without the numbers, which differ from configuration to configuration."""
+    return measurement.status + re.sub(r"\d+", "", measurement.detail)
 
 
 def _fastest(latencies: Mapping[Point, float | None]) -> list[Point]:

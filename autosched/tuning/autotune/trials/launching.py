@@ -15,6 +15,7 @@ from triton.runtime.errors import OutOfResources
 from autosched.machine import memory
 from autosched.tuning.autotune.call import Call
 from autosched.tuning.autotune.configurations import Configuration
+from autosched.tuning.autotune.jit_kernel import JitKernel, layers
 from tuning_logs import CompileFacts, Status
 from tuning_logs.text import first_line
 
@@ -25,6 +26,11 @@ _WORD_BYTES = 4
 def interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on the processor."""
     return bool(triton.knobs.runtime.interpret)
+
+
+def compiles(kernel: JitKernel) -> bool:
+    """Whether it is compiled for the GPU, and not interpreted."""
+    return any(isinstance(layer, triton.JITFunction) for layer in layers(kernel))
 
 
 def compile_all(call: Call, configurations: Sequence[Configuration]) -> float:

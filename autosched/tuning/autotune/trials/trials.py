@@ -14,7 +14,7 @@ import torch
 from autosched.machine.timing import Run, Timer, cold_timer
 from autosched.tuning.autotune.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.plan import Hooks, Plan
+from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
 from autosched.tuning.autotune.trials.bench_timer import BenchTimer
@@ -80,13 +80,13 @@ class Trials:
         self.agreement = Agreement(lambda name: saved.original(outputs[name]))
 
     @staticmethod
-    def of(call: Call, target: Target, plan: Plan) -> Trials:
+    def of(call: Call, target: Target, settings: TuningSettings) -> Trials:
         """Trials on a device, of which nothing is run yet; the arguments are copied."""
-        mine = call.tensors if plan.restored is None else call.tensors_of({*plan.restored, *plan.zeroed})
-        outputs = mine if plan.outputs is None else call.tensors_of(plan.outputs)
-        saved = SavedTensors(mine, call.tensors_of(plan.zeroed))
-        timer = partial(BenchTimer, plan.do_bench) if plan.do_bench else partial(cold_timer, target)
-        return Trials(call, saved, compared(outputs), timer, plan.hooks)
+        mine = call.tensors if settings.restored is None else call.tensors_of({*settings.restored, *settings.zeroed})
+        outputs = mine if settings.outputs is None else call.tensors_of(settings.outputs)
+        saved = SavedTensors(mine, call.tensors_of(settings.zeroed))
+        timer = partial(BenchTimer, settings.do_bench) if settings.do_bench else partial(cold_timer, target)
+        return Trials(call, saved, compared(outputs), timer, settings.hooks)
 
     def end(self) -> None:
         """Put the arguments back, unless nothing can be run any more."""

@@ -1,0 +1,58 @@
+"""What `triton.jit` makes of a function, and what it says of its parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Protocol
+
+from search_spaces import InputError
+
+Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
+
+
+class JitKernel(Protocol):
+    """What `triton.jit` makes, or a decorator of Triton's around it."""
+
+    arg_names: Sequence[str]
+
+    def run(self, *arguments: Any, grid: Grid, warmup: bool, **keywords: Any) -> Any: ...
+
+
+def layers(kernel: object) -> Iterator[Any]:
+    """The kernel, what it is a decorator around, and so on, down to the function that was decorated.
+
+    Raises:
+        InputError: there is no function of Python at the end.
+    """
+    found: Any = kernel
+    while not isinstance(found, FunctionType):
+        yield found
+        if not hasattr(found, "fn"):
+            raise InputError(f"got {type(kernel).__name__}; expected a kernel: a function under @triton.jit")
+        found = found.fn
+    yield found
+
+
+def function_of(kernel: object) -> FunctionType:
+    """The function that was decorated, through any number of decorators; InputError where there is none."""
+    *_, function = layers(kernel)
+    return function  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Of a kernel: all that can be given by name, the `defaults` of some, and what `triton.heuristics` `computed`."""
+
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    computed: frozenset[str]
+
+    @staticmethod
+    def of(kernel: JitKernel) -> Parameters:
+        told = inspect.signature(function_of(kernel)).parameters
+        defaults = {name: p.default for name, p in told.items() if p.default is not inspect.Parameter.empty}
+        heuristics = (getattr(layer, "values", None) or {} for layer in layers(kernel))
+        return Parameters(tuple(kernel.arg_names), defaults, frozenset(name for some in heuristics for name in some))
