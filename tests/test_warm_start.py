@@ -279,3 +279,13 @@ def test_of_several_shapes_the_most_alike_counts_most_and_no_latency_is_compared
     ]
     assert transferred(space, records, 6) == [near[0], near[1], middle[0], near[2], middle[1], far[0]]
     assert transferred(space, records, 2) == near[:2]
+
+
+def test_the_best_of_another_timing_policy_is_the_best_of_a_group_of_its_own() -> None:
+    space, rng = spaces.build(OP, HERE), np.random.default_rng(0)
+    cold, warm = list(dict.fromkeys(space.sample(rng) for _ in range(4)))[:2]
+    records = [
+        TuningRecord(OP, ELSEWHERE, s, Measurement("ok", (latency_s,)), Provenance("g", policy, 0.0, 0, 0))
+        for s, latency_s, policy in ((cold, 1.0, "cold"), (warm, 2.0, "cold"), (warm, 1e-3, "hot"))
+    ]
+    assert transferred(space, records, 1) == [cold]
