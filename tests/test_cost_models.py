@@ -325,7 +325,9 @@ def test_scales_of_another_policy_device_or_shape_are_not_mixed_with_ours(differ
     for speed in (1.0, 1000.0):
         theirs = records_of(other, 40, seed=1, speed=speed)
         if differs == "policy":
-            theirs = [dataclasses.replace(r, provenance=dataclasses.replace(r.provenance, policy="hot")) for r in theirs]
+            theirs = [
+                dataclasses.replace(r, provenance=dataclasses.replace(r.provenance, policy="hot")) for r in theirs
+            ]
         model = cost_models.create("xgboost", 0)
         model.fit(space, [*theirs, *ours])
         predicted.append(model.predict(space, unseen))

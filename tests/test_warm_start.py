@@ -228,7 +228,7 @@ def test_what_is_no_history_is_refused_in_one_line_before_anything_is_written(
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"kind": "quantum"}, "target: kind='quantum'; expected \"gpu\" or \"cpu\""),
+        ({"kind": "quantum"}, 'target: kind=\'quantum\'; expected "gpu" or "cpu"'),
         ({"num_sms": 0}, "target: num_sms=0; expected a positive number"),
         ({"l2_bytes": "much"}, "target: l2_bytes='much'; expected a positive number"),
         ({"device": None}, "target: device=None; expected text"),

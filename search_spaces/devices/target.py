@@ -103,7 +103,9 @@ class Target:
         told = {_RENAMED.get(name, name): value for name, value in data.items()}
         names = {field.name for field in dataclasses.fields(Target)}
         if unknown := told.keys() - names:
-            raise ValueError(f"target: this version knows no {', '.join(sorted(unknown))}; a later one may have told it")
+            raise ValueError(
+                f"target: this version knows no {', '.join(sorted(unknown))}; a later one may have told it"
+            )
         if missing := names - told.keys() - {"lanes"}:
             raise ValueError(f"target: expected {', '.join(sorted(missing))} too")
         for name, value in told.items():
