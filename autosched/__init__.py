@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from autosched.tuning.many.tune_many import tune_many
     from autosched.tuning.predict import TracedPredictions, predict
     from autosched.tuning.progress import Progress
-    from autosched.tuning.results import TracedTuneResult, TuneResult
+    from autosched.tuning.results import TuneResult
+    from autosched.tuning.traced_result import TracedTuneResult
     from autosched.tuning.tuner import tune
     from search_spaces import (
         AutoschedError,
@@ -120,7 +121,8 @@ _HOMES = {
     "autosched.tuning.many.tune_many": "tune_many",
     "autosched.tuning.predict": "TracedPredictions predict",
     "autosched.tuning.progress": "Progress",
-    "autosched.tuning.results": "TracedTuneResult TuneResult",
+    "autosched.tuning.results": "TuneResult",
+    "autosched.tuning.traced_result": "TracedTuneResult",
     "autosched.tuning.tuner": "tune",
     "search_spaces": "Schedule Target Workload",
     "search_spaces.errors": "AutoschedError EmptySearchSpaceError InputError LogError TargetUnavailableError",

@@ -23,7 +23,7 @@ from figures_engine import _trials_to_95, read_table
 
 from autosched.bench.simulated.figures import best_so_far, evaluations_to
 from autosched.bench.simulated.replayed import ReplayedTable, replay
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import History, plain_engine
 from search_spaces.schedules.plain_space import Point
 from tuning_logs.text import table_lines
 
@@ -32,7 +32,7 @@ class Exploring:
     """A search core of whose points a part is replaced by random ones."""
 
     def __init__(self, table: ReplayedTable, part: float, seed: int) -> None:
-        self._engine = Engine(table.space, seed)
+        self._engine = plain_engine(table.space, seed)
         self._rng = np.random.default_rng([seed, 1])
         self._part = part
         self._left = [table.points[place] for place in self._rng.permutation(len(table.points))]
@@ -90,7 +90,7 @@ def target_trials(job: tuple[Path, Path, Taught | None, int, int]) -> int:
         log = log if taught.whole else exported(known, log)
         history = (History(known.name, [known.points[row] for row in log], [float(known.seconds[r]) for r in log]),)
     table = read_table(target)
-    return _trials_to_95(table, Engine(table.space, seed, history), budget)
+    return _trials_to_95(table, plain_engine(table.space, seed, history), budget)
 
 
 def main() -> int:

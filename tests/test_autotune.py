@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError, LogError
-from search_spaces.schedules.plain_space import PlainSpace
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
 
 
@@ -307,6 +311,54 @@ def test_a_kernel_under_heuristics_is_tuned(log: Path) -> None:
     assert {r.measurement.status for r in records(log)} == {"ok"}
 
 
+def test_heuristics_above_a_tuned_kernel_are_asked_before_it(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, WIDTH: int, num_warps: int) -> None:
+        assert n == WIDTH
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(wide))
+    x, out, n = tensors()
+    triton.heuristics({"WIDTH": lambda given: given["n"]})(tuned)[(1,)](x, out, n)
+    assert torch.equal(out, x * 2)
+
+
+def test_values_of_a_knob_may_be_of_any_type(log: Path) -> None:
+    given: list[object] = []
+
+    def typed(x: torch.Tensor, n: int, KIND: object, num_warps: int) -> None:
+        given.append(KIND)
+        x += 1
+
+    kinds = [np.int64(16), 32.5, "tf32", None, True, (1, 2), [3, 4], tl.float16, math.sin]
+    tuned = autosched.autotune(space={"KIND": kinds, "num_warps": [2]}, log=log)(FakeKernel(typed))
+    tuned[(1,)](x := torch.zeros(4), 4)
+    assert torch.equal(x, torch.ones(4))
+    assert all(any(kind is value for value in given) for kind in kinds)
+
+
+def test_kernels_that_two_threads_call_are_tuned_one_after_the_other(log: Path) -> None:
+    order: list[str] = []
+
+    def named(name: str) -> FakeKernel:
+        def body(x: torch.Tensor, n: int, BLOCK: int) -> None:
+            order.append(name)
+            time.sleep(1e-3)
+
+        return FakeKernel(body)
+
+    def call(name: str) -> None:
+        autosched.autotune(space={"BLOCK": [16, 32]}, key=["n"], log=log)(named(name))[(1,)](torch.zeros(4), 4)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The call itself, after the search, is not held up by another's.
+    changes = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    assert len(changes) <= 3
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
     def early(configs: list[ListedFake], named: dict[str, Any], **keywords: Any) -> list[ListedFake]:
         assert named["n"] == 256
@@ -341,19 +393,35 @@ def test_hooks_of_the_tuner_are_called_around_trials_and_never_around_calls(log:
     called: list[object] = []
 
     def before(arguments: dict[str, Any], reset_only: bool) -> None:
-        called.append(reset_only)
+        called.append("reset" if reset_only else arguments["BLOCK"])
 
     def after(arguments: dict[str, Any], exception: object) -> None:
-        called.append("after")
+        called.append(("after", arguments["BLOCK"]))
 
     hooks = {"pre_hook": before, "post_hook": after}
     tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, **hooks)(FakeKernel(scale))  # type: ignore[arg-type]
     tuned[(1,)](*tensors())
-    assert called.count("after") == 2
-    assert called.count(True) == 1
-    before_call = len(called)
+    *trials, last = called
+    assert last == "reset"
+    assert [("after", block) for block in trials[::2]] == trials[1::2]
     tuned[(1,)](*tensors())
-    assert len(called) == before_call
+    assert called == [*trials, last]
+
+
+def test_a_hook_after_a_failed_trial_is_told_the_error(log: Path) -> None:
+    told: list[str] = []
+
+    def picky(x: torch.Tensor, n: int, BLOCK: int) -> None:
+        if BLOCK == 16:
+            raise RuntimeError("too small")
+
+    def after(arguments: dict[str, Any], exception: Exception | None) -> None:
+        if exception is not None:
+            told.append(f"{arguments['BLOCK']}: {exception}")
+
+    tuned = autosched.autotune(space={"BLOCK": [16, 32]}, post_hook=after, log=log)(FakeKernel(picky))
+    tuned[(1,)](torch.zeros(4), 4)
+    assert told == ["16: too small"]
 
 
 def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
@@ -407,15 +475,31 @@ def test_a_captured_call_takes_what_the_nearest_key_has_found(log: Path, monkeyp
     assert kernel.launched[-1]["BLOCK"] == 128
 
 
+def test_a_captured_call_takes_the_first_configuration_that_compiles(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Picky(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            if keywords["BLOCK"] < 64:
+                raise RuntimeError("too small")
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    kernel = Picky(scale)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.warns(UserWarning, match="captured"):
+        autosched.autotune(space=SCALE, key=["n"], log=log)(kernel)[(1,)](*tensors())
+    assert kernel.launched == [{"BLOCK": 64, "num_warps": 2}]
+
+
 def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[History] = []
 
-    class Listening(Engine):
-        def __init__(self, space: PlainSpace, seed: int, history: Sequence[History]) -> None:
-            told.extend(history)
-            super().__init__(space, seed, history)
+    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> Engine[Point]:
+        told.extend(history)
+        return plain_engine(space, seed, history)
 
-    monkeypatch.setattr("autosched.tuning.autotune.search.Engine", Listening)
+    monkeypatch.setattr("autosched.tuning.autotune.search.plain_engine", listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
     cache = tmp_path / "scale.autotune.json"
     cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))

@@ -15,7 +15,7 @@ from log_records import record
 from recorded_tables import small_table
 
 from autosched.strategies.engine import History
-from autosched.tuning.autotune.other_tables import read_history, told_elsewhere
+from autosched.tuning.autotune.other_tables import tables_of_kernel, told_elsewhere
 from search_spaces import InputError, LogError, Schedule, target_named
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningLog, TuningRecord
@@ -32,7 +32,7 @@ def triton_cache(folder: Path) -> Path:
 
 
 def histories(paths: Sequence[Path], kernel: str = "scale") -> list[History]:
-    return told_elsewhere(read_history(paths, kernel), SPACE)
+    return told_elsewhere(tables_of_kernel(paths, kernel), SPACE)
 
 
 def test_what_triton_s_autotuner_keeps_is_history(tmp_path: Path) -> None:

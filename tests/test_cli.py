@@ -107,6 +107,28 @@ def test_a_suite_is_tuned_together_and_the_table_says_where_the_trials_went(tmp_
     assert len([r for r in TuningLog(path) if not r.provenance.finals]) == 34
 
 
+def test_a_suite_is_tuned_by_another_strategy_model_and_backend(tmp_path: Path) -> None:
+    suite, path = tmp_path / "small.json", tmp_path / "tuning.jsonl"
+    suite.write_text(json.dumps({"shapes": [{"name": "a", "m": 16, "n": 16, "k": 16}]}))
+    arguments = ("--trials", "2", "--target", "cpu", "--log", str(path), "--strategy", "random")
+    result = run("tune-many", str(suite), *arguments, "--cost-model", "roofline", "--backend", "llvm")
+    assert result.exit_code == 0, result.output
+    assert "2/2 trials" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [("--strategy", "strategy"), ("--cost-model", "cost model"), ("--backend", "backend")],
+)
+def test_a_name_that_is_none_is_refused_before_a_suite_is_tuned(option: str, message: str, tmp_path: Path) -> None:
+    suite, path = tmp_path / "small.json", tmp_path / "tuning.jsonl"
+    suite.write_text(json.dumps({"shapes": [{"name": "a", "m": 16, "n": 16, "k": 16}]}))
+    result = run("tune-many", str(suite), "--target", "cpu", "--log", str(path), option, "nobody")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not path.exists()
+
+
 def test_tuning_again_says_that_everything_is_known(log: Path) -> None:
     before = log.read_bytes()
     result = run("tune", *SOFTMAX, "--trials", "6", "--log", str(log))

@@ -19,7 +19,7 @@ def small(values: Mapping[str, PlainValue]) -> bool:
 
 def test_the_points_are_the_combinations_that_the_rule_accepts() -> None:
     space = PlainSpace(KNOBS, small)
-    assert space.size == len(list(space)) == 2 * (4 + 3 + 2)
+    assert len(list(space)) == 2 * (4 + 3 + 2)
     assert all(space.holds(point) for point in space)
     assert not space.holds((64, 8, "mn"))
     assert not space.holds((16, 3, "mn"))
@@ -43,7 +43,6 @@ def test_draws_changes_and_neighbours_are_legal(knobs: dict[str, list[PlainValue
     found = [space.mutate(a, rng), space.crossover(a, b, rng), *space.neighbours(a)]
     assert all(space.holds(point) for point in found)
     assert all(sum(x != y for x, y in zip(a, near, strict=True)) == 1 for near in space.neighbours(a))
-    assert space.size > 0
 
 
 def test_features_are_logarithms_of_positive_numbers_and_a_column_for_each_word() -> None:
@@ -72,7 +71,7 @@ def test_a_value_that_equals_one_of_the_space_is_read_as_that() -> None:
 
 def test_nothing_can_be_drawn_from_an_empty_space() -> None:
     for space in (PlainSpace(KNOBS, lambda values: False), PlainSpace(KNOBS, configurations=[])):
-        assert space.size == 0
+        assert list(space) == []
         with pytest.raises(EmptySearchSpaceError, match="tile, warps, order"):
             space.sample(np.random.default_rng(0))
 

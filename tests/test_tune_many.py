@@ -7,6 +7,7 @@ import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 import autosched
 from autosched.backends import spaces
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import UnfitWorkloadError
 from autosched.strategies.random import Random
-from cost_models import SharedModel, bound_s
+from cost_models import CostModel, SharedModel, bound_s
 from cost_models.roofline_model import RooflineModel
 from search_spaces import InputError, Schedule, SearchSpace, TargetUnavailableError, Workload, ops
 from search_spaces.devices.target import cpu
@@ -79,6 +80,23 @@ class Alike(FakeMeasurer):
 
     def _one(self, workload: Workload, schedule: Schedule) -> Measurement:
         return Measurement("ok", (1e-5 + 1e-9 * (zlib.crc32(schedule.one_line.encode()) % 100),))
+
+
+class AtTheRoofline(FakeMeasurer):
+    """Nothing can be any faster."""
+
+    def _one(self, workload: Workload, schedule: Schedule) -> Measurement:
+        return Measurement("ok", (float(f"{bound_s(workload, TARGET):.6g}"),))
+
+
+def softmax_and_sum(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In one kernel, or in two."""
+    return torch.softmax(x, -1), torch.logsumexp(x, -1)
+
+
+def apart(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In two kernels."""
+    return torch.softmax(x, -1), torch.cumsum(y, 0)
 
 
 def search(log: Path, measurer: FakeMeasurer, trials: int, *given: object, **rest: object) -> autosched.TuneManyResult:
@@ -197,6 +215,72 @@ def test_what_has_no_schedule_is_left_out_and_named(log: Path) -> None:
     assert result.trials_done == 32
 
 
+def test_the_sum_says_what_it_leaves_out(log: Path) -> None:
+    result = search(log, FakeMeasurer(broken=[LARGE]), 200, (SMALL, 1), (LARGE, 1))
+    assert result.without_kernel == (LARGE.label,)
+    assert f"weighted, without {LARGE.label}: no kernel (" in str(result)
+
+
+def test_a_way_to_cut_a_function_that_was_not_tried_is_nothing_left_out(log: Path) -> None:
+    traced = autosched.trace(softmax_and_sum, torch.empty(64, 256))
+    result = search(log, AtTheRoofline(), 64, traced)
+    assert any(s.result.best is None for s in result.spent)
+    assert result.without_kernel == ()
+
+
+def test_when_none_succeeds_the_result_says_so_of_each(log: Path) -> None:
+    result = search(log, FakeMeasurer(broken=[SMALL, LARGE]), 200, (SMALL, 1), (LARGE, 1))
+    assert result.without_kernel == (SMALL.label, LARGE.label)
+    assert (result.weighted_s, result.trials_done) == (0.0, 96)
+
+
+def test_what_is_given_twice_is_tuned_once_and_counts_twice(log: Path) -> None:
+    result = search(log, FakeMeasurer(), 32, (SMALL, 1), (SMALL, 2))
+    first, second = result.results
+    assert first is second
+    assert [s.weight for s in result.spent] == [3.0]
+    assert result.trials_done == 32
+
+
+def test_a_torn_line_of_the_log_costs_its_trial_alone(log: Path) -> None:
+    search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 1))
+    lines, latencies = log.read_text().splitlines(), [r.measurement.latency_s for r in TuningLog(log)]
+    # The slowest is in no finals, which would tell of it too.
+    slowest = latencies.index(max(latencies))
+    lines[slowest] = lines[slowest][:40]
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match="line"):
+        result = search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 1))
+    assert (result.trials_known, result.trials_done) == (63, 1)
+
+
+def test_the_first_batch_of_a_resumed_search_is_that_of_the_first_run(log: Path) -> None:
+    first = search(log, FakeMeasurer(), 96, (SMALL, 1), (LARGE, 1))
+    second = search(log, FakeMeasurer(), 160, (SMALL, 1), (LARGE, 1))
+    assert [s.first_s for s in second.spent] == [s.first_s for s in first.spent]
+    trials = [r.measurement.latency_s for r in trials_of(log, SMALL)[:16]]
+    assert min(trials) in [s.first_s for s in first.spent]
+
+
+class Once(Random):
+    """Has nothing more to propose for one workload after a batch."""
+
+    def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
+        super().__init__(space, cost_model, rng)
+        self._over = False
+
+    def ask(self, count: int) -> list[Schedule]:
+        asked = [] if self._over else super().ask(count)
+        self._over = self._space.workload.key == SMALL.key
+        return asked
+
+
+def test_a_search_that_has_nothing_left_to_propose_leaves_its_turn_to_others(log: Path) -> None:
+    result = search(log, FakeMeasurer(overlaps=True), 96, (SMALL, 100), (LARGE, 1), strategy=Once)
+    assert [s.result.ending for s in result.spent] == ["exhausted", "trials"]
+    assert [sum(turn.trials for turn in s.turns) for s in result.spent] == [16, 80]
+
+
 def test_a_measurer_that_breaks_keeps_what_was_measured(log: Path) -> None:
     class Breaks(FakeMeasurer):
         def submit(
@@ -300,10 +384,7 @@ def test_a_kernel_of_a_function_counts_for_every_launch(log: Path) -> None:
 
 
 def test_a_way_to_cut_a_function_that_is_clearly_slower_gets_no_more_trials(log: Path) -> None:
-    def normalised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.softmax(x, -1), torch.logsumexp(x, -1)
-
-    traced = autosched.trace(normalised, torch.empty(64, 256))
+    traced = autosched.trace(softmax_and_sum, torch.empty(64, 256))
     assert [len(cut.workloads) for cut in traced.cuts] == [1, 2]
     result = search(log, Alike(), 240, traced)
     together, *apart = result.spent
@@ -313,27 +394,59 @@ def test_a_way_to_cut_a_function_that_is_clearly_slower_gets_no_more_trials(log:
 
 
 def test_a_way_to_cut_a_function_whose_roofline_is_slower_is_not_tried(log: Path) -> None:
-    class AtTheRoofline(FakeMeasurer):
-        def _one(self, workload: Workload, schedule: Schedule) -> Measurement:
-            return Measurement("ok", (float(f"{bound_s(workload, TARGET):.6g}"),))
-
-    def normalised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.softmax(x, -1), torch.logsumexp(x, -1)
-
-    result = search(log, AtTheRoofline(), 64, autosched.trace(normalised, torch.empty(64, 256)))
+    result = search(log, AtTheRoofline(), 64, autosched.trace(softmax_and_sum, torch.empty(64, 256)))
     assert [s.result.trials_done for s in result.spent] == [64, 0, 0]
 
 
 def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -> None:
-    def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.softmax(x, -1), torch.cumsum(y, 0)
-
-    traced = autosched.trace(two, torch.empty(64, 128), torch.empty(128, 32))
+    traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
     result = autosched.tune(
         traced, TARGET, 20, log=log, measurer=FakeMeasurer(), strategy="random", cost_model="random"
     )
     assert len(result.results) > 1
     assert {r.trials_known + r.trials_done for r in result.results if r.ending != "exhausted"} == {20}
+
+
+def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: object) -> autosched.TracedTuneResult:
+    traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
+    arguments = {"strategy": "random", "cost_model": "random", **rest}
+    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+
+
+def test_the_kernels_of_a_traced_function_take_turns(log: Path) -> None:
+    measurer = FakeMeasurer()
+    tune_apart(log, 64, measurer)
+    keys = [workload.key for workload in measurer.submitted]
+    assert sum(before != after for before, after in pairwise(keys)) > 2
+
+
+def test_the_kernels_of_a_traced_function_share_one_model(log: Path) -> None:
+    models: list[CostModel] = []
+
+    def random_of(space: SearchSpace, model: CostModel, rng: np.random.Generator) -> Random:
+        models.append(model)
+        return Random(space, model, rng)
+
+    tune_apart(log, 4, FakeMeasurer(), strategy=random_of)
+    assert len(models) == 2
+    assert models[0] is models[1]
+
+
+def test_the_report_of_a_traced_function_says_where_the_trials_went_and_why(log: Path) -> None:
+    result = tune_apart(log, 64, FakeMeasurer())
+    where, turns, *_ = result.report.split("\n\n")
+    assert [line.split()[0] for line in where.splitlines()[1:]] == [
+        s.result.workload.label.split()[0] for s in result.spent
+    ]
+    assert "1 first" in where
+    assert len(turns.splitlines()) == 1 + sum(len(s.turns) for s in result.spent)
+
+
+def test_the_report_of_a_traced_function_that_was_known_says_so(log: Path) -> None:
+    tune_apart(log, 16, FakeMeasurer())
+    again = tune_apart(log, 16, cast(FakeMeasurer, object()))
+    assert [(s.result.trials_done, s.result.trials_known, s.turns) for s in again.spent] == [(0, 16, ())] * 2
+    assert "16" in again.report
 
 
 @pytest.mark.parametrize(
@@ -342,6 +455,8 @@ def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -
         ((), "at least one"),
         ((("matmul", 1),), "expected an operator such as"),
         (((SMALL, 0),), "positive number"),
+        (((SMALL, -1),), "positive number"),
+        (((SMALL, float("inf")),), "positive number"),
         (((SMALL, float("nan")),), "positive number"),
         (((SMALL, True),), "positive number"),
     ],

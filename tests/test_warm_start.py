@@ -23,7 +23,7 @@ import autosched
 import cost_models
 from autosched import strategies
 from autosched.backends import spaces
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.strategies.evolutionary import Evolutionary
 from autosched.strategies.transfer import transferred
 from autosched.tuning.searching.sources import USUAL, Sources

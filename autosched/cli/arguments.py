@@ -8,22 +8,25 @@ import sys
 import textwrap
 import warnings
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
-from autosched.machine import devices
-from autosched.machine.timing import Policy
-from autosched.tuning.searching.preparation import Trials
-from autosched.tuning.searching.sources import History
+import cost_models
+from autosched import strategies
+from autosched.baselines.names import BASELINES, BaselineName, check_baselines
+from autosched.machine.policies import Policy
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
 from search_spaces.workloads.dtypes import FLOATS
+
+if TYPE_CHECKING:
+    from autosched.tuning.searching.preparation import Trials
+    from autosched.tuning.searching.sources import History
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
@@ -75,6 +78,12 @@ LogPath = Annotated[
     typer.Option(
         "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
     ),
+]
+StrategyName = Annotated[
+    str, typer.Option("--strategy", help=f"What proposes schedules: {', '.join(strategies.names())}.")
+]
+CostModelName = Annotated[
+    str, typer.Option("--cost-model", help=f"What ranks candidates: {', '.join(cost_models.names())}.")
 ]
 BackendName = Annotated[
     str | None,
@@ -148,6 +157,8 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
         InputError: no such target, or threads are given for a GPU, or more than there are.
         TargetUnavailableError: it is not on this machine.
     """
+    from autosched.machine import devices
+
     target = devices.resolve(name)
     if threads is None:
         return target
@@ -158,6 +169,8 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
 
 def printed_target(name: str | None, threads: int | None) -> Target:
     """The same for what is only printed: a GPU need not be here."""
+    from autosched.machine import devices
+
     return devices.described(name) if threads is None else chosen_target(name, threads)
 
 

@@ -7,19 +7,21 @@ import os
 from typing import overload
 
 import cost_models
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
 from autosched.tuning.many.gradient import Gradient
+from autosched.tuning.many.spent import spent_on
 from autosched.tuning.many.tasks import Tasks
 from autosched.tuning.progress import OnProgress
-from autosched.tuning.results import TracedTuneResult, TuneResult
+from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.loop import Alone
 from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import History, Sources
+from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
 
@@ -126,12 +128,13 @@ def tune(
 def _tuned(traced: Traced, tasks: Tasks, measurer: Measurer | None) -> TracedTuneResult:
     """All kernels of a function over one session, in the order in which they should gain most."""
     tasks.add_cut(traced, 1.0)
+    gradient = Gradient(tasks.searches, tasks.weights)
     if not all(search.complete for search in tasks.searches):
-        run_all(tasks.searches, Gradient(tasks.searches, tasks.weights), measurer)
+        run_all(tasks.searches, gradient, measurer)
     for search in tasks.searches:
         if search.unfit is not None:
             raise search.unfit
-    return TracedTuneResult(traced, tuple(map(TuneResult.of, tasks.searches)))
+    return TracedTuneResult(traced, spent_on(tasks.searches, tasks.weights(), gradient.turns))
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

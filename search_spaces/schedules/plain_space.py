@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from search_spaces.errors import EmptySearchSpaceError, InputError
 from search_spaces.schedules.plain_features import PlainValue, value_columns
 
-__all__ = ["Legal", "PlainSpace", "PlainValue", "Point"]
+__all__ = ["Legal", "PlainSpace", "PlainValue", "Point", "identity"]
 
 Point = tuple[PlainValue, ...]
 Legal = Callable[[Mapping[str, PlainValue]], bool]
@@ -25,8 +25,6 @@ Legal = Callable[[Mapping[str, PlainValue]], bool]
 _MOST_LISTED = 300_000
 # Tries before a random draw gives up, where the space is too large for a list.
 _MAX_DRAWS = 20_000
-# Draws from which the size of such a space is estimated.
-_COUNTED = 2_000
 
 
 class PlainSpace:
@@ -46,9 +44,9 @@ class PlainSpace:
         self.names = tuple(knobs)
         self.values: tuple[Point, ...] = tuple(tuple(map(_hashable, values)) for values in knobs.values())
         for name, values in zip(self.names, self.values, strict=True):
-            if not values or len({*map(_identity, values)}) != len(values):
+            if not values or len({*map(identity, values)}) != len(values):
                 raise InputError(f"knob {name}: expected one value or more, each once; got {list(values)}")
-        self._positions = [{_identity(v): i for i, v in enumerate(values)} for values in self.values]
+        self._positions = [{identity(v): i for i, v in enumerate(values)} for values in self.values]
         self._legal = legal
         self._given = None if configurations is None else [self._known(point) for point in configurations]
 
@@ -66,15 +64,6 @@ class PlainSpace:
         """How many combinations of values there are, legal or not."""
         return math.prod(len(values) for values in self.values)
 
-    @cached_property
-    def size(self) -> int:
-        """How many points are legal; estimated from a sample where the space is too large for a list."""
-        if self.points is not None:
-            return len(self.points)
-        rng = np.random.default_rng(0)
-        found = sum(self._accepts(self._drawn(rng)) for _ in range(_COUNTED))
-        return round(found / _COUNTED * self.combinations)
-
     def holds(self, point: Sequence[PlainValue]) -> bool:
         """Whether the point is of this space, and legal."""
         if not self.describes(point):
@@ -87,19 +76,15 @@ class PlainSpace:
         values = self.read(point)
         if len(values) != len(self.names):
             return False
-        return all(_identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
+        return all(identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
 
     def read(self, values: Sequence[PlainValue | list[int]]) -> Point:
         """The point of values as JSON has them: where one equals a value of the space, as 16.0 does 16, it is that."""
         point = tuple(map(_hashable, values))
         if len(point) != len(self.names):
             return point
-        places = [of.get(_identity(v)) for of, v in zip(self._positions, point, strict=True)]
+        places = [of.get(identity(v)) for of, v in zip(self._positions, point, strict=True)]
         return tuple(v if at is None else own[at] for v, at, own in zip(point, places, self.values, strict=True))
-
-    def seeds(self) -> list[Point]:
-        """Points worth trying first: nothing is known of a plain space, so there are none."""
-        return []
 
     def sample(self, rng: np.random.Generator) -> Point:
         """A legal point; every one is equally likely.
@@ -123,7 +108,7 @@ class PlainSpace:
             knob = free[int(rng.integers(len(free)))]
             value = self.values[knob][int(rng.integers(len(self.values[knob])))]
             found = (*point[:knob], value, *point[knob + 1 :])
-            if _identity(value) != _identity(point[knob]) and self.holds(found):
+            if identity(value) != identity(point[knob]) and self.holds(found):
                 return found
         return point
 
@@ -140,7 +125,7 @@ class PlainSpace:
         for knob, values in enumerate(self.values):
             for value in values:
                 found = (*point[:knob], value, *point[knob + 1 :])
-                if _identity(value) != _identity(point[knob]) and self.holds(found):
+                if identity(value) != identity(point[knob]) and self.holds(found):
                     yield found
 
     def __iter__(self) -> Iterator[Point]:
@@ -162,7 +147,7 @@ class PlainSpace:
 
     def codes(self, points: Sequence[Point]) -> NDArray[np.int32]:
         """The position of each knob's value among its values, shape (points, knobs)."""
-        rows = [[of[_identity(v)] for of, v in zip(self._positions, point, strict=True)] for point in points]
+        rows = [[of[identity(v)] for of, v in zip(self._positions, point, strict=True)] for point in points]
         return np.array(rows, dtype=np.int32).reshape(len(points), len(self.names))
 
     def _known(self, values: Sequence[PlainValue]) -> Point:
@@ -170,16 +155,16 @@ class PlainSpace:
         if len(point) != len(self.names):
             raise InputError(f"configuration {list(point)}: expected a value for each of {', '.join(self.names)}")
         for name, value, positions in zip(self.names, point, self._positions, strict=True):
-            if _identity(value) not in positions:
+            if identity(value) not in positions:
                 raise InputError(f"configuration {list(point)}: {name}={value!r} is not one of its values")
         return self.read(point)
 
     @cached_property
     def _rows(self) -> dict[tuple[tuple[type, PlainValue], ...], int]:
-        return {tuple(map(_identity, point)): row for row, point in enumerate(self.points or ())}
+        return {tuple(map(identity, point)): row for row, point in enumerate(self.points or ())}
 
     def _row_of(self, point: Point) -> int | None:
-        return self._rows.get(tuple(map(_identity, point)))
+        return self._rows.get(tuple(map(identity, point)))
 
     def _accepts(self, point: Point) -> bool:
         return self._legal is None or bool(self._legal(dict(zip(self.names, point, strict=True))))
@@ -193,7 +178,7 @@ def _hashable(value: PlainValue | list[int]) -> PlainValue:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _identity(value: PlainValue) -> tuple[type, PlainValue]:
-    """What tells values apart: True is not 1, but 1.0 is, as in JSON."""
+def identity(value: PlainValue) -> tuple[type, PlainValue]:
+    """What tells values of a knob apart: True is not 1, but 1.0 is, as in JSON."""
     kind = type(value)
     return (float if kind is int else kind), value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_spaces import InputError
-from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
+from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
         InputError: the points lack a knob that has several values.
     """
     columns = [_column(name, list(names), values) for name, values in zip(space.names, space.values, strict=True)]
-    allowed = [set(map(_kind, values)) for values in space.values]
+    allowed = [set(map(identity, values)) for values in space.values]
     best: dict[Point, float] = {}
     foreign = 0
     for point, took in zip(points, seconds, strict=True):
         found = tuple(value if column is None else point[column] for column, value in columns)
-        if all(_kind(v) in values for v, values in zip(found, allowed, strict=True)):
+        if all(identity(v) in values for v, values in zip(found, allowed, strict=True)):
             own = space.read(found)
             best[own] = min(best.get(own, math.inf), math.inf if took is None else took)
         else:
@@ -42,7 +42,7 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
     unknown = [
         name
         for place, name in enumerate(names)
-        if name not in space.names and len({_kind(point[place]) for point in points}) > 1
+        if name not in space.names and len({identity(point[place]) for point in points}) > 1
     ]
     fastest = tuple(s if math.isfinite(s) else None for s in best.values())
     return Fitted(tuple(best), fastest, _remarks(unknown, foreign, len(points)))
@@ -55,11 +55,6 @@ def _column(name: str, names: list[str], values: Point) -> tuple[int | None, Pla
     if len(values) > 1:
         raise InputError(f"expected a value of the knob {name} ({list(values)[:20]}); got the knobs {', '.join(names)}")
     return None, values[0]
-
-
-def _kind(value: PlainValue) -> tuple[bool, PlainValue]:
-    """Tells True from 1, as JSON does."""
-    return isinstance(value, bool), value
 
 
 def _remarks(unknown: Sequence[str], foreign: int, of: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from search_spaces import InputError, Schedule
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
+from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
 # What Triton takes beside the arguments of a kernel, on one of its backends or another.
 LAUNCH_OPTIONS = frozenset(
@@ -82,8 +82,7 @@ class KnobChoices:
             InputError: a knob without values, or with one twice.
         """
         self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
-        # 1, 1.0 and True are equal, and not the same.
-        self._meanings = {(name, type(t := _told(v)), t): v for name, values in knobs.items() for v in values}
+        self._meanings = {(name, *identity(_told(v))): v for name, values in knobs.items() for v in values}
         self._legal, self._defaults = legal, dict(defaults or {})
         PlainSpace(self._knobs)
 
@@ -101,7 +100,7 @@ class KnobChoices:
         return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
 
     def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
-        return {name: self._meanings[name, type(value), value] for name, value in told.items()}
+        return {name: self._meanings[(name, *identity(value))] for name, value in told.items()}
 
 
 class ListChoices:

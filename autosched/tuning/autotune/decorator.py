@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
@@ -16,7 +17,7 @@ from autosched.tuning.autotune.configurations import (
     check_names,
 )
 from autosched.tuning.autotune.jit_kernel import JitKernel, Parameters, layers
-from autosched.tuning.autotune.plan import DoBench, Hooks, Plan
+from autosched.tuning.autotune.settings import DoBench, Hooks, TuningSettings
 from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
 
@@ -49,24 +50,13 @@ def autotune(
     @triton.jit
     def kernel(x, y, n, BLOCK: tl.constexpr): ...
 
-    `space` gives every knob its values: parameters of the kernel, and what Triton takes at a launch (num_warps,
-    num_stages, num_ctas, maxnreg …); `legal` is a rule, asked with a dictionary of the call's arguments and the knobs'
-    values. In their place `configs` lists `triton.Config`s. The first call with new values of `key`, or new element
-    types, tries up to `trials` configurations, chosen by what was learnt from those before and from other keys, and
-    writes each to the log (`log`, by default the user's); the next start takes the winner from there.
-
-    Every trial runs on the call's own arguments, and all tensors among them are put back, whichever the kernel changes:
-    `restore_value` need not be given; where it is, only the arguments that it names are copied, put back and compared.
-    Those in `reset_to_zero` are zero before each trial and before the call itself.
-    What configurations compute is compared, and one that differs from most is never chosen: `outputs` names the
-    arguments that count, by default all tensors of floating-point numbers that the kernel changes; () compares nothing.
-
-    `history` names files of what others measured of this kernel: *.autotune.json of Triton's cache, CSV logs of Helion,
-    caches of Kernel Tuner, T4, other tuning logs. They say where to look first.
-
-    `pre_hook` and `post_hook` are called around trials as Triton does. `do_bench` times in the place of autosched. What
-    else Triton takes (`warmup`, `rep`, `use_cuda_graph`, `cache_results`) says nothing here: times are those of the
-    device with cold caches, and results are always kept.
+    `space` gives every knob its values, and `legal` is a rule: asked with a dictionary of the call's arguments and the
+    knobs' values. The first call with new values of `key`, element types or alignment tries up to `trials`
+    configurations on its own arguments, all of which are put back, and writes each trial to `log` (by default the
+    user's); the next start takes the winner from there. Configurations that compute something else than most are never
+    chosen: `outputs` names the arguments that count. `history` names files of what others measured of this kernel.
+    docs/autotune.md tells all of it, and what becomes of Triton's arguments: `warmup`, `rep`, `use_cuda_graph` and
+    `cache_results` say nothing here.
 
     Raises:
         InputError: an argument is not allowed, or names what the kernel has not.
@@ -77,20 +67,33 @@ def autotune(
     _check_choices(configs, space, legal, prune_configs_by)
     named = {"key": key, "reset_to_zero": reset_to_zero, "restore_value": restore_value, "outputs": outputs}
     _check_lists(named)
-    files = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
-    hooks = Hooks(pre_hook, post_hook)
-    zeroed = tuple(reset_to_zero or ())
-    plan = Plan(tuple(key), trials, seed, written_log_path(log), outputs, zeroed, restore_value, hooks, do_bench)
+    settings = TuningSettings(
+        key=tuple(key or ()),
+        trials=trials,
+        seed=seed,
+        log=written_log_path(log),
+        outputs=outputs,
+        zeroed=tuple(reset_to_zero or ()),
+        restored=restore_value,
+        hooks=Hooks(pre_hook, post_hook),
+        do_bench=do_bench,
+        history=_files(history),
+    )
 
     def decorate(kernel: JitKernel) -> TunedKernel:
         _check_kernel(kernel)
         parameters = Parameters.of(kernel)
         _check_arguments(parameters, named, space or {})
         if space is None:
-            return TunedKernel(kernel, ListChoices(configs or (), prune_configs_by), plan, files)
-        return TunedKernel(kernel, KnobChoices(space, legal, parameters.defaults), plan, files)
+            return TunedKernel(kernel, ListChoices(configs or (), prune_configs_by), settings)
+        return TunedKernel(kernel, KnobChoices(space, legal, parameters.defaults), settings)
 
     return decorate
+
+
+def _files(history: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> tuple[Path, ...]:
+    some = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
+    return tuple(map(Path, some))
 
 
 def _check_lists(named: Mapping[str, Iterable[str] | None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,13 +14,13 @@ from tuning_logs.exchange.files import read_tables
 from tuning_logs.exchange.recorded_table import RecordedTable
 
 
-def read_history(paths: Sequence[str | os.PathLike[str]], kernel: str) -> list[RecordedTable]:
+def tables_of_kernel(paths: Sequence[Path], kernel: str) -> list[RecordedTable]:
     """The tables of the files; of a tuning log, those of kernels of that name.
 
     Raises:
         LogError: one cannot be read, or is no recorded table.
     """
-    return [table for path in paths for table in read_tables(Path(path)) if _is_of(table, kernel)]
+    return [table for path in paths for table in read_tables(path) if _is_of(table, kernel)]
 
 
 def _is_of(table: RecordedTable, kernel: str) -> bool:

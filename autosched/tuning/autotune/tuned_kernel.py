@@ -6,12 +6,12 @@ types of all tensors, whether they are aligned, and the device.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -23,15 +23,17 @@ from autosched.tuning.autotune.configurations import Choices, Configuration
 from autosched.tuning.autotune.fingerprint import source_fingerprint
 from autosched.tuning.autotune.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.kernel_records import KernelRecords
-from autosched.tuning.autotune.other_tables import read_history
-from autosched.tuning.autotune.plan import Plan
-from autosched.tuning.autotune.task import Task
-from search_spaces import InputError, Target
+from autosched.tuning.autotune.other_tables import tables_of_kernel
+from autosched.tuning.autotune.settings import TuningSettings
+from autosched.tuning.autotune.task import TuningTask
+from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement
 
 # Kernels are tuned one after the other, whichever threads call them: what ran beside a trial would be timed with it.
 _TUNING = threading.RLock()
+# Configurations that are looked at where nothing may be measured: each is compiled before the call goes on.
+_MOST_GUESSES = 8
 # What torch.compile says of a call that it must not look into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
@@ -39,16 +41,14 @@ _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 class TunedKernel:
     """A kernel of Triton's that is called as before: `kernel[grid](…)`. `fn` is the kernel itself."""
 
-    def __init__(
-        self, kernel: JitKernel, choices: Choices, plan: Plan, history: Sequence[str | os.PathLike[str]] = ()
-    ) -> None:
-        """Raises LogError: a file of `history` cannot be read, or is no recorded table."""
+    def __init__(self, kernel: JitKernel, choices: Choices, settings: TuningSettings) -> None:
+        """Raises LogError: a file of the history cannot be read, or is no recorded table."""
         self.fn = kernel
         self.arg_names = kernel.arg_names
         self._choices = choices
-        self._plan = plan
-        self._keys = Keys(kernel.arg_names, plan.key)
-        self._history = read_history(history, self.__name__)
+        self._settings = settings
+        self._keys = Keys(kernel.arg_names, settings.key)
+        self._tables = tables_of_kernel(settings.history, self.__name__)
         self._chosen: dict[tuple[Any, ...], Configuration] = {}
         # Keys for which every configuration failed, and the reason.
         self._failed: dict[tuple[Any, ...], str] = {}
@@ -77,7 +77,7 @@ class TunedKernel:
 
     @cached_property
     def _records(self) -> KernelRecords:
-        return KernelRecords(self._plan.log)
+        return KernelRecords(self._settings.log)
 
     def run(self, *arguments: Any, grid: Grid, warmup: bool = False, **keywords: Any) -> Any:
         """Launch (or with `warmup` compile) the kernel, with the configuration for these arguments.
@@ -129,7 +129,7 @@ class TunedKernel:
             task = self._task(call, space)
             found = self._replay(call, task)
             if found is None and (not measure or self._captured(task)):
-                return self._choices.configuration(task.guess)
+                return self._guess(call, task)
             if found is None:
                 found = self._search(call, task, key)
         configuration = self._choices.configuration(found)
@@ -137,16 +137,22 @@ class TunedKernel:
             self._chosen[key] = configuration
         return configuration
 
-    def _check(self, call: Call) -> None:
-        """Raise InputError where a call is wrong whatever is chosen."""
+    @cached_property
+    def _compiles(self) -> bool:
+        """Whether it runs on the GPU; otherwise it is interpreted, on the processor."""
+        # Loads Triton, which is there where there is a kernel to tune.
         from autosched.tuning.autotune.trials.launching import compiles
 
-        plan = self._plan
+        return compiles(self.fn)
+
+    def _check(self, call: Call) -> None:
+        """Raise InputError where a call is wrong whatever is chosen."""
+        settings = self._settings
         check_given(call, self._parameters, self._choices.names)
-        check_key(call, plan.key)
-        named = {"reset_to_zero": plan.zeroed, "restore_value": plan.restored, "outputs": plan.outputs}
+        check_key(call, settings.key)
+        named = {"reset_to_zero": settings.zeroed, "restore_value": settings.restored, "outputs": settings.outputs}
         check_tensors_named(call, named)
-        if compiles(self.fn):
+        if self._compiles:
             check_devices(call.tensors, _current_gpu())
 
     def _only(self, space: PlainSpace) -> Point | None:
@@ -157,14 +163,22 @@ class TunedKernel:
             raise InputError(f"{self.__name__}: no configuration is legal, or left by pruning, for these arguments")
         return space.points[0]
 
-    def _task(self, call: Call, space: PlainSpace) -> Task:
-        plan = self._plan
-        kernel = own_kernel(self.__name__, self._fingerprint, call.named, plan.key)
-        return Task(kernel, _target(call), space, self._choices, self._records, plan.trials, plan.seed, self._history)
+    def _task(self, call: Call, space: PlainSpace) -> TuningTask:
+        settings = self._settings
+        kernel = own_kernel(self.__name__, self._fingerprint, call.named, settings.key)
+        return TuningTask(
+            kernel,
+            gpu_target() if self._compiles else cpu_target(),
+            space,
+            self._choices,
+            self._records,
+            trials=settings.trials,
+            seed=settings.seed,
+            tables=self._tables,
+        )
 
-    def _replay(self, call: Call, task: Task) -> Point | None:
+    def _replay(self, call: Call, task: TuningTask) -> Point | None:
         """What a search has ended with; what another version of Triton or the driver refuses is left out then."""
-        # Loads Triton, which is there where there is a kernel to tune.
         from autosched.tuning.autotune.trials.launching import why_unusable
 
         while (found := task.found) is not None:
@@ -175,16 +189,23 @@ class TunedKernel:
             self._records.append(task.record(found, Measurement(status, detail=detail)))
         return None
 
-    def _search(self, call: Call, task: Task, key: tuple[Any, ...] | None) -> Point:
-        from autosched.tuning.autotune.search import NoneWorksError, Search
+    def _guess(self, call: Call, task: TuningTask) -> Configuration:
+        """What compiles, of the best guesses; where none does, the best, which will say why."""
+        from autosched.tuning.autotune.trials.launching import why_unusable
+
+        some = [self._choices.configuration(point) for point in islice(task.guesses(), _MOST_GUESSES)]
+        return next((configuration for configuration in some if why_unusable(call, configuration) is None), some[0])
+
+    def _search(self, call: Call, task: TuningTask, key: tuple[Any, ...] | None) -> Point:
+        from autosched.tuning.autotune.search import KernelSearch, NoneWorksError
         from autosched.tuning.autotune.trials.trials import Trials
 
         if key in self._failed:
             raise NoneWorksError(f"{self._failed[key]}. Nothing is tried again before forget_failures() is called")
-        trials = Trials.of(call, task.target, self._plan)
+        trials = Trials.of(call, task.target, self._settings)
         try:
             with torch.no_grad():
-                return Search(task, trials).run()
+                return KernelSearch(task, trials).run()
         except NoneWorksError as error:
             if key is not None:
                 self._failed[key] = str(error)
@@ -192,7 +213,7 @@ class TunedKernel:
         finally:
             trials.end()
 
-    def _captured(self, task: Task) -> bool:
+    def _captured(self, task: TuningTask) -> bool:
         """Whether the call is captured in a CUDA graph, of which is warned once for every key."""
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         if capturing and task.kernel.key not in self._warned:
@@ -212,10 +233,3 @@ def _current_gpu() -> torch.device | None:
 def _device() -> int:
     """The number of the GPU that kernels run on; -1 while there is none."""
     return torch.cuda.current_device() if torch.cuda.is_initialized() else -1
-
-
-def _target(call: Call) -> Target:
-    """The GPU, or the processor, on which kernels are interpreted; a call may have element types instead of tensors."""
-    tensors = call.tensors.values()
-    on_gpu = any(tensor.is_cuda for tensor in tensors) if tensors else torch.cuda.is_available()
-    return gpu_target() if on_gpu else cpu_target()

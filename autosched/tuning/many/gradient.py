@@ -9,6 +9,7 @@ come. How likely they still are is what `remaining_gain` says.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -74,11 +75,9 @@ class Gradient:
             [n for n, other in enumerate(self._searches) if n != m and _similar(search, other)]
             for m, search in enumerate(self._searches)
         ]
-        # The turns under way: whose, why, and its best before.
-        self._given: list[tuple[int, _Slope, float | None]] = []
-        # The turns of every search, and the best of its first one.
+        # The turns of every search that are under way: why, and its best before.
+        self._given: list[deque[tuple[_Slope, float | None]]] = [deque() for _ in searches]
         self.turns: list[list[Turn]] = [[] for _ in searches]
-        self.firsts_s: list[float | None] = [search.best_s for search in self._searches]
 
     @property
     def left(self) -> int | None:
@@ -101,7 +100,7 @@ class Gradient:
         search = self._searches[chosen]
         if self.left is not None:
             search.wanted = search.granted + self._share(search, slopes, self.left)
-        self._given.append((chosen, slopes[chosen], search.best_s))
+        self._given[chosen].append((slopes[chosen], search.best_s))
         return search
 
     def _share(self, search: Search, open_to: Iterable[int], left: int) -> int:
@@ -109,14 +108,16 @@ class Gradient:
         first = sum(self._searches[n].granted == 0 for n in open_to)
         return left if search.granted else max(1, left // first)
 
+    def passed(self, search: Search) -> None:
+        self._given[self._searches.index(search)].pop()
+
     def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
         task = self._searches.index(search)
-        _, slope, before = self._given.pop(next(i for i, (number, *_) in enumerate(self._given) if number == task))
+        slope, before = self._given[task].popleft()
         after = min((r.measurement.undisturbed_s for r in records if r.measurement.ok), default=before)
         gained = max(0.0, before - after) * self._weights()[task] if before and after else 0.0
         expected = None if slope.gain_s == float("inf") else slope.gain_s
         self.turns[task].append(Turn(sum(map(len, self.turns)), slope.why, len(records), expected, gained))
-        self.firsts_s[task] = self.firsts_s[task] or after
         for other in self._alike[task]:
             self._searches[other].hear(records)
 

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from autosched.tuning.many.gradient import Turn
-from autosched.tuning.results import TracedTuneResult, TuneResult
+from autosched.tuning.many.spent import Spent, report_parts, spent_lines
+from autosched.tuning.results import TuneResult
+from autosched.tuning.traced_result import TracedTuneResult
 from search_spaces import Target
-from tuning_logs.text import duration_text, table_lines
-
-_COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "gain a turn", "to gain", "why")
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Where the trials of one kernel went.
-
-    `weight` is what a second of it counts: nothing in a way to cut a function that is clearly slower than another one.
-    `first_s` is the best of its first batch, None when nothing succeeded in it; `turns` are its batches, in order. What
-    they gain is in seconds of the weighted sum.
-    """
-
-    result: TuneResult
-    weight: float
-    first_s: float | None
-    turns: tuple[Turn, ...]
-
-    @property
-    def weighted_s(self) -> float | None:
-        """Its part of the weighted sum; None without a kernel."""
-        best = self.result.best
-        return self.weight * best.measurement.latency_s if best else None
+from tuning_logs.text import duration_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,21 +46,14 @@ class TuneManyResult:
         return any(s.result.ending == "interrupted" for s in self.spent)
 
     @property
+    def without_kernel(self) -> tuple[str, ...]:
+        """The labels of what was tuned, and has no kernel."""
+        return tuple(_label(r) for r in self.results if r is not None and r.latency_s is None)
+
+    @property
     def report(self) -> str:
-        """Every turn, in the order in which they ended: whose it was, why, what was expected of it and what it gained.
-
-        The report of every search follows.
-        """
-        lines = table_lines(list(self._turn_rows()), right=(0, 2, 3, 4))
-        searches = (f"{s.result.workload.label}\n{s.result.report}" for s in self.spent if s.result.trials_done)
-        return "\n\n".join(["\n".join(lines), *searches])
-
-    def _turn_rows(self) -> Iterator[tuple[str, ...]]:
-        yield "turn", "kernel", "trials", "expected", "gained", "why"
-        labelled = [(turn, s.result.workload.label) for s in self.spent for turn in s.turns]
-        for turn, label in sorted(labelled, key=lambda pair: pair[0].number):
-            expected = "" if turn.expected_s is None else duration_text(turn.expected_s)
-            yield str(turn.number), label, str(turn.trials), expected, duration_text(turn.gained_s), turn.why
+        """Every turn, and the report of every search."""
+        return "\n\n".join(report_parts(self.spent))
 
     def __repr__(self) -> str:
         return f"<TuneManyResult {len(self.spent)} kernels on {self.target.label}>"
@@ -92,26 +61,11 @@ class TuneManyResult:
     def __str__(self) -> str:
         counted = f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before"
         ended = "; interrupted, run it again to go on" if self.interrupted else ""
-        head = f"{len(self.spent)} kernels on {self.target.label}: {duration_text(self.weighted_s)} weighted"
+        none = f", without {', '.join(self.without_kernel)}: no kernel" if self.without_kernel else ""
+        head = f"{len(self.spent)} kernels on {self.target.label}: {duration_text(self.weighted_s)} weighted{none}"
         refused = [f"{label}: {why}" for label, why in self.refused]
-        return "\n".join([f"{head} ({counted}{ended})", *table_lines(self._rows(), right=range(1, 9)), *refused])
+        return "\n".join([f"{head} ({counted}{ended})", *spent_lines(self.spent, self.weighted_s), *refused])
 
-    def _rows(self) -> Sequence[Sequence[str]]:
-        return [_COLUMNS, *(self._row(s) for s in self.spent)]
 
-    def _row(self, spent: Spent) -> tuple[str, ...]:
-        result, turns, part = spent.result, spent.turns, spent.weighted_s
-        later = [turn for turn in turns if turn.why not in ("first", "no kernel")]
-        gained = sum(turn.gained_s for turn in turns)
-        return (
-            result.workload.label,
-            f"{spent.weight:g}",
-            str(result.trials_done),
-            str(result.trials_known),
-            duration_text(spent.first_s) if spent.first_s else "",
-            duration_text(result.best.measurement.latency_s) if result.best else "no kernel",
-            f"{100 * part / self.weighted_s:.0f} %" if part else "",
-            duration_text(gained / len(later)) if later else "",
-            f"{100 * result.remaining_gain.expected:.1f} %" if result.remaining_gain else "",
-            ", ".join(f"{count} {why}" for why, count in Counter(turn.why for turn in turns).most_common()),
-        )
+def _label(result: TuneResult | TracedTuneResult) -> str:
+    return result.workload.label if isinstance(result, TuneResult) else result.traced.label

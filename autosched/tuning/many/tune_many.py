@@ -9,21 +9,23 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import cost_models
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.replaying.arguments import check_integer
 from autosched.strategies import StrategyFactory
 from autosched.tracing import Traced
 from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.many.gradient import Gradient
-from autosched.tuning.many.results import Spent, TuneManyResult
+from autosched.tuning.many.results import TuneManyResult
+from autosched.tuning.many.spent import Spent, spent_on
 from autosched.tuning.many.tasks import Tasks, Weighted, checked
 from autosched.tuning.progress import OnProgress, Pace, Progress
-from autosched.tuning.results import TracedTuneResult, TuneResult
+from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
 from autosched.tuning.searching.sources import History, Sources
+from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
 
@@ -117,15 +119,14 @@ def _result(
     gradient: Gradient,
     wall_s: float,
 ) -> TuneManyResult:
-    found = {search.space.workload.key: TuneResult.of(search) for search in tasks.searches}
-    columns = zip(found.values(), tasks.weights(), gradient.firsts_s, gradient.turns, strict=True)
-    spent = tuple(Spent(result, weight, first_s, tuple(turns)) for result, weight, first_s, turns in columns)
+    spent = spent_on(tasks.searches, tasks.weights(), gradient.turns)
+    found = {one.result.workload.key: one for one in spent}
     results = tuple(None if cut is None else _of_cut(cut, found) for cut in cuts)
     return TuneManyResult(tasks.target, results, weights, tuple(tasks.refused.items()), spent, wall_s)
 
 
-def _of_cut(cut: Workload | Traced, found: Mapping[str, TuneResult]) -> TuneResult | TracedTuneResult:
+def _of_cut(cut: Workload | Traced, found: Mapping[str, Spent]) -> TuneResult | TracedTuneResult:
     if isinstance(cut, Workload):
-        return found[cut.key]
+        return found[cut.key].result
     keys = dict.fromkeys(workload.key for each in cuts_of(cut) for workload in each.workloads)
     return TracedTuneResult(cut, tuple(found[key] for key in keys if key in found))

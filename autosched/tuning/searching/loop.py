@@ -25,6 +25,10 @@ class Turns(Protocol):
         """A search that has something left to propose; None while none is to."""
         ...
 
+    def passed(self, search: Search) -> None:
+        """Take note that the search whose turn it was has nothing left to propose."""
+        ...
+
     def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
         """Take note that a search was told these records, those of a whole batch."""
         ...
@@ -38,6 +42,9 @@ class Alone:
 
     def next(self) -> Search | None:
         return self.search if self.search.left else None
+
+    def passed(self, search: Search) -> None:
+        """It is over."""
 
     def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
         """Nobody else is to know."""
@@ -84,6 +91,7 @@ class Loop:
                 return
             batch = search.propose()
             if batch is None:
+                self._turns.passed(search)
                 continue
             self._under_way.append((search, batch))
             for number, future in enumerate(search.submit(batch, self._measurer)):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, cast
 
-from autosched.machine.timing import Policy
+from autosched.machine.blas_threads import one_meanwhile
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
@@ -106,6 +107,11 @@ class Search:
         return self.stop is not None and self.stop.stops(self.improvements)
 
     @property
+    def first_s(self) -> float | None:
+        """The best of as many trials as a first batch has, None when all of them failed."""
+        return min((latency for latency in self._latencies[:_FIRST_BATCH] if latency is not None), default=None)
+
+    @property
     def remaining_gain(self) -> RemainingGain | None:
         """What twice as many trials again would gain; None after less than a batch, or while nothing has succeeded."""
         return self.improvements.remaining if self.improvements and self.improvements.trials >= _FIRST_BATCH else None
@@ -174,7 +180,8 @@ class Search:
         self._begin()
         size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self.left)
         begin = time.perf_counter()
-        schedules = self.strategy.ask(size)
+        with one_meanwhile():
+            schedules = self.strategy.ask(size)
         if not schedules:
             self.exhausted = True
             return None
@@ -216,7 +223,8 @@ class Search:
         """Tell the strategy what became of a batch, all of which has ended."""
         self._under_way.remove(batch)
         trials = batch.in_order
-        self.strategy.tell(trials)
+        with one_meanwhile():
+            self.strategy.tell(trials)
         self._see(trials)
 
     def _see(self, trials: Sequence[TuningRecord]) -> None:

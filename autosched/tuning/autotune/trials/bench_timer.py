@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autosched.machine.timing import Run
-from autosched.tuning.autotune.plan import DoBench
+from autosched.tuning.autotune.settings import DoBench
 
 _QUANTILES = (0.5, 0.2, 0.8)
 

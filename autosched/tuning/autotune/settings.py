@@ -22,8 +22,8 @@ class Hooks:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """`key`, `trials`, `seed` and `log` as they were given.
+class TuningSettings:
+    """`key`, `trials`, `seed`, `log` and `history` as they were given.
 
     `zeroed` arguments are set to zero before each trial, and of the others those in `restored` are put back, or (None)
     all that the kernel changes. `outputs` are compared, or (None) what is put back. `do_bench` times, if it is given.
@@ -38,3 +38,4 @@ class Plan:
     restored: Collection[str] | None
     hooks: Hooks
     do_bench: DoBench | None
+    history: tuple[Path, ...] = ()
