@@ -393,19 +393,35 @@ def test_hooks_of_the_tuner_are_called_around_trials_and_never_around_calls(log:
     called: list[object] = []
 
     def before(arguments: dict[str, Any], reset_only: bool) -> None:
-        called.append(reset_only)
+        called.append("reset" if reset_only else arguments["BLOCK"])
 
     def after(arguments: dict[str, Any], exception: object) -> None:
-        called.append("after")
+        called.append(("after", arguments["BLOCK"]))
 
     hooks = {"pre_hook": before, "post_hook": after}
     tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, **hooks)(FakeKernel(scale))  # type: ignore[arg-type]
     tuned[(1,)](*tensors())
-    assert called.count("after") == 2
-    assert called.count(True) == 1
-    before_call = len(called)
+    *trials, last = called
+    assert last == "reset"
+    assert [("after", block) for block in trials[::2]] == trials[1::2]
     tuned[(1,)](*tensors())
-    assert len(called) == before_call
+    assert called == [*trials, last]
+
+
+def test_a_hook_after_a_failed_trial_is_told_the_error(log: Path) -> None:
+    told: list[str] = []
+
+    def picky(x: torch.Tensor, n: int, BLOCK: int) -> None:
+        if BLOCK == 16:
+            raise RuntimeError("too small")
+
+    def after(arguments: dict[str, Any], exception: Exception | None) -> None:
+        if exception is not None:
+            told.append(f"{arguments['BLOCK']}: {exception}")
+
+    tuned = autosched.autotune(space={"BLOCK": [16, 32]}, post_hook=after, log=log)(FakeKernel(picky))
+    tuned[(1,)](torch.zeros(4), 4)
+    assert told == ["16: too small"]
 
 
 def test_a_way_of_timing_of_the_users_own_is_used(log: Path) -> None:
