@@ -15,7 +15,7 @@ from itertools import count
 from typing import Literal, cast
 
 from autosched.machine.blas_threads import one_meanwhile
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
