@@ -111,7 +111,8 @@ class Evolutionary:
         if self._found and not anew:
             batch.add(self._by_the_process(batch.chosen, count - explored))
         elif elite and not anew:
-            batch.take(self._ranked(self._evolution.fresh(elite)), count - explored)
+            evolved = [self._space.bind(s) for s in self._evolution.fresh(elite)]
+            batch.take(self._ranked(evolved), count - explored)
         else:
             pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
             free = count - len(batch.chosen)
@@ -134,9 +135,8 @@ class Evolutionary:
         return [self._space.bind(s) for s in self._engine.ask(missing, least=missing)] if missing > 0 else []
 
     def _goes_out(self, schedules: Sequence[Schedule]) -> None:
-        unbound = [s.unbound for s in schedules]
-        self._engine.measures(unbound)
-        self._prior.foretell(self._candidates.rows(unbound))
+        self._engine.measures([s.unbound for s in schedules])
+        self._prior.foretell(schedules)
 
     def _begins_anew(self) -> bool:
         """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
@@ -173,7 +173,7 @@ class Evolutionary:
 
     def _ranked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
         """Highest predicted score first, without what is predicted to fail; equal scores in the given order."""
-        hopeful = [self._space.bind(s) for s in self._evolution.hopeful(schedules)]
+        hopeful = self._evolution.hopeful(schedules)
         scores = self._model.predict(self._space, hopeful)
         return [hopeful[i] for i in np.argsort(-scores, kind="stable")]
 

@@ -42,9 +42,11 @@ class ModelPrior:
     def best(self) -> Sequence[Schedule]:
         return []
 
-    def foretell(self, rows: Rows) -> None:
+    def foretell(self, schedules: Sequence[Schedule]) -> None:
         """These are about to be measured: what is predicted of them now stays."""
-        self._predicted(rows)
+        rows = self._candidates.rows([s.unbound for s in schedules])
+        self._grow()
+        self._logs[rows] = self._logarithms(schedules)
         self._foretold[rows] = True
 
     def learnt(self) -> None:
@@ -67,11 +69,15 @@ class ModelPrior:
 
     def _predicted(self, rows: Rows) -> Doubles:
         """The logarithms of latencies, up to a constant."""
+        self._grow()
+        new = np.unique(rows[np.isnan(self._logs[rows])])
+        self._logs[new] = self._logarithms([self._space.bind(s) for s in self._candidates.points(new)])
+        return np.asarray(self._logs[rows])
+
+    def _logarithms(self, schedules: Sequence[Schedule]) -> Doubles:
+        return np.asarray(-np.log(np.maximum(self._model.predict(self._space, schedules), _LEAST_SCORE)))
+
+    def _grow(self) -> None:
         more = len(self._candidates.described) - len(self._logs)
         self._logs = np.concatenate([self._logs, np.full(more, np.nan)])
         self._foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
-        new = np.unique(rows[np.isnan(self._logs[rows])])
-        if len(new):
-            scores = self._model.predict(self._space, [self._space.bind(s) for s in self._candidates.points(new)])
-            self._logs[new] = -np.log(np.maximum(scores, _LEAST_SCORE))
-        return np.asarray(self._logs[rows])
