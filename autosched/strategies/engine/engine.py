@@ -31,8 +31,6 @@ _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
 # (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
 _OPTIMISM = 3.0
-# Of what was measured, the process looks at so many, half of them the best: its work grows with their number cubed.
-_MOST_OBSERVED = 512
 # Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
 _FAILURE_NOISE = 0.05
 # A chance of success below this is as good as this: what is known of failures may be wrong.
@@ -57,7 +55,6 @@ class Engine(Generic[P]):
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
-        self._unseen = np.zeros(0, np.intp)
 
     def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
@@ -141,7 +138,7 @@ class Engine(Generic[P]):
         if len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
             self._fit_kernel(told)
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
-        self._posterior = Posterior(self._kernel, self._candidates.described, told.good[self._seen(told)], candidates)
+        self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
         self._chances = None
         if len(candidates) > 1.5 * _SHORT_LIST:
             keep = np.argpartition(-self._worth(told), _SHORT_LIST)[:_SHORT_LIST]
@@ -152,20 +149,13 @@ class Engine(Generic[P]):
         described, seen = self._candidates.described, most_telling(told.labels, self._rng)
         self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
         self._fitted_at = len(self._logs)
-        observed = most_telling(told.labels, self._rng, _MOST_OBSERVED)
-        self._unseen = np.delete(told.good, observed)
-
-    def _seen(self, told: _Told) -> NDArray[np.bool_]:
-        """Which of the successes the process looks at: all that are new, and of the others the most telling."""
-        return ~np.isin(told.good, self._unseen)
 
     def _worth(self, told: _Told) -> Doubles:
         """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
         posterior = self._posterior
         assert posterior is not None
-        seen = self._seen(told)
-        posterior.observes(np.concatenate([told.good[seen], np.array(list(self._pending), dtype=np.intp)]))
-        means, deviations = posterior.predicted(told.surprises[seen])
+        posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
+        means, deviations = posterior.predicted(told.surprises)
         means += self._expected(posterior.candidates, told.trust) - told.offset
         worth = _OPTIMISM * deviations - means
         return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
