@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -90,3 +91,15 @@ def test_names_and_order_of_knobs_and_the_unit_of_times_do_not_change_what_is_as
     )
     asked = searched(SPACE, valley, 25, count=1)
     assert [p[::-1] for p in searched(turned, lambda p: 1e3 * valley(p[::-1]), 25, count=1)] == asked
+
+
+def test_what_was_told_beyond_some_hundreds_is_learnt_from_in_part() -> None:
+    engine = plain_engine(SPACE, 0)
+    points = list(SPACE)
+    engine.tell(points[:5], [valley(p) for p in points[:5]])
+    with mock.patch("autosched.strategies.engine.engine._MOST_LEARNT", 40):
+        for told in (points[5:200], points[200:300]):
+            engine.tell(told, [TIMES["large tiles fail"](p) for p in told])
+            asked = engine.ask(8, least=8)
+            assert len({*asked} - {*points[:300]}) == 8
+            engine.tell(asked, [valley(p) for p in asked])

@@ -31,6 +31,9 @@ _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
 # (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
 _OPTIMISM = 3.0
+# Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
+# every trial, and cubed whenever everything is fitted.
+_MOST_LEARNT = 400
 # The best points known, which children are made of in a space too large for a list.
 _PARENTS = 32
 # Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
@@ -57,6 +60,7 @@ class Engine(Generic[P]):
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
+        self._left_out = np.zeros(0, np.intp)
 
     def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
@@ -106,6 +110,7 @@ class Engine(Generic[P]):
             self._fit(told)
         posterior = self._posterior
         assert posterior is not None
+        told = told.without(self._left_out)
         near = self._near(told.best)
         self._widen(near)
         allowed = self._candidates.is_open(posterior.candidates)
@@ -133,6 +138,8 @@ class Engine(Generic[P]):
         seen = most_telling(told.labels, self._rng)
         self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
         self._fitted_at = len(self._logs)
+        self._left_out = told.least_telling(self._rng)
+        told = told.without(self._left_out)
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")[:_PARENTS]])
         self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
         self._chances = None
@@ -193,6 +200,26 @@ class _Told:
     @property
     def best(self) -> int:
         return int(self.good[self.labels.argmin()])
+
+    def least_telling(self, rng: np.random.Generator) -> Rows:
+        """What is not learnt from where too much was told: of successes mostly slow ones."""
+        good = np.delete(self.good, most_telling(self.labels, rng, _MOST_LEARNT))
+        failed = self.rows[~self.ok]
+        return np.concatenate([good, np.delete(failed, most_telling(np.zeros(len(failed)), rng, _MOST_LEARNT))])
+
+    def without(self, rows: Rows) -> _Told:
+        if not len(rows):
+            return self
+        kept, good = ~np.isin(self.rows, rows), ~np.isin(self.good, rows)
+        surprises = self.surprises[good]
+        return replace(
+            self,
+            rows=self.rows[kept],
+            ok=self.ok[kept],
+            good=self.good[good],
+            labels=self.labels[good],
+            surprises=surprises,
+        )
 
     @staticmethod
     def of(logs: Mapping[int, float], least_spread: float) -> _Told:
