@@ -211,15 +211,8 @@ class _Told:
         if not len(rows):
             return self
         kept, good = ~np.isin(self.rows, rows), ~np.isin(self.good, rows)
-        surprises = self.surprises[good]
-        return replace(
-            self,
-            rows=self.rows[kept],
-            ok=self.ok[kept],
-            good=self.good[good],
-            labels=self.labels[good],
-            surprises=surprises,
-        )
+        less = replace(self, rows=self.rows[kept], ok=self.ok[kept])
+        return replace(less, good=self.good[good], labels=self.labels[good], surprises=self.surprises[good])
 
     @staticmethod
     def of(logs: Mapping[int, float], least_spread: float) -> _Told:
