@@ -231,8 +231,8 @@ def _stopped(curves: Sequence[Curve]) -> None:
     print(f"\n{'stopped by the rule':32}{'trials':>10}{'of':>6}{'lost: median':>14}{'mean':>8}{'over 1 %':>10}")
     spaces: dict[str, list[tuple[int, int, float]]] = {}
     for curve in curves:
-        ends = range(_BATCH, len(curve.latencies) + 1, _BATCH)
-        end = next((n for n in ends if rule.stops(Improvements.of(curve.latencies[:n]))), len(curve.latencies))
+        batches = range(_BATCH, len(curve.latencies) + 1, _BATCH)
+        end = next((n for n in batches if rule.stops(Improvements.of(curve.latencies[:n]))), len(curve.latencies))
         lost = curve.gain(end, len(curve.latencies))
         spaces.setdefault(curve.space, []).append((end, len(curve.latencies), lost))
     for space, stops in spaces.items():
