@@ -425,7 +425,7 @@ def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -
 def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: object) -> autosched.TracedTuneResult:
     traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
     arguments = {"strategy": "random", "cost_model": "random", **rest}
-    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[call-overload, no-any-return]
 
 
 def test_the_kernels_of_a_traced_function_take_turns(log: Path) -> None:
