@@ -34,7 +34,7 @@ import autosched
 from autosched.machine import devices
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.timing import cold_timer, interleaved
-from autosched.strategies.engine import Engine
+from autosched.strategies.engine import plain_engine
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog
 
@@ -464,7 +464,7 @@ def proposing() -> None:
     space = PlainSpace(TILE_SPACE, legal=lambda knobs: tiles_fit(dict(knobs)))
     for threads, limited in (("as numpy has them", contextlib.nullcontext), ("one", one_meanwhile)):
         for at_once in (8, 1):
-            engine, begin = Engine(space, seed=0), time.perf_counter()
+            engine, begin = plain_engine(space, seed=0), time.perf_counter()
             for _ in range(64 // at_once):
                 with limited():
                     asked = engine.ask(at_once, least=at_once)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
 from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
 from autosched.bench.simulated.searches import SEARCHES, search_named
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import History, plain_engine
 from tuning_logs.exchange.files import read_tables
 
 Doubles = NDArray[np.float64]
@@ -76,7 +76,7 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
 def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
     """Trials to 95 % by the recipe and by the search core alone, and with its own log of another device."""
     source, target, seed, budget = (*map(read_table, job[:2]), *job[2:])
-    log = replay(source, Engine(source.space, 1000 + seed), budget, to_the_end=True)
+    log = replay(source, plain_engine(source.space, 1000 + seed), budget, to_the_end=True)
     seconds = [float(s) for s in source.seconds[log]]
     history = History(source.name, [source.points[row] for row in log], seconds)
     recipe, core = SEARCHES["recipe"], SEARCHES["evolutionary"]

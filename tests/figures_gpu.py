@@ -4,14 +4,12 @@ python tests/figures_gpu.py figures [--out DIR]    the GPU's tests, then tuned k
 python tests/figures_gpu.py tests                  the tests alone
 python tests/figures_gpu.py smoke                  a few random schedules of every operator, checked
 python tests/figures_gpu.py throughput             1000 trials of one matmul: how long, and where the time goes
-python tests/figures_gpu.py table [--out DIR]      times one space exhaustively, as data for tests of search
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import gzip
 import subprocess
 import sys
 import time
@@ -19,16 +17,13 @@ from pathlib import Path
 
 import best_spaces
 import numpy as np
-from figures_search import TABLE, table_space
 
 import autosched
 from autosched import ops
-from autosched.backends.environment import environment
-from autosched.backends.generator import generator_hash
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from search_spaces import Workload
-from tuning_logs import Provenance, TuningLog, TuningRecord
+from tuning_logs import TuningLog
 
 SMOKE: tuple[Workload, ...] = (
     ops.gelu_scale(1_000_003),
@@ -109,30 +104,9 @@ def gpu_tests() -> tuple[int, str]:
     return ran.returncode, next(reversed(ran.stdout.splitlines()), "no output")
 
 
-def table(out: Path) -> int:
-    """Time every schedule of the table's space, and keep them as a compressed tuning log."""
-    space, log = table_space(), TuningLog(out / "table.jsonl")
-    target = devices.detect()
-    schedules, started = list(space), time.perf_counter()
-    print(f"{len(schedules)} schedules of {space.workload.label}", flush=True)
-    provenance = Provenance(generator_hash(), "cold", time.time(), 0, 0, environment(target))
-    with LocalMeasurer(target) as measurer:
-        for first in range(0, len(schedules), 256):
-            part = schedules[first : first + 256]
-            measured = measurer.measure(space.workload, part)
-            log.append(
-                *(TuningRecord(space.workload, target, s, m, provenance) for s, m in zip(part, measured, strict=True))
-            )
-            print(f"{first + len(part)} after {time.perf_counter() - started:.0f} s", flush=True)
-    (out / TABLE.name).write_bytes(gzip.compress(log.path.read_bytes(), mtime=0))
-    best = log.best(space.workload, target)
-    print(best.measurement.latency_s if best else None)
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["tests", "smoke", "throughput", "figures", "table"])
+    parser.add_argument("what", choices=["tests", "smoke", "throughput", "figures"])
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--trials", type=int, help="instead of each workload's own number")
     arguments = parser.parse_args()
@@ -146,8 +120,6 @@ def main() -> int:
             return smoke()
         case "throughput":
             return throughput(arguments.out, arguments.trials)
-        case "table":
-            return table(arguments.out)
         case _:
             return figures(arguments.out, arguments.trials)
 

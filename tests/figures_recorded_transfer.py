@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import figures_search
 import numpy as np
+import recorded_spaces
 
 import cost_models
 from autosched.measuring import RecordedMeasurer
@@ -76,7 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=8)
     seeds = parser.parse_args().seeds
-    records, whole = figures_search.read_table(), figures_search.table_space()
+    records, whole = recorded_spaces.read_table(), recorded_spaces.table_space()
     space = dataclasses.replace(whole, sketches=tuple(dataclasses.replace(s, seeds=()) for s in whole.sketches))
     rows: list[tuple[str, ...]] = [("learnt from", "records", "to 95 %", "at most", "to 99 %", "at most", "believed")]
     rows += [(name, *row(space, records, told, seeds)) for name, told in sources(space)]

@@ -1,6 +1,7 @@
 """How well strategies search: evolutionary with XGBoost against random, several seeds each, as one table.
 
-python tests/figures_search.py                 on the recorded table of the H200's matmul space, without a GPU
+python tests/figures_search.py                 on a recorded table of an H200, without a GPU
+python tests/figures_search.py --table NAME    on another one than the product of 4096³ (tests/recorded_spaces.py)
 python tests/figures_search.py --lag 1         the same, each batch asked for before the one before it is known
 python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
 """
@@ -14,63 +15,22 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import best_spaces
 import numpy as np
+import recorded_spaces
 
 import cost_models
 import search_spaces
 from autosched import ops, strategies
 from autosched.machine import devices
 from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
-from search_spaces import SearchSpace, Workload, target_named
-from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from search_spaces import SearchSpace
+from tuning_logs import Measurement, Provenance, TuningRecord
 
-TABLE = Path(__file__).parent / "data" / "h200_matmul_4096.jsonl.gz"
-TABLE_WORKLOAD = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 CHECKPOINTS = (50, 100, 200)
 BATCH = 16
 CONTENDERS = (("evolutionary", "xgboost"), ("evolutionary", "roofline"), ("random", "random"))
-
-
-def table_space(workload: Workload = TABLE_WORKLOAD) -> SearchSpace:
-    """The part of the H200's matmul space that is recorded whole."""
-    whole = best_spaces.build(workload, target_named("h200"))
-    tiles = {name: [v for v in _values(whole, name) if v[-1] in sizes] for name, sizes in _TABLE_TILES.items()}
-    return whole.restricted(
-        "tiled_dot_gpu",
-        **tiles,
-        tail=["masked"],
-        swap=[False],
-        split_k=[1],
-        partials=["workspace"],
-        order=["mn"],
-        group=[1, 8],
-        grid=["tiles", "persistent", "persistent_flat"],
-        per_sm=[1],
-        b_load=["descriptor"],
-        store=["pointer"],
-        subtiles=[1, 2],
-        specialize=["none"],
-        ctas=[1],
-        max_registers=[0],
-        warps=[4, 8],
-        stages=[2, 3, 4],
-    )
-
-
-_TABLE_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
-
-
-def _values(space: SearchSpace, knob: str) -> list[tuple[int, ...]]:
-    knobs = {k.name: k for k in space.sketches[0].knobs}
-    return [v for v in knobs[knob].values if isinstance(v, tuple)]
-
-
-def read_table(path: Path = TABLE) -> list[TuningRecord]:
-    """The records of a compressed tuning log."""
-    return list(TuningLog(path))
 
 
 def search(
@@ -109,6 +69,7 @@ def medians(curves: Sequence[Sequence[float]]) -> list[float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", action="store_true", help="measure on this machine's CPU instead of the table")
+    parser.add_argument("--table", choices=recorded_spaces.PARTS, default=recorded_spaces.MATMUL_4096)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--lag", type=int, default=0, help="batches that are out when the next one is asked for")
     parser.add_argument(
@@ -120,8 +81,8 @@ def main() -> int:
         print(f"{space.workload.label} on {space.target.device}, {space.size} schedules, every trial measured")
         contenders, optimum = CONTENDERS[::2], None
     else:
-        records = read_table()
-        space, contenders = table_space(), CONTENDERS
+        records = recorded_spaces.read_table(arguments.table)
+        space, contenders = recorded_spaces.table_space(arguments.table), CONTENDERS
         optimum = min(r.measurement.latency_s for r in records if r.measurement.ok)
         print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
         print(f", the best {optimum * 1e6:.1f} µs")

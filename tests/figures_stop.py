@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 import figures_search
 import numpy as np
+import recorded_spaces
 from figures_together import alone
 from scipy.optimize import minimize
 
@@ -113,7 +114,7 @@ def shipped_curves() -> Iterator[Curve]:
 
 def recorded_curves(seeds: int, budget: int) -> Iterator[Curve]:
     """Those of our own strategy on the recorded part of the H200's matmul space, without anything to start from."""
-    records, space = figures_search.read_table(), figures_search.table_space()
+    records, space = recorded_spaces.read_table(), recorded_spaces.table_space()
     measurer = RecordedMeasurer(records)
     for seed in range(seeds):
         model = cost_models.create("xgboost", seed)

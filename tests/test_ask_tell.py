@@ -78,6 +78,7 @@ def test_equal_seeds_and_answers_give_equal_proposals() -> None:
         ({"op": "tell", "configs": [[1, False]], "times": ["RuntimeFailedConfig"]}, "or null for a failure"),
         ({**INIT, "seed": "x"}, "seed 'x'"),
         ({**INIT, "values": [[1]]}, "2 names and 1 lists of values"),
+        ({**INIT, "names": ["a", "a"]}, "a: given twice; expected each knob once"),
         ({**INIT, "values": [[1, 1], [2]]}, "knob a: expected one value or more, each once"),
         ({**INIT, "configs": [[1, 2, 3]]}, "expected a value for each of a, b"),
         ({**INIT, "ctx": {"sources": 3}}, "expected an object, with a list of sources"),

@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import autosched
+from autosched.baselines.names import BASELINES, BaselineName
 from autosched.bench import runner
 from autosched.bench.drawing.labels import place_labels
 from autosched.bench.drawing.plot import draw
@@ -29,7 +30,6 @@ from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row
-from autosched.comparing.contenders import BASELINES, BaselineName
 from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops
 from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord

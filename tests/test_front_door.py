@@ -17,6 +17,15 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_named() -> None:
-    loaded = "import autosched, sys; print(sorted({'torch', 'triton', 'llvmlite', 'typer'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert loaded("autosched") & {"torch", "triton", "llvmlite", "typer"} == set()
+
+
+def test_help_and_what_only_reads_files_start_without_pytorch() -> None:
+    assert loaded("autosched.cli.commands") & {"torch", "triton", "llvmlite", "xgboost"} == set()
+
+
+def loaded(module: str) -> set[str]:
+    """What a new process has imported after that module."""
+    script = f"import {module}, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())

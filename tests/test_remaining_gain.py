@@ -12,7 +12,7 @@ import pytest
 
 import autosched
 from autosched import Progress
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.tuning.progress import progress_line
 from autosched.tuning.remaining_gain import Improvements, StopRule
 from search_spaces import InputError, Schedule, Workload, ops

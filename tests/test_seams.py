@@ -17,7 +17,7 @@ import autosched
 import cost_models
 from autosched.backends import spaces
 from autosched.backends.environment import environment
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.strategies import Stopped
 from autosched.tuning.tuner import tune
 from cost_models import CostModel, XGBoostModel

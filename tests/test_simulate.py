@@ -18,7 +18,7 @@ from recorded_tables import small_table
 
 from autosched.bench.simulated.figures import best_so_far, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
-from autosched.bench.simulated.running import Plan, check, simulate
+from autosched.bench.simulated.running import Simulation, check, simulate
 from autosched.bench.simulated.score import expected_of_random, score, scored_range
 from autosched.bench.simulated.searches import SEARCHES, RandomSearch
 from autosched.cli.commands import app
@@ -115,31 +115,31 @@ def test_a_search_that_proposes_nothing_new_is_stopped() -> None:
 
 @pytest.mark.parametrize("strategy", list(SEARCHES))
 def test_processes_find_what_one_process_finds(strategy: str) -> None:
-    plan = Plan([TABLE], strategy, budget=12, seeds=2)
+    plan = Simulation([TABLE], strategy, budget=12, seeds=2)
     alone, shared = ([dataclasses.replace(f, seconds_each=0.0) for f in simulate(plan, jobs)] for jobs in (1, 2))
     assert [f.to_json() for f in alone] == [f.to_json() for f in shared]
 
 
 def test_history_is_what_a_search_measures_of_the_other_table() -> None:
     other = ReplayedTable.of(small_table("Another GPU", slower=2.0), "other")
-    (found,) = simulate(Plan([TABLE], budget=12, seeds=1, sources=[other], source_budget=6))
+    (found,) = simulate(Simulation([TABLE], budget=12, seeds=1, sources=[other], source_budget=6))
     assert found.runs == 1
 
 
 def test_a_table_is_no_history_of_itself_whatever_it_is_called() -> None:
     unknown = dataclasses.replace(TABLE, names=("block", "unroll", "vector"), name="other")
-    assert check(Plan([TABLE], sources=[unknown])) == []
+    assert check(Simulation([TABLE], sources=[unknown])) == []
 
 
 def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
     lacks = dataclasses.replace(TABLE, seconds=2 * TABLE.seconds, names=("block", "unroll", "vector"))
-    with pytest.raises(InputError, match="expected a value of the knob shared"):
-        check(Plan([TABLE], sources=[lacks]))
+    with pytest.raises(InputError, match="small is no history for small: expected a value of the knob shared"):
+        check(Simulation([TABLE], sources=[lacks]))
 
 
 def test_a_history_that_does_not_tell_its_device_is_told_of() -> None:
     unknown = dataclasses.replace(TABLE, name="unknown", device="")
-    assert check(Plan([TABLE], sources=[unknown])) == ["unknown does not tell its device"]
+    assert check(Simulation([TABLE], sources=[unknown])) == ["unknown does not tell its device"]
 
 
 def test_a_history_with_other_values_is_told_of() -> None:
@@ -147,7 +147,7 @@ def test_a_history_with_other_values_is_told_of() -> None:
     fewer = dataclasses.replace(
         TABLE, name="fewer", values=values, points=TABLE.points[:18], seconds=TABLE.seconds[:18]
     )
-    assert check(Plan([fewer], sources=[TABLE])) == [
+    assert check(Simulation([fewer], sources=[TABLE])) == [
         "small for fewer: 6 of 24 points with values that the space has not were left out"
     ]
 

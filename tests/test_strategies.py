@@ -28,7 +28,7 @@ from tuning_logs import Measurement, Provenance, TuningRecord
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
-from figures_search import read_table, table_space
+from recorded_spaces import read_table, table_space
 
 H200 = target_named("h200")
 CPU = cpu("A CPU", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)

@@ -17,18 +17,16 @@ import torch
 
 import autosched
 from autosched.machine.devices import cpu_target, gpu_target
+from autosched.machine.policies import Policy, check_timing, policy_text
 from autosched.machine.timing import (
     CpuTimer,
     GraphTimer,
     NeighbourProbe,
-    Policy,
     Run,
     Timer,
     WatchedTimer,
-    check_timing,
     graph_launches,
     interleaved,
-    policy_text,
     timer_for,
 )
 from autosched.measuring import LocalMeasurer

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import autosched
 from autosched.backends import spaces
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import UnfitWorkloadError
 from autosched.strategies.random import Random
 from cost_models import CostModel, SharedModel, bound_s

@@ -18,7 +18,7 @@ import pytest
 import autosched
 from autosched import Progress
 from autosched.backends import spaces
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.strategies.random import Random
 from autosched.tuning.tuner import tune
 from cost_models import CostModel

@@ -23,7 +23,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import Reproduction
 from autosched.cli.commands import app
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.replaying.log_export import export
 from autosched.replaying.replay import find_best
 from autosched.tuning.tuner import tune

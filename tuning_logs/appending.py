@@ -42,8 +42,8 @@ def append_lines(path: Path, data: bytes) -> None:
     except LogError:
         raise
     except OSError as error:
-        reason = error.strerror or error
-        raise LogError(f"cannot append to {path}: {reason}; nothing was written, what it held is unharmed") from error
+        why = error.strerror or error
+        raise LogError(f"cannot append to {path}: {why}; nothing was written, what it held is unharmed") from error
 
 
 def why_foreign(path: Path) -> str | None:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from autosched.baselines.names import COMPILED_BASELINES, BaselineName
 from autosched.bench.history import TuningHistory
 from autosched.bench.peaks import Peaks, dot_flops
 from autosched.bench.suites.suite import Case, SuiteKind
 from autosched.comparing.compare import Comparison, Row, Verdict
-from autosched.comparing.contenders import COMPILED_BASELINES, BaselineName
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.tracing import TracedFunction
 from search_spaces import Target, Workload
 from tuning_logs.intervals import Interval

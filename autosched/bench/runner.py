@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autosched.backends.environment import environment
+from autosched.baselines.names import BaselineName, check_baselines
 from autosched.bench.drawing.plot import draw
 from autosched.bench.drawing.roofline import roofline
 from autosched.bench.history import TuningHistory, all_of, tuning_history
@@ -22,9 +23,8 @@ from autosched.bench.saved import save_table
 from autosched.bench.suites.suite import NOUNS, Case, Suite
 from autosched.bench.table import StreamedTable, summary_lines, title
 from autosched.comparing.compare import compare_kernel
-from autosched.comparing.contenders import BaselineName, check_baselines
 from autosched.kernels.kernel import Kernel
-from autosched.machine.timing import Policy, check_timing
+from autosched.machine.policies import Policy, check_timing
 from autosched.replaying.arguments import check_integer, log_path, written_log_path
 from autosched.replaying.replay import replay, why_wrong_now
 from autosched.tracing import TracedFunction

@@ -1,6 +1,6 @@
 """The command line: `autosched demo | tune | predict | replay | export | compare | bench | simulate | log | model | …`.
 
-Imports everything; nothing imports it.
+Imports everything, PyTorch only where a command needs it; nothing imports it.
 """
 
 from __future__ import annotations

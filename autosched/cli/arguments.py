@@ -8,7 +8,7 @@ import sys
 import textwrap
 import warnings
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
@@ -17,15 +17,16 @@ from typer.core import TyperGroup
 
 import cost_models
 from autosched import strategies
-from autosched.comparing.contenders import BASELINES, BaselineName, check_baselines
-from autosched.machine import devices
-from autosched.machine.timing import Policy
-from autosched.tuning.searching.preparation import Trials
-from autosched.tuning.searching.sources import History
+from autosched.baselines.names import BASELINES, BaselineName, check_baselines
+from autosched.machine.policies import Policy
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
 from search_spaces.workloads.dtypes import FLOATS
+
+if TYPE_CHECKING:
+    from autosched.tuning.searching.preparation import Trials
+    from autosched.tuning.searching.sources import History
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
@@ -156,6 +157,8 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
         InputError: no such target, or threads are given for a GPU, or more than there are.
         TargetUnavailableError: it is not on this machine.
     """
+    from autosched.machine import devices
+
     target = devices.resolve(name)
     if threads is None:
         return target
@@ -166,6 +169,8 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
 
 def printed_target(name: str | None, threads: int | None) -> Target:
     """The same for what is only printed: a GPU need not be here."""
+    from autosched.machine import devices
+
     return devices.described(name) if threads is None else chosen_target(name, threads)
 
 

@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TextIO, TypeGuard
 
-from autosched.strategies.engine import Engine, History
+from autosched.strategies.engine import Engine, History, plain_engine
 from search_spaces import AutoschedError, InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.fitting import fitted
@@ -48,7 +48,7 @@ class _Served:
 
     def __init__(self) -> None:
         self._space: PlainSpace | None = None
-        self._engine: Engine | None = None
+        self._engine: Engine[Point] | None = None
 
     def answer(self, line: str) -> dict[str, Any]:
         try:
@@ -86,11 +86,11 @@ class _Served:
         seed, budget = message.get("seed", 0), message.get("budget")
         if not _is_count(seed) or not (budget is None or _is_count(budget)):
             raise InputError(f"seed {seed!r} and budget {budget!r}; expected integers of at least 0")
-        self._space, self._engine = space, Engine(space, seed, history)
+        self._space, self._engine = space, plain_engine(space, seed, history)
         return {"ok": True, **({"notes": notes} if notes else {})}
 
     @property
-    def _begun(self) -> tuple[PlainSpace, Engine]:
+    def _begun(self) -> tuple[PlainSpace, Engine[Point]]:
         if self._space is None or self._engine is None:
             raise InputError('no search was begun; expected {"op": "init", "names": …, "values": …} first')
         return self._space, self._engine
@@ -110,7 +110,9 @@ def _space(message: dict[str, Any]) -> PlainSpace:
     names, values, configs = message.get("names"), message.get("values"), message.get("configs")
     if not (_is_rows(values) and isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise InputError("init: expected names, a list of texts, and values, a list of the values of each")
-    if len(names) != len(values) or len(set(names)) < len(names):
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"init: names: {', '.join(twice)}: given twice; expected each knob once")
+    if len(names) != len(values):
         raise InputError(f"init: {len(names)} names and {len(values)} lists of values; expected a list for each name")
     if not (configs is None or _is_rows(configs)):
         raise InputError("init: configs: expected a list of lists of values, one for each name")

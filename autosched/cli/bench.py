@@ -5,18 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from autosched.bench.drawing.plot import draw
-from autosched.bench.runner import BenchPlan, run_bench
-from autosched.bench.saved import saved_roofline
-from autosched.bench.suites.function_suite import read_function_suite
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.baselines.names import FUNCTION_BASELINES, BaselineName, check_baselines
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
-from autosched.bench.suites.suite import Suite
 from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
@@ -29,8 +24,11 @@ from autosched.cli.arguments import (
     chosen_target,
     console,
 )
-from autosched.comparing.contenders import FUNCTION_BASELINES, BaselineName, check_baselines
 from search_spaces import Target
+
+if TYPE_CHECKING:
+    from autosched.bench.runner import BenchPlan
+    from autosched.bench.suites.suite import Suite
 
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")
 
@@ -90,6 +88,9 @@ def gemm_command(
     autosched bench gemm --suite gemm --replay --baselines library,cublaslt
     ```
     """
+    from autosched.bench.runner import BenchPlan
+    from autosched.bench.suites.gemm_suite import read_gemm_suite
+
     device = chosen_target(target, threads)
     plan = BenchPlan(
         target=device,
@@ -140,6 +141,9 @@ def fused_command(
     autosched bench fused --suite fused.py --replay
     ```
     """
+    from autosched.bench.runner import BenchPlan
+    from autosched.bench.suites.function_suite import read_function_suite
+
     plan = BenchPlan(
         target=chosen_target(target, threads),
         baselines=check_baselines(chosen_baselines(baselines, FUNCTION_BASELINES), FUNCTION_BASELINES),
@@ -158,6 +162,9 @@ def draw_command(
     table: Annotated[Path, typer.Argument(metavar="FILE", help="The table.json of a benchmark.")],
 ) -> None:
     """Draw the roofline plot of a saved table, beside it; nothing is measured."""
+    from autosched.bench.drawing.plot import draw
+    from autosched.bench.saved import saved_roofline
+
     for path in draw(saved_roofline(table), table.parent):
         console().print(Text(str(path)), soft_wrap=True)
 
@@ -171,6 +178,8 @@ def _library_baselines(target: Target) -> tuple[BaselineName, ...]:
 
 
 def _run(suite: Suite, plan: BenchPlan, out: Path | None) -> None:
+    from autosched.bench.runner import run_bench
+
     folder = out or Path("autosched-bench") / f"{suite.name}-{plan.target.name}"
     try:
         table = run_bench(suite, plan, folder, console(), shlex.join(["autosched", *sys.argv[1:]]))

@@ -1,4 +1,8 @@
-"""The commands that tune and use kernels."""
+"""The commands that tune and use kernels.
+
+Here as in the other modules of commands, what takes PyTorch is imported by the commands that need it: help, errors of
+usage and all that only reads files are there in a fraction of its time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import typer
 from rich.text import Text
 
 import autosched
-from autosched.backends.reproduction import printed
+from autosched.baselines.names import USUAL_BASELINES
 from autosched.cli import bench, logs
 from autosched.cli.arguments import (
     INTERRUPTED,
@@ -39,24 +43,12 @@ from autosched.cli.arguments import (
     workload,
 )
 from autosched.cli.ask_tell import serve
-from autosched.cli.demo import run_demo
 from autosched.cli.predict import model_app, predict_command
 from autosched.cli.simulate import simulate_command
-from autosched.cli.targets import target_lines
 from autosched.cli.tune_many import tune_many_command
-from autosched.comparing.compare import compare
-from autosched.comparing.contenders import USUAL_BASELINES
-from autosched.machine.timing import Policy, policy_text
-from autosched.measuring.repro import repeat
+from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import log_path
-from autosched.replaying.predicted_kernel import predicted_source
-from autosched.replaying.replay import find_best, log_paths, replay, why_wrong_now
-from autosched.standalone import export
 from autosched.tuning.progress import progress_display
-from autosched.tuning.results import TuneResult
-from autosched.tuning.searching.preparation import prepare
-from autosched.tuning.searching.sources import Sources
-from autosched.tuning.tuner import run
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
@@ -84,7 +76,6 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(logs.app, name="log")
 app.add_typer(model_app, name="model")
-app.command("simulate")(simulate_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -105,6 +96,8 @@ def root_command(
 @app.command("demo")
 def demo_command(log: LogPath = None) -> None:
     """Tune, compare and show three operators on the device that is here, within two minutes."""
+    from autosched.cli.demo import run_demo
+
     run_demo(console(), log_path(log))
 
 
@@ -133,6 +126,10 @@ def tune_command(
     autosched tune matmul m=512 n=512 k=512 epilogue=bias_gelu --trials 200
     ```
     """
+    from autosched.tuning.searching.preparation import prepare
+    from autosched.tuning.searching.sources import Sources
+    from autosched.tuning.tuner import run
+
     out = console()
     op = workload(operator, sizes)
     device = chosen_target(target, threads) if threads is not None else target
@@ -191,6 +188,8 @@ def replay_command(
     autosched replay matmul m=512 n=512 k=512 --source
     ```
     """
+    from autosched.replaying.replay import why_wrong_now
+
     out, op = console(), workload(operator, sizes)
     if source:
         out.print(
@@ -198,7 +197,7 @@ def replay_command(
         )
         return
     device = chosen_target(target, threads) if threads is not None else target
-    kernel = replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    kernel = autosched.replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     taken = duration_text(kernel.record.measurement.latency_s)
     out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
@@ -212,6 +211,10 @@ def replay_command(
 
 
 def _source(op: Workload, target: Target, log: Path | None, policy: Policy, allow_stale: bool, predicted: bool) -> str:
+    from autosched.backends.reproduction import printed
+    from autosched.replaying.predicted_kernel import predicted_source
+    from autosched.replaying.replay import find_best, log_paths
+
     if predicted:
         return predicted_source(op, target, log_path(log), policy)
     return printed(find_best(op, target, log_paths(log), policy, allow_stale))
@@ -239,7 +242,7 @@ def export_command(
     ```
     """
     found = workload(operator, sizes)
-    path = export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    path = autosched.export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
 
 
@@ -263,7 +266,7 @@ def compare_command(
     autosched compare matmul m=512 n=512 k=512
     ```
     """
-    comparison = compare(
+    comparison = autosched.compare(
         workload(operator, sizes),
         chosen_target(target, threads),
         log=log,
@@ -284,10 +287,15 @@ def repro_command(
     autosched repro tuning.jsonl.failures/wrong_result/3f9c2a71d0b46e55-8e1f06ab92c4
     ```
     """
+    from autosched.measuring.repro import repeat
+
     repeated = repeat(folder)
     console().print(Text(str(repeated)), soft_wrap=True)
     if not repeated.measurement.ok:
         raise typer.Exit(1)
+
+
+app.command("simulate")(simulate_command)
 
 
 @app.command("ask-tell")
@@ -311,11 +319,13 @@ def ask_tell_command() -> None:
 @app.command("targets")
 def targets_command() -> None:
     """List the targets, which of them is here, and why the others are not usable."""
+    from autosched.cli.targets import target_lines
+
     for line in target_lines():
         console().print(Text(line), soft_wrap=True)
 
 
-def print_result(result: TuneResult) -> None:
+def print_result(result: autosched.TuneResult) -> None:
     """What a search found, where the time went, and what to do next."""
     out = console()
     out.print(Text(str(result), style="bold" if result.best else "red"), soft_wrap=True)

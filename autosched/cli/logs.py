@@ -12,13 +12,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from autosched.backends.reproduction import Reproduction
 from autosched.cli.arguments import LogPath, console
 from autosched.cli.log_files import diff_command, export_table, import_command, merge_command
-from autosched.machine.timing import policy_text
+from autosched.machine.policies import policy_text
 from autosched.replaying.arguments import log_path
-from autosched.replaying.log_export import export
-from autosched.replaying.replay import MOST_PRINTED
 from autosched.tuning.effort import WorkSeconds
 from search_spaces import InputError
 from tuning_logs import OwnKernel, Status, TuningLog, TuningRecord
@@ -55,6 +52,9 @@ class _Task:
 
     def fastest(self, log: TuningLog, count: int) -> Iterator[tuple[TuningRecord, str]]:
         """So many schedules, the best first, and how each was measured: good ones, or stale ones where none is good."""
+        from autosched.backends.reproduction import Reproduction
+        from autosched.replaying.replay import MOST_PRINTED
+
         is_good = Reproduction(MOST_PRINTED).is_good
         winner, stale = self.best(log, is_good), ""
         if winner is None:
@@ -148,6 +148,8 @@ def export_command(
     autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json
     ```
     """
+    from autosched.replaying.log_export import export
+
     if format:
         export_table(TuningLog(log_path(log)), to, format, target, kernel)
         return

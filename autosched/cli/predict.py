@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+import autosched
 from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
 from autosched.replaying.arguments import check_integer, log_path
-from autosched.tuning.model_report import model_report
-from autosched.tuning.predict import predict
 from search_spaces import InputError
 from tuning_logs import shipped_logs
 
@@ -46,7 +45,7 @@ def predict_command(
     autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target v100
     ```
     """
-    found = predict(
+    found = autosched.predict(
         workload(operator, sizes),
         target,
         count=count,
@@ -81,6 +80,8 @@ def report_command(
     autosched model report tuning.jsonl
     ```
     """
+    from autosched.tuning.model_report import model_report
+
     check_integer("--most", most, 1)
     check_integer("--seed", seed, 0)
     for log in logs or ():

@@ -16,7 +16,7 @@ from autosched.bench.simulated import report
 from autosched.bench.simulated.figures import Figures
 from autosched.bench.simulated.picture import check_drawable, draw_curves
 from autosched.bench.simulated.replayed import ReplayedTable
-from autosched.bench.simulated.running import Plan, check, simulate
+from autosched.bench.simulated.running import Simulation, check, simulate
 from autosched.bench.simulated.searches import SEARCHES, search_named
 from autosched.cli.arguments import INTERRUPTED, console
 from search_spaces import InputError
@@ -72,12 +72,12 @@ def simulate_command(
     search_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)
-    plan = Plan(_read(tables), strategy, budget, seeds, _read(history or []), history_budget)
-    remarks = check(plan)
+    simulation = Simulation(_read(tables), strategy, budget, seeds, _read(history or []), history_budget)
+    remarks = check(simulation)
     try:
-        found = _run(plan, jobs or _cores(), quiet=as_json, remarks=remarks)
+        found = _run(simulation, jobs or _cores(), quiet=as_json, remarks=remarks)
         if plot:
-            random = plan if strategy == "random" else Plan(plan.tables, "random", budget, seeds)
+            random = simulation if strategy == "random" else Simulation(simulation.tables, "random", budget, seeds)
             draw_curves(found, list(simulate(random, jobs or _cores())), plot)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
@@ -87,9 +87,9 @@ def simulate_command(
         console().print(Text(str(plot)), soft_wrap=True)
 
 
-def _run(plan: Plan, jobs: int, quiet: bool, remarks: Sequence[str]) -> list[Figures]:
+def _run(simulation: Simulation, jobs: int, quiet: bool, remarks: Sequence[str]) -> list[Figures]:
     """The figures, printed as they come unless `quiet`."""
-    out, names = console(), [table.name for table in plan.tables]
+    out, names = console(), [table.name for table in simulation.tables]
 
     def tell(line: str) -> None:
         if not quiet:
@@ -97,9 +97,9 @@ def _run(plan: Plan, jobs: int, quiet: bool, remarks: Sequence[str]) -> list[Fig
 
     for remark in remarks:
         tell(remark)
-    tell(report.header(names, plan.budget))
+    tell(report.header(names, simulation.budget))
     found = []
-    for one in simulate(plan, jobs):
+    for one in simulate(simulation, jobs):
         found.append(one)
         tell(report.line(one, names))
     if len(found) > 1:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from autosched.bench.suites.function_suite import read_function_suite
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+import autosched
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
-from autosched.bench.suites.suite import Case, Suite
 from autosched.cli.arguments import (
     INTERRUPTED,
     BackendName,
@@ -30,11 +28,12 @@ from autosched.cli.arguments import (
     chosen_trials,
     console,
 )
-from autosched.tracing import TracedFunction
-from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import progress_display
 from search_spaces import InputError, Target, Workload
 from tuning_logs.text import first_line
+
+if TYPE_CHECKING:
+    from autosched.bench.suites.suite import Case, Suite
 
 SuitePath = Annotated[
     Path,
@@ -82,7 +81,7 @@ def tune_many_command(
     given = [(op, weighed[case.name]) for case in cases if (op := _traced(case)) is not None]
     try:
         with progress_display(out) as show:
-            result = tune_many(
+            result = autosched.tune_many(
                 given,
                 device,
                 chosen_trials(trials),
@@ -105,7 +104,7 @@ def tune_many_command(
         raise typer.Exit(1)
 
 
-def _traced(case: Case) -> Workload | TracedFunction | None:
+def _traced(case: Case) -> Workload | autosched.TracedFunction | None:
     """What is tuned of a case; None, and why, where its function cannot be traced."""
     try:
         return case.op
@@ -115,6 +114,9 @@ def _traced(case: Case) -> Workload | TracedFunction | None:
 
 
 def _read(suite: Path, target: Target) -> Suite:
+    from autosched.bench.suites.function_suite import read_function_suite
+    from autosched.bench.suites.gemm_suite import read_gemm_suite
+
     if suite.suffix == ".py":
         return read_function_suite(suite, "cuda" if target.kind == "gpu" else "cpu")
     return read_gemm_suite(suite_path(suite))

@@ -13,14 +13,16 @@ import torch
 
 from autosched.backends.environment import environment
 from autosched.baselines.baselines import library_settings
+from autosched.baselines.names import USUAL_BASELINES, BaselineName, check_baselines
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
-from autosched.comparing.contenders import USUAL_BASELINES, BaselineName, Contender, check_baselines, contenders
+from autosched.comparing.contenders import Contender, contenders
 from autosched.comparing.random_arguments import random_arguments
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices, timing
 from autosched.machine.noise import slowed_text
-from autosched.machine.timing import Policy, Run, Timer, WatchedTimer, check_timing, policy_text, timer_for
+from autosched.machine.policies import Policy, check_timing, policy_text
+from autosched.machine.timing import Run, Timer, WatchedTimer, timer_for
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
@@ -143,7 +145,7 @@ def compare(
     That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
     seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
     with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
-    kernel and the library write to a preallocated output. `baselines` are of `contenders.BASELINES`: "cublaslt" is the
+    kernel and the library write to a preallocated output. `baselines` are of `BASELINES`: "cublaslt" is the
     library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels,
     without CUDA graphs; it may take minutes to compile. PyTorch forgets what torch.compile has compiled in this process
     before, so that its limit on variants does not fall on this one.

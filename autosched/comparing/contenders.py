@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from autosched.baselines.baselines import Baseline, baseline, library_name
+from autosched.baselines.names import COMPILED_BASELINES, BaselineName
 from autosched.checking import reference
 from autosched.kernels.kernel import Kernel
 from autosched.tracing import TracedKernel
-from search_spaces import InputError, Workload
-from search_spaces.errors import unknown_name
+from search_spaces import Workload
 from tuning_logs.text import first_line
-
-BaselineName = Literal[
-    "library",  # the vendor's, by the heuristic that PyTorch calls it with, into a given output
-    "cublaslt",  # the same call with cuBLASLt preferred
-    "eager",  # as a user writes it
-    "parts",  # one PyTorch call per operation
-    "compile",  # torch.compile
-    "max-autotune",  # torch.compile, which then measures several kernels
-]
-BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
-# What there is of any PyTorch function.
-FUNCTION_BASELINES: tuple[BaselineName, ...] = ("eager", "compile", "max-autotune")
-# Not those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
-USUAL_BASELINES: tuple[BaselineName, ...] = ("library", "eager", "parts", "compile")
-COMPILED_BASELINES: tuple[BaselineName, ...] = ("compile", "max-autotune")
 
 _INTO_OUT = "writes to a given output"
 _ALLOCATES = "allocates"
@@ -57,23 +42,6 @@ class Absent:
     name: str
     label: str
     why: str
-
-
-def check_baselines(names: Iterable[str], allowed: Sequence[str] = BASELINES) -> tuple[BaselineName, ...]:
-    """The names, in their order, sure to be baselines, and among those allowed.
-
-    Raises:
-        InputError: one is none, or comes twice; or a text is given for a sequence of them.
-    """
-    if isinstance(names, str):
-        raise InputError(f"baselines={names!r} is a text; expected a sequence of names, such as ({names!r},)")
-    given = tuple(names)
-    for name in given:
-        if name not in allowed:
-            raise unknown_name("baseline", str(name), allowed)
-        if given.count(name) > 1:
-            raise InputError(f"baseline {name} is named twice; expected each once")
-    return tuple(cast(BaselineName, name) for name in given)
 
 
 def contenders(

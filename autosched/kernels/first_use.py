@@ -26,7 +26,7 @@ from autosched.backends.reproduction import fingerprint_of
 from autosched.checking.trial_data import Failed
 from autosched.kernels.checked_kernels import checked_kernels, key_of
 from autosched.machine import memory
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Limits, LocalMeasurer
 from autosched.measuring.local.kernel_check import check_once
 from autosched.measuring.worker_setups import DEFAULT_BACKEND

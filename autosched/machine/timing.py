@@ -16,11 +16,9 @@ from typing import Literal, Protocol
 
 import torch
 
-from search_spaces import InputError, Target
-from search_spaces.errors import unknown_name
+from autosched.machine.policies import Policy, check_timing
+from search_spaces import Target
 
-Policy = Literal["cold", "hot", "graph"]
-POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
 Run = Callable[[], object]
 
 # Once the size of a cache does not empty it: pages are scattered over its sets, the L2 of a large GPU is hashed and in
@@ -247,20 +245,6 @@ class WatchedTimer:
 def graph_launches(latency_s: float) -> int:
     """How many calls of that latency make a graph so long that its own start does not count."""
     return max(1, math.ceil(_GRAPH_S / max(latency_s, _SHORTEST_LAUNCH_S)))
-
-
-def check_timing(policy: str, target: Target) -> None:
-    """Raise InputError unless `policy` names a way of timing that the target has."""
-    if policy not in POLICIES:
-        raise unknown_name("timing policy", policy, POLICIES)
-    if policy == "graph" and target.kind != "gpu":
-        allowed = ", ".join(p for p in POLICIES if p != "graph")
-        raise InputError(f"timing policy 'graph' launches CUDA graphs, got a CPU ({target.device}); allowed: {allowed}")
-
-
-def policy_text(policy: str) -> str:
-    """A policy in words that follow "timed with"."""
-    return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
 
 
 def cold_timer(target: Target, before: Run) -> Timer:

@@ -16,8 +16,8 @@ from typing import Protocol, Self
 
 from autosched.backends.environment import environment
 from autosched.machine.devices import resolve
+from autosched.machine.policies import Policy, check_timing
 from autosched.machine.telemetry import monitor_for
-from autosched.machine.timing import Policy, check_timing
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server

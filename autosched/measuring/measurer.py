@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from search_spaces import Schedule, TargetUnavailableError, Workload
 from tuning_logs import Measurement, Versions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from search_spaces import InputError, Schedule, Workload
 from tuning_logs import Measurement, TuningRecord, Versions
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from autosched.backends.backend import CompileError
 from autosched.backends.build import bound, render
 from autosched.machine import devices
-from autosched.machine.timing import POLICIES
+from autosched.machine.policies import POLICIES
 from autosched.measuring.local_measurer import LocalMeasurer
 from search_spaces import InputError, Schedule, Target
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord

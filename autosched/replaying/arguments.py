@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from autosched.machine.timing import POLICIES
+from autosched.machine.policies import POLICIES
 from search_spaces import InputError, LogError, Workload
 from search_spaces.errors import unknown_name
 from tuning_logs import TuningLog, user_log_path

@@ -14,7 +14,7 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.kernels.dispatch import as_tuple
 from autosched.kernels.kernel import Kernel, load_kernel
 from autosched.machine import devices
-from autosched.machine.timing import Policy, policy_text
+from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload, log_path
 from autosched.replaying.predicted_kernel import predicted_kernel
 from autosched.tracing import LoadedFunction, Traced, TracedFunction, TracedKernel

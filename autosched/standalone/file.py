@@ -26,7 +26,7 @@ from autosched.backends.triton.source import is_gluon
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
-from autosched.machine.timing import Policy, policy_text
+from autosched.machine.policies import Policy, policy_text
 from autosched.standalone.first_call import first_call_text
 from autosched.standalone.launchers import CHECK, Call, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference

@@ -9,7 +9,7 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.printing.scope import Identifiers
 from autosched.machine import devices
-from autosched.machine.timing import Policy, policy_text
+from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.predicted_kernel import Predicted, first_predicted
 from autosched.replaying.replay import find_best, log_paths

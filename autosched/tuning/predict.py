@@ -14,7 +14,7 @@ import numpy as np
 from autosched import backends, strategies
 from autosched.backends import Backend, spaces
 from autosched.machine import devices
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring.compiling import compile_all
 from autosched.replaying.arguments import check_integer, check_policy, check_workload, log_path, written_log_path
 from autosched.replaying.prediction_file import PredictionFile

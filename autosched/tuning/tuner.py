@@ -7,7 +7,7 @@ import os
 from typing import overload
 
 import cost_models
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced

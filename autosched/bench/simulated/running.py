@@ -16,12 +16,13 @@ from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.searches import search_named
 from autosched.machine.blas_threads import one_in_new_processes
 from autosched.strategies.engine import History
+from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs.exchange.fitting import Fitted, fitted
 
 
 @dataclass(frozen=True)
-class Plan:
+class Simulation:
     """What to replay: `seeds` runs of a search on every table.
 
     A search is told what `sources` hold, other tables of the same kernel: all of it, or with `source_budget` what a
@@ -46,29 +47,32 @@ class _Run:
     source_budget: int | None
 
 
-def check(plan: Plan) -> list[str]:
+def check(simulation: Simulation) -> list[str]:
     """What of the sources is unknown, or cannot be taken over: one remark each.
 
     Raises:
         InputError: a source lacks a knob of a table.
     """
-    remarks = [f"{source.name} does not tell its device" for source in plan.sources if not source.device]
-    for table in plan.tables:
-        for source in _sources(plan, table):
-            there = _fitted(source, range(len(source.points)), table.space)
+    remarks = [f"{source.name} does not tell its device" for source in simulation.sources if not source.device]
+    for table in simulation.tables:
+        for source in _sources(simulation, table):
+            try:
+                there = _fitted(source, range(len(source.points)), table.space)
+            except InputError as error:
+                raise InputError(f"{source.name} is no history for {table.name}: {error}") from None
             remarks += [f"{source.name} for {table.name}: {remark}" for remark in there.remarks]
     return remarks
 
 
-def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
+def simulate(simulation: Simulation, jobs: int = 1) -> Iterator[Figures]:
     """The figures of each table, when all of its runs have ended.
 
-    The same plan gives the same figures, but for the time that searching took, however many processes there are.
+    The same simulation gives the same figures, but for the time that searching took, however many processes there are.
     """
     tasks = [
-        _Run(table, plan.strategy, seed, plan.budget, _sources(plan, table), plan.source_budget)
-        for table in plan.tables
-        for seed in range(plan.seeds)
+        _Run(table, simulation.strategy, seed, simulation.budget, _sources(simulation, table), simulation.source_budget)
+        for table in simulation.tables
+        for seed in range(simulation.seeds)
     ]
     # New processes even for one job: in this one numpy may take more threads. Ctrl-C is for this one alone.
     deaf, spawn = (signal.SIGINT, signal.SIG_IGN), multiprocessing.get_context("spawn")
@@ -76,25 +80,27 @@ def simulate(plan: Plan, jobs: int = 1) -> Iterator[Figures]:
         try:
             with one_in_new_processes():
                 runs = pool.map(_run, tasks)
-            yield from _collected(plan, runs)
+            yield from _collected(simulation, runs)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _sources(plan: Plan, table: ReplayedTable) -> list[ReplayedTable]:
+def _sources(simulation: Simulation, table: ReplayedTable) -> list[ReplayedTable]:
     """A table is no history of itself: every one of several may be told of the others."""
-    return [source for source in plan.sources if not _are_equal(source, table)]
+    return [source for source in simulation.sources if not _are_equal(source, table)]
 
 
 def _are_equal(a: ReplayedTable, b: ReplayedTable) -> bool:
     return a.points == b.points and np.array_equal(a.seconds, b.seconds)
 
 
-def _collected(plan: Plan, runs: Iterator[tuple[list[int], float]]) -> Iterator[Figures]:
-    for table in plan.tables:
-        own = [next(runs) for _ in range(plan.seeds)]
-        yield figures(table, plan.strategy, [rows for rows, _ in own], plan.budget, sum(took for _, took in own))
+def _collected(simulation: Simulation, runs: Iterator[tuple[list[int], float]]) -> Iterator[Figures]:
+    for table in simulation.tables:
+        own = [next(runs) for _ in range(simulation.seeds)]
+        yield figures(
+            table, simulation.strategy, [rows for rows, _ in own], simulation.budget, sum(took for _, took in own)
+        )
 
 
 def _run(run: _Run) -> tuple[list[int], float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autosched.backends.backend import Artefact
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from search_spaces import Schedule, Target, TileProgram, Workload
 from tuning_logs import Measurement
 

@@ -5,5 +5,6 @@ It knows points and seconds only: neither devices nor logs nor files.
 
 from autosched.strategies.engine.engine import Engine
 from autosched.strategies.engine.observations import History
+from autosched.strategies.engine.plain import plain_engine
 
-__all__ = ["Engine", "History"]
+__all__ = ["Engine", "History", "plain_engine"]

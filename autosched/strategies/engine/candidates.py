@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.gaussian_process import Described, Description
+from cost_models.gaussian_process import Described
 from search_spaces.errors import EmptySearchSpaceError
-from search_spaces.schedules.plain_space import PlainSpace, Point
 
 Rows = NDArray[np.intp]
+# Points of a space.
+P = TypeVar("P", bound=Hashable)
 
 # Of a space that is listed, so many points at most are looked at in one go, drawn at random.
 _MOST_LOOKED_AT = 20_000
@@ -21,30 +23,51 @@ _SPREAD_OVER = 400
 _DRAWN = 1_000
 
 
-class Candidates:
-    """Numbers the points of a space: all of them where they can be listed, else those that came up so far."""
+class Searchable(Protocol[P]):
+    """A space whose points a search may draw, change and mix; all of them are legal."""
 
-    def __init__(self, space: PlainSpace, rng: np.random.Generator) -> None:
+    def sample(self, rng: np.random.Generator) -> P:
+        """Raises EmptySearchSpaceError where there is no point."""
+        ...
+
+    def mutate(self, point: P, rng: np.random.Generator, /) -> P: ...
+
+    def crossover(self, a: P, b: P, rng: np.random.Generator) -> P: ...
+
+    def neighbours(self, point: P, /) -> Iterator[P]: ...
+
+
+class Candidates(Generic[P]):
+    """Numbers the points of a space: all of them where they can be listed, else those that came up so far.
+
+    `describe` says what the kernel sees of points, a row each.
+    """
+
+    def __init__(
+        self,
+        space: Searchable[P],
+        describe: Callable[[Sequence[P]], Described],
+        rng: np.random.Generator,
+        listed: Sequence[P] | None = None,
+    ) -> None:
         self._space = space
         self._rng = rng
-        self._description = Description(space.columns)
-        self._points: list[Point] = []
-        self._row: dict[Point, int] = {}
-        self._codes = np.zeros((0, len(space.names)), np.int32)
+        self._describe = describe
+        self._all = listed is not None
+        self._points: list[P] = []
+        self._row: dict[P, int] = {}
         self._open = np.zeros(0, bool)
-        self.described = self._description(self._codes)
-        if space.points is not None:
-            self.rows(space.points)
+        self.described = describe([])
+        self.rows(listed or ())
 
-    def rows(self, points: Iterable[Point]) -> Rows:
+    def rows(self, points: Iterable[P]) -> Rows:
         """The numbers of points, which get new ones where they have none."""
         points = list(points)
         new = [p for p in dict.fromkeys(points) if p not in self._row]
         if new:
             self._row.update((point, len(self._points) + i) for i, point in enumerate(new))
             self._points += new
-            self._codes = np.concatenate([self._codes, codes := self._space.codes(new)])
-            more = self._description(codes)
+            more = self._describe(new)
             self.described = Described(
                 np.concatenate([self.described.columns, more.columns]),
                 np.concatenate([self.described.effects, more.effects]),
@@ -52,7 +75,7 @@ class Candidates:
             self._open = np.concatenate([self._open, np.ones(len(new), bool)])
         return np.array([self._row[p] for p in points], dtype=np.intp)
 
-    def points(self, rows: Rows) -> list[Point]:
+    def points(self, rows: Rows) -> list[P]:
         return [self._points[row] for row in rows]
 
     def close(self, rows: Rows) -> None:
@@ -64,7 +87,7 @@ class Candidates:
 
     def fresh(self, best: Rows) -> Rows:
         """Open points to look at anew, where `best` are the best known; none where none is left."""
-        if self._space.points is None:
+        if not self._all:
             return self._drawn(best)
         left = np.flatnonzero(self._open)
         if len(left) > _MOST_LOOKED_AT:
@@ -73,11 +96,8 @@ class Candidates:
         return left
 
     def neighbours(self, row: int) -> Rows:
-        """The open points that differ from this one in one knob."""
-        if self._space.points is None:
-            found = self.rows(self._space.neighbours(self._points[row]))
-        else:
-            found = np.flatnonzero((self._codes != self._codes[row]).sum(axis=1) == 1)
+        """The open points one step away from this one."""
+        found = self.rows(self._space.neighbours(self._points[row]))
         return found[self._open[found]]
 
     def spread(self, count: int) -> Rows:
@@ -95,7 +115,7 @@ class Candidates:
 
     def _drawn(self, best: Rows) -> Rows:
         """Random points, neighbours of the best, and children of them."""
-        found: dict[Point, None] = {}
+        found: dict[P, None] = {}
         try:
             found.update(dict.fromkeys(self._space.sample(self._rng) for _ in range(_DRAWN)))
         except EmptySearchSpaceError:
@@ -107,7 +127,7 @@ class Candidates:
         rows = np.unique(np.concatenate([rows, *near]))
         return rows[self._open[rows]]
 
-    def _children(self, parents: Sequence[Point]) -> list[Point]:
+    def _children(self, parents: Sequence[P]) -> list[P]:
         children = []
         for _ in range(_DRAWN if parents else 0):
             a, b = (parents[int(i)] for i in self._rng.integers(len(parents), size=2))

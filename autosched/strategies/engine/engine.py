@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched.strategies.engine.candidates import Candidates, Rows
-from autosched.strategies.engine.observations import History, labels, logarithms
+from autosched.strategies.engine.candidates import Candidates, P, Rows
+from autosched.strategies.engine.observations import labels, logarithms
 from autosched.strategies.engine.posterior import Posterior
 from autosched.strategies.engine.prior import Prior, trusted
 from cost_models.gaussian_process import Kernel, most_telling
-from search_spaces.schedules.plain_space import PlainSpace, Point
 
 Doubles = NDArray[np.float64]
 
 # Points far from each other that are measured before anything is predicted.
 _FIRST = 6
-# The best of histories that are measured instead, and how many of them are looked through for points that are legal.
+# Of what is to be measured first, so many are instead.
 _SEEDS = 3
-_MOST_SEEDS = 50
 # Everything is fitted and looked at anew when so much more is known.
 _GROWTH = 0.15
 # Candidates that stay until then: those of which most is expected.
@@ -40,15 +39,17 @@ _FAILURE_NOISE = 0.05
 _LEAST_CHANCE = 0.02
 
 
-class Engine:
+class Engine(Generic[P]):
     """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
 
-    def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._candidates = Candidates(space, self._rng)
-        self._prior = Prior(space, history, self._rng)
-        self._seeds = [p for p in self._prior.best()[:_MOST_SEEDS] if space.holds(p)]
-        self._guesses = np.zeros((0, len(self._prior)))
+    def __init__(
+        self, candidates: Candidates[P], prior: Prior[P], seeds: Sequence[P], rng: np.random.Generator
+    ) -> None:
+        """`seeds`: what is measured first, if there is any."""
+        self._rng = rng
+        self._candidates = candidates
+        self._prior = prior
+        self._seeds = seeds
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
         self._stale = 0
@@ -57,7 +58,7 @@ class Engine:
         self._chances: Posterior | None = None
         self._fitted_at = 0
 
-    def ask(self, count: int, least: int = 1) -> list[Point]:
+    def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
 
         Often fewer, so that what is learnt from them chooses the next; `least` says how many there are to be where
@@ -73,7 +74,7 @@ class Engine:
             rows = np.concatenate([rows, more])
         return self._candidates.points(rows)
 
-    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
+    def tell(self, points: Sequence[P], seconds: Sequence[float | None]) -> None:
         """What points took, asked for or not; None, infinity or NaN where they failed."""
         rows = self._candidates.rows(points)
         self._candidates.close(rows)
@@ -144,11 +145,8 @@ class Engine:
         """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
         posterior = self._posterior
         assert posterior is not None
-        posterior.observes(told.good)
-        pending = np.array(list(self._pending), dtype=np.intp)
-        believed = np.concatenate([told.surprises, posterior.mean_at(pending, told.surprises)])
-        posterior.observes(np.concatenate([told.good, pending]))
-        means, deviations = posterior.predicted(believed)
+        posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
+        means, deviations = posterior.predicted(told.surprises)
         means += self._expected(posterior.candidates, told.trust) - told.offset
         worth = _OPTIMISM * deviations - means
         return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
@@ -167,21 +165,14 @@ class Engine:
         """What was told, with surprises: what histories did not say beforehand."""
         if not len(self._prior):
             return told
-        trust = trusted(self._guessed(told.good), told.labels)
+        trust = trusted(self._prior.guesses(told.good), told.labels)
         expected = self._expected(told.good, trust)
         offset = float(expected.mean())
         return replace(told, trust=trust, offset=offset, surprises=told.labels - expected + offset)
 
     def _expected(self, rows: Rows, trust: Doubles) -> Doubles:
         """The labels that histories promise, as far as they are trusted."""
-        return self._guessed(rows) @ trust if len(self._prior) else np.zeros(len(rows))
-
-    def _guessed(self, rows: Rows) -> Doubles:
-        described, known = self._candidates.described, len(self._guesses)
-        if len(described) > known:
-            more = self._prior.guesses(described[np.arange(known, len(described))])
-            self._guesses = np.concatenate([self._guesses, more])
-        return np.asarray(self._guesses[rows])
+        return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
 
 
 @dataclass(frozen=True)

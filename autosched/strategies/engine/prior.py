@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain, zip_longest
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autosched.strategies.engine.candidates import Candidates, Rows
 from autosched.strategies.engine.observations import History, labels, logarithms, spread
 from cost_models.gaussian_process import Described, Description, Kernel, factored, most_telling
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
 Doubles = NDArray[np.float64]
+P_co = TypeVar("P_co", bound=Hashable, covariant=True)
 
 # Successes below which a history is no guide.
 _LEAST_SUCCESSES = 8
@@ -24,30 +27,60 @@ _TRUST = 4.0
 _AT_ONCE = 4096
 
 
-class Prior:
-    """Guesses labels from histories: each is learnt by itself, as seconds of different devices do not compare."""
-
-    def __init__(self, space: PlainSpace, history: Sequence[History], rng: np.random.Generator) -> None:
-        found = (_Source.of(space, told, rng) for told in history)
-        self._sources = [source for source in found if source is not None]
+class Prior(Protocol[P_co]):
+    """What is expected of points before they are measured, by none or several who guess."""
 
     def __len__(self) -> int:
-        """How many histories guide."""
-        return len(self._sources)
+        """How many guess."""
+        ...
 
     @property
     def spread(self) -> float:
         """How far the median of what was measured elsewhere is from the best, in logarithms."""
+        ...
+
+    def best(self) -> Sequence[P_co]:
+        """What succeeded elsewhere, the best first."""
+        ...
+
+    def guesses(self, rows: Rows) -> Doubles:
+        """What each of them says of candidates, shape (rows, guesses)."""
+        ...
+
+
+class Histories:
+    """Guesses labels from histories: each is learnt by itself, as seconds of different devices do not compare."""
+
+    def __init__(
+        self,
+        space: PlainSpace,
+        history: Sequence[History],
+        candidates: Candidates[Point],
+        rng: np.random.Generator,
+    ) -> None:
+        found = (_Source.of(space, told, rng) for told in history)
+        self._sources = [source for source in found if source is not None]
+        self._candidates = candidates
+        self._guesses = np.zeros((0, len(self._sources)))
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @property
+    def spread(self) -> float:
         return min((source.spread for source in self._sources), default=0.0)
 
     def best(self) -> list[Point]:
-        """What succeeded elsewhere, the best of each history first."""
         in_turn = chain.from_iterable(zip_longest(*(source.best for source in self._sources)))
         return list(dict.fromkeys(point for point in in_turn if point is not None))
 
-    def guesses(self, described: Described) -> Doubles:
-        """What each history says of the points, shape (points, histories)."""
-        return np.stack([source.guesses(described) for source in self._sources], axis=1)
+    def guesses(self, rows: Rows) -> Doubles:
+        described, known = self._candidates.described, len(self._guesses)
+        if len(described) > known:
+            new = described[np.arange(known, len(described))]
+            more = np.stack([source.guesses(new) for source in self._sources], axis=1)
+            self._guesses = np.concatenate([self._guesses, more])
+        return np.asarray(self._guesses[rows])
 
 
 def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
@@ -81,8 +114,8 @@ class _Source:
         values = labels(logs[kept])
         seen = most_telling(values, rng)
         self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
-        covariance = self._kernel.between(self._known, self._known).astype(np.float64)
-        lower = factored(covariance, self._kernel.noise)
+        known = self._known.precise()
+        lower = factored(np.asarray(self._kernel.between(known, known), dtype=np.float64), self._kernel.noise)
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
 
     @staticmethod

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autosched.machine.blas_threads import one_meanwhile
-from autosched.strategies.engine import Engine
+from autosched.strategies.engine import Engine, plain_engine
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
@@ -69,17 +69,17 @@ class KernelSearch:
             raise self._none_works()
         return best
 
-    def _engine(self, known: Sequence[TuningRecord]) -> Engine:
+    def _engine(self, known: Sequence[TuningRecord]) -> Engine[Point]:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
         history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
         with one_meanwhile():
-            engine = Engine(task.space, task.seed, history)
+            engine = plain_engine(task.space, task.seed, history)
             if known:
                 engine.tell(*outcomes(standing(known), task.space))
         return engine
 
-    def _ask(self, engine: Engine, most: int) -> list[Point]:
+    def _ask(self, engine: Engine[Point], most: int) -> list[Point]:
         begin = time.perf_counter()
         count = min(most, _AT_ONCE)
         with one_meanwhile():

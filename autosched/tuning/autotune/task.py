@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,13 +74,15 @@ class TuningTask:
     def _versions(self) -> Versions:
         return environment(self.target)
 
-    @property
-    def guess(self) -> Point:
-        """A choice without measuring: the best known one, else that of the nearest key, else the first legal one."""
+    def guesses(self) -> Iterator[Point]:
+        """Choices without measuring, the best first: what is best known, that of the nearest keys, the first legal."""
         if (best := best_point(self.known, self.space)) is not None:
-            return best
+            yield best
         for record in self.records.elsewhere(self.kernel, self.target, self.space):
             if (point := point_of(self.space, record.schedule)) is not None:
-                return point
-        points = self.space.points
-        return points[0] if points else self.space.sample(np.random.default_rng(self.seed))
+                yield point
+        if self.space.points is not None:
+            yield from self.space.points
+        rng = np.random.default_rng(self.seed)
+        while True:
+            yield self.space.sample(rng)

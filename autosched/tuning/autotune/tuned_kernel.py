@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,12 +26,14 @@ from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import tables_of_kernel
 from autosched.tuning.autotune.settings import TuningSettings
 from autosched.tuning.autotune.task import TuningTask
-from search_spaces import InputError, Target
+from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement
 
 # Kernels are tuned one after the other, whichever threads call them: what ran beside a trial would be timed with it.
 _TUNING = threading.RLock()
+# Configurations that are looked at where nothing may be measured: each is compiled before the call goes on.
+_MOST_GUESSES = 8
 # What torch.compile says of a call that it must not look into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
@@ -126,7 +129,7 @@ class TunedKernel:
             task = self._task(call, space)
             found = self._replay(call, task)
             if found is None and (not measure or self._captured(task)):
-                return self._choices.configuration(task.guess)
+                return self._guess(call, task)
             if found is None:
                 found = self._search(call, task, key)
         configuration = self._choices.configuration(found)
@@ -134,16 +137,22 @@ class TunedKernel:
             self._chosen[key] = configuration
         return configuration
 
-    def _check(self, call: Call) -> None:
-        """Raise InputError where a call is wrong whatever is chosen."""
+    @cached_property
+    def _compiles(self) -> bool:
+        """Whether it runs on the GPU; otherwise it is interpreted, on the processor."""
+        # Loads Triton, which is there where there is a kernel to tune.
         from autosched.tuning.autotune.trials.launching import compiles
 
+        return compiles(self.fn)
+
+    def _check(self, call: Call) -> None:
+        """Raise InputError where a call is wrong whatever is chosen."""
         settings = self._settings
         check_given(call, self._parameters, self._choices.names)
         check_key(call, settings.key)
         named = {"reset_to_zero": settings.zeroed, "restore_value": settings.restored, "outputs": settings.outputs}
         check_tensors_named(call, named)
-        if compiles(self.fn):
+        if self._compiles:
             check_devices(call.tensors, _current_gpu())
 
     def _only(self, space: PlainSpace) -> Point | None:
@@ -159,7 +168,7 @@ class TunedKernel:
         kernel = own_kernel(self.__name__, self._fingerprint, call.named, settings.key)
         return TuningTask(
             kernel,
-            _target(call),
+            gpu_target() if self._compiles else cpu_target(),
             space,
             self._choices,
             self._records,
@@ -170,7 +179,6 @@ class TunedKernel:
 
     def _replay(self, call: Call, task: TuningTask) -> Point | None:
         """What a search has ended with; what another version of Triton or the driver refuses is left out then."""
-        # Loads Triton, which is there where there is a kernel to tune.
         from autosched.tuning.autotune.trials.launching import why_unusable
 
         while (found := task.found) is not None:
@@ -180,6 +188,13 @@ class TunedKernel:
             status, detail = failure
             self._records.append(task.record(found, Measurement(status, detail=detail)))
         return None
+
+    def _guess(self, call: Call, task: TuningTask) -> Configuration:
+        """What compiles, of the best guesses; where none does, the best, which will say why."""
+        from autosched.tuning.autotune.trials.launching import why_unusable
+
+        some = [self._choices.configuration(point) for point in islice(task.guesses(), _MOST_GUESSES)]
+        return next((configuration for configuration in some if why_unusable(call, configuration) is None), some[0])
 
     def _search(self, call: Call, task: TuningTask, key: tuple[Any, ...] | None) -> Point:
         from autosched.tuning.autotune.search import KernelSearch, NoneWorksError
@@ -218,10 +233,3 @@ def _current_gpu() -> torch.device | None:
 def _device() -> int:
     """The number of the GPU that kernels run on; -1 while there is none."""
     return torch.cuda.current_device() if torch.cuda.is_initialized() else -1
-
-
-def _target(call: Call) -> Target:
-    """The GPU, or the processor, on which kernels are interpreted; a call may have element types instead of tensors."""
-    tensors = call.tensors.values()
-    on_gpu = any(tensor.is_cuda for tensor in tensors) if tensors else torch.cuda.is_available()
-    return gpu_target() if on_gpu else cpu_target()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import cost_models
-from autosched.machine.timing import Policy
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer
 from autosched.replaying.arguments import check_integer
 from autosched.strategies import StrategyFactory

@@ -13,7 +13,7 @@ from autosched.backends import spaces
 from autosched.backends.generator import generator_hash
 from autosched.backends.reproduction import Reproduction
 from autosched.machine import devices
-from autosched.machine.timing import Policy, check_timing
+from autosched.machine.policies import Policy, check_timing
 from autosched.replaying.arguments import check_integer, check_workload, written_log_path
 from autosched.strategies import StrategyFactory
 from autosched.tuning.progress import OnProgress

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal, cast
 
-from autosched.machine.timing import Policy
+from autosched.machine.blas_threads import one_meanwhile
+from autosched.machine.policies import Policy
 from autosched.measuring import Measurer, UnfitWorkloadError, repro
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
@@ -180,7 +181,8 @@ class Search:
         self._begin()
         size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self.left)
         begin = time.perf_counter()
-        schedules = self.strategy.ask(size)
+        with one_meanwhile():
+            schedules = self.strategy.ask(size)
         if not schedules:
             self.exhausted = True
             return None
@@ -222,7 +224,8 @@ class Search:
         """Tell the strategy what became of a batch, all of which has ended."""
         self._under_way.remove(batch)
         trials = batch.in_order
-        self.strategy.tell(trials)
+        with one_meanwhile():
+            self.strategy.tell(trials)
         self._see(trials)
 
     def _see(self, trials: Sequence[TuningRecord]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -18,6 +18,7 @@ from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
 from autosched.tuning.autotune.trials.bench_timer import BenchTimer
+from autosched.tuning.autotune.trials.paired_hooks import PairedHooks
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
 from tuning_logs import CompileFacts, Measurement, Status
@@ -73,7 +74,10 @@ class Trials:
         make_timer: Callable[[Run], Timer],
         hooks: Hooks,
     ) -> None:
-        self._call, self._saved, self._outputs, self._hooks = call, saved, outputs, hooks
+        self._call, self._saved, self._outputs = call, saved, outputs
+        self._hooks = PairedHooks(hooks, call)
+        # What runs next, one after the other: the timer says when, and not which.
+        self._next: Iterator[Configuration] = iter(())
         self._timer = make_timer(self._reset)
         self._best_s = math.inf
         self._lost = False
@@ -92,14 +96,18 @@ class Trials:
         """Put the arguments back, unless nothing can be run any more."""
         if not self._lost:
             self._saved.restore()
-            if self._hooks.before is not None:
-                self._hooks.before(self._call.named, reset_only=True)
+            self._hooks.reset()
 
     def _reset(self) -> None:
         """Make the arguments what they were; before every single run of the kernel."""
+        self._hooks.close()
         self._saved.restore()
-        if self._hooks.before is not None:
-            self._hooks.before(self._call.named, reset_only=False)
+        self._hooks.open(next(self._next))
+
+    def _sample(self, configurations: Sequence[Configuration]) -> list[float]:
+        """Seconds of a run of each, in this order."""
+        self._next = iter(configurations)
+        return self._timer.sample([partial(self._call.launch, c) for c in configurations])
 
     def compile(self, configurations: Sequence[Configuration]) -> float:
         """Compile these in parallel; seconds for each."""
@@ -119,9 +127,8 @@ class Trials:
         tried = self._compiled(configuration)
         if tried.status == "ok":
             tried = self._run(configuration, compile_s)
+        self._hooks.close()
         tried.seconds = perf_counter() - begin
-        if self._hooks.after is not None:
-            self._hooks.after(self._call.named, exception=None)
         return tried
 
     def _compiled(self, configuration: Configuration) -> Tried:
@@ -137,6 +144,7 @@ class Trials:
             self._time(tried, configuration)
         except Exception as error:
             status, detail = launching.failure_of(error, compiling=False)
+            self._hooks.close(error)
             self._refuse_lost_device(detail, configuration)
             self._saved.note_changes()
             return Tried(status, detail)
@@ -144,6 +152,7 @@ class Trials:
 
     def _checked(self, configuration: Configuration, compile_s: float) -> Tried:
         """Run it once on the arguments as they were, and see what it made of them."""
+        self._next = iter([configuration])
         self._reset()
         kernel = self._call.launch(configuration)
         _wait()
@@ -152,24 +161,25 @@ class Trials:
         return Tried("ok", result=self.agreement.vote(made), facts=launching.facts_of(kernel, compile_s))
 
     def _time(self, tried: Tried, configuration: Configuration) -> None:
-        begin, run = perf_counter(), partial(self._call.launch, configuration)
-        latencies = self._timer.sample([run] * FIRST_CALLS)
+        begin = perf_counter()
+        latencies = self._sample([configuration] * FIRST_CALLS)
         tried.short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
         if not tried.short:
             for _ in range(_MORE_TIMES):
-                latencies += self._timer.sample([run] * _MORE_CALLS)
+                latencies += self._sample([configuration] * _MORE_CALLS)
             if tried.result == self.agreement.winner:
                 self._best_s = min(self._best_s, statistics.median(latencies))
         tried.latencies_s, tried.timing_s = tuple(latencies), perf_counter() - begin
 
     def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:
         """Latencies of all of these, which have run before, in rounds that each begin with another one."""
-        runs = [partial(self._call.launch, c) for c in configurations]
-        taken: list[list[float]] = [[] for _ in runs]
+        count = len(configurations)
+        taken: list[list[float]] = [[] for _ in configurations]
         for turn in range(rounds):
-            order = [(turn + n) % len(runs) for n in range(len(runs))]
-            for number, seconds in zip(order, self._timer.sample([runs[n] for n in order]), strict=True):
+            order = [(turn + n) % count for n in range(count)]
+            for number, seconds in zip(order, self._sample([configurations[n] for n in order]), strict=True):
                 taken[number].append(seconds)
+        self._hooks.close()
         return [tuple(latencies) for latencies in taken]
 
     def _refuse_lost_device(self, detail: str, configuration: Configuration) -> None:

@@ -1,0 +1,25 @@
+"""Ways of timing a call: what the caches hold, and how it is launched. What each of them does stands in `timing`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from search_spaces import InputError, Target
+from search_spaces.errors import unknown_name
+
+Policy = Literal["cold", "hot", "graph"]
+POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
+
+
+def check_timing(policy: str, target: Target) -> None:
+    """Raise InputError unless `policy` names a way of timing that the target has."""
+    if policy not in POLICIES:
+        raise unknown_name("timing policy", policy, POLICIES)
+    if policy == "graph" and target.kind != "gpu":
+        allowed = ", ".join(p for p in POLICIES if p != "graph")
+        raise InputError(f"timing policy 'graph' launches CUDA graphs, got a CPU ({target.device}); allowed: {allowed}")
+
+
+def policy_text(policy: str) -> str:
+    """A policy in words that follow "timed with"."""
+    return "hot caches in a CUDA graph" if policy == "graph" else f"{policy} caches"
