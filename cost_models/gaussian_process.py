@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from cost_models.trees import Floats
 
 Doubles = NDArray[np.float64]
+# In single or in double precision.
+Numbers = NDArray[np.floating[Any]]
 
 # Where fitting starts, and what hyperparameters are drawn to while little is known: the features lie within 0 and 1,
 # the labels have a variance of 1.
@@ -43,14 +46,18 @@ class Described:
     their knobs are alike on average, knob by knob.
     """
 
-    columns: Floats
-    effects: Floats
+    columns: Numbers
+    effects: Numbers
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def __getitem__(self, rows: NDArray[np.intp]) -> Described:
         return Described(self.columns[rows], self.effects[rows])
+
+    def precise(self) -> Described:
+        """The same in double precision: for covariances that are factored."""
+        return Described(self.columns.astype(np.float64), self.effects.astype(np.float64))
 
 
 class Description:
@@ -107,15 +114,16 @@ class Kernel:
     def noise(self) -> float:
         return float(np.exp(self.log_noise)) + _JITTER * max(1.0, self.variance)
 
-    def between(self, a: Described, b: Described) -> Floats:
-        """The covariances of points, shape (len(a), len(b))."""
-        lengths = np.exp(self.lengths).astype(np.float32)
+    def between(self, a: Described, b: Described) -> Numbers:
+        """The covariances of points, shape (len(a), len(b)), as precise as the points are described."""
+        precision = a.columns.dtype
+        lengths: Numbers = np.exp(self.lengths).astype(precision)
         x, y = a.columns / lengths, b.columns / lengths
         squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2.0 * (x @ y.T)
-        joint, each, pairs = np.exp(self.weights).astype(np.float32)
+        joint, each, pairs = (precision.type(np.exp(weight)) for weight in self.weights)
         alike = a.effects @ b.effects.T
         r = np.sqrt(5.0 * np.maximum(squared, 0.0))
-        return np.asarray(joint * _matern(r) + (each + pairs * alike) * alike, dtype=np.float32)
+        return np.asarray(joint * _matern(r) + (each + pairs * alike) * alike, dtype=precision)
 
     def of_chances(self, noise: float) -> Kernel:
         """The same likeness for success (1) and failure (0) as labels, with a variance of 1."""

@@ -145,11 +145,8 @@ class Engine(Generic[P]):
         """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
         posterior = self._posterior
         assert posterior is not None
-        posterior.observes(told.good)
-        pending = np.array(list(self._pending), dtype=np.intp)
-        believed = np.concatenate([told.surprises, posterior.mean_at(pending, told.surprises)])
-        posterior.observes(np.concatenate([told.good, pending]))
-        means, deviations = posterior.predicted(believed)
+        posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
+        means, deviations = posterior.predicted(told.surprises)
         means += self._expected(posterior.candidates, told.trust) - told.offset
         worth = _OPTIMISM * deviations - means
         return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))

@@ -15,13 +15,16 @@ Doubles = NDArray[np.float64]
 
 # Observations for which room is made at once.
 _ROOM = 64
+# The least variance that is told of a candidate: rounding leaves no more of those that were observed.
+_LEAST_VARIANCE = 1e-6
 
 
 class Posterior:
     """Means and deviations at `candidates`, given observations at other points.
 
     With L the Cholesky factor of the observations' covariances, it holds L⁻¹ and L⁻¹·K(observations, candidates): one
-    more observation is one more row of both (Rasmussen and Williams 2006, algorithm 2.1).
+    more observation is one more row of both (Rasmussen and Williams 2006, algorithm 2.1), and the first rows are those
+    of the first observations alone.
     """
 
     def __init__(self, kernel: Kernel, described: Described, observed: Rows, candidates: Rows) -> None:
@@ -29,10 +32,14 @@ class Posterior:
         self.candidates = candidates
         self.observed = observed
         self._described = described
-        covariance = kernel.between(described[observed], described[observed]).astype(np.float64)
-        self._inverse = np.linalg.inv(factored(covariance, kernel.noise))
-        self._explained = self._of(candidates)
-        self._variance = kernel.variance - np.einsum("ij,ij->j", self._explained, self._explained)
+        known = described[observed].precise()
+        size = len(observed)
+        self._inverse = np.zeros((size + _ROOM, size + _ROOM))
+        covariance = np.asarray(kernel.between(known, known), dtype=np.float64)
+        self._inverse[:size, :size] = np.linalg.inv(factored(covariance, kernel.noise))
+        self._explained = np.zeros((size + _ROOM, len(candidates)), np.float32)
+        self._explained[:size] = self._of(candidates)
+        self._variance = self._left(self._explained[:size])
 
     def narrowed(self, keep: NDArray[np.intp]) -> None:
         """Leave all candidates but these places out."""
@@ -45,49 +52,60 @@ class Posterior:
         self._described = described
         rows = np.setdiff1d(rows, self.candidates)
         if len(rows):
-            explained = self._of(rows)
+            explained = np.zeros((len(self._explained), len(rows)), np.float32)
+            explained[: len(self.observed)] = self._of(rows)
             self.candidates = np.concatenate([self.candidates, rows])
             self._explained = np.concatenate([self._explained, explained], axis=1)
-            variance = self.kernel.variance - np.einsum("ij,ij->j", explained, explained)
-            self._variance = np.concatenate([self._variance, variance])
+            self._variance = np.concatenate([self._variance, self._left(explained)])
 
     def observes(self, rows: Rows) -> None:
         """Make `rows` the observations: what begins as before is kept."""
-        same = 0
-        while same < min(len(rows), len(self.observed)) and rows[same] == self.observed[same]:
-            same += 1
-        if same < len(self.observed):
-            self.observed = self.observed[:same]
-            self._inverse = self._inverse[:same, :same]
-            self._explained = self._explained[:same]
-            self._variance = self.kernel.variance - np.einsum("ij,ij->j", self._explained, self._explained)
+        both = min(len(rows), len(self.observed))
+        other = np.flatnonzero(rows[:both] != self.observed[:both])
+        same = int(other[0]) if len(other) else both
+        self._variance = self._variance + _squares(self._explained[same : len(self.observed)])
+        self.observed = self.observed[:same]
         for row in rows[same:]:
             self._observe(row)
 
     def predicted(self, labels: Doubles) -> tuple[Doubles, Doubles]:
-        """Means and deviations at the candidates, where the observations have these labels."""
-        means = (self._inverse @ labels).astype(np.float32) @ self._explained
-        return means.astype(np.float64), np.sqrt(np.maximum(self._variance, 1e-6)).astype(np.float64)
+        """Means and deviations at the candidates, where the first observations have these labels.
 
-    def mean_at(self, rows: Rows, labels: Doubles) -> Doubles:
-        """Means at any points."""
-        return np.asarray((self._inverse @ labels) @ self._of(rows), dtype=np.float64)
+        The others are under way: whoever believes that they will measure what is expected of them is surer of what is
+        near to them, and expects the same as before.
+        """
+        known = len(labels)
+        weights = (self._inverse[:known, :known] @ labels).astype(np.float32)
+        means = weights @ self._explained[:known]
+        return means.astype(np.float64), np.sqrt(np.maximum(self._variance, _LEAST_VARIANCE))
 
     def _of(self, rows: Rows) -> Floats:
+        size = len(self.observed)
         covariance = self.kernel.between(self._described[self.observed], self._described[rows])
-        return np.asarray(self._inverse.astype(np.float32) @ covariance, dtype=np.float32)
+        return np.asarray(self._inverse[:size, :size].astype(np.float32) @ covariance, dtype=np.float32)
+
+    def _left(self, explained: Floats) -> Doubles:
+        """The variance that is left where this was explained."""
+        return self.kernel.variance - _squares(explained)
 
     def _observe(self, row: int) -> None:
-        known, here = self._described[self.observed], self._described[np.array([row])]
-        column = self._inverse @ self.kernel.between(known, here)[:, 0]
+        here, size = self._described[np.array([row])], len(self.observed)
+        if size == len(self._inverse):
+            self._inverse = np.pad(self._inverse, (0, _ROOM))
+            self._explained = np.pad(self._explained, ((0, _ROOM), (0, 0)))
+        inverse = self._inverse[:size, :size]
+        known = self._described[self.observed].precise()
+        column = inverse @ np.asarray(self.kernel.between(known, here.precise())[:, 0], dtype=np.float64)
         own = math.sqrt(max(self.kernel.variance + self.kernel.noise - float(column @ column), self.kernel.noise))
         covariance = self.kernel.between(here, self._described[self.candidates])[0]
-        explained = (covariance - column.astype(np.float32) @ self._explained) / np.float32(own)
-        size = len(self.observed)
-        inverse = np.zeros((size + 1, size + 1))
-        inverse[:size, :size] = self._inverse
-        inverse[size] = np.append(-(column @ self._inverse), 1.0) / own
-        self._inverse = inverse
-        self._explained = np.concatenate([self._explained, explained[None]])
-        self._variance = self._variance - explained**2
+        explained = (covariance - column.astype(np.float32) @ self._explained[:size]) / np.float32(own)
+        self._inverse[size, :size] = -(column @ inverse) / own
+        self._inverse[size, size] = 1.0 / own
+        self._explained[size] = explained
+        self._variance = self._variance - explained.astype(np.float64) ** 2
         self.observed = np.append(self.observed, row)
+
+
+def _squares(explained: Floats) -> Doubles:
+    """The variance that observations explain, a row each."""
+    return np.asarray(np.einsum("ij,ij->j", explained, explained), dtype=np.float64)

@@ -114,8 +114,8 @@ class _Source:
         values = labels(logs[kept])
         seen = most_telling(values, rng)
         self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
-        covariance = self._kernel.between(self._known, self._known).astype(np.float64)
-        lower = factored(covariance, self._kernel.noise)
+        known = self._known.precise()
+        lower = factored(np.asarray(self._kernel.between(known, known), dtype=np.float64), self._kernel.noise)
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
 
     @staticmethod
