@@ -3,7 +3,8 @@
 python tests/figures_exploration.py TABLE.json.gz … [--parts 0 0.05 0.1 0.2] [--seeds 3]
 
 A search of the source measures as many points whatever the part; what is random is told to it as well. Shown are the
-trials that it takes itself to 95 % of its best, and those of the search of the target, cold and with each of the logs.
+trials that it takes itself to 95 % of its best, and those of the search of the target: cold, with each of the logs, and
+with what is exported of the first of them: the fastest quarter, and a quarter as many spread over the slower ones.
 Tables are what `autosched simulate` takes.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import Pool
 from pathlib import Path
@@ -59,13 +61,33 @@ def own_trials(job: tuple[Path, float, int, int]) -> int:
     return evaluations_to(curve, 0.95) or budget
 
 
-def target_trials(job: tuple[Path, Path, float | None, int, int]) -> int:
-    """Trials to 95 % on the second table, with a log of the first, or cold where no part of it is to be random."""
-    source, target, part, seed, budget = job
+def exported(table: ReplayedTable, log: Sequence[int]) -> list[int]:
+    """As `tuning_logs.export.worth_shipping` thins a log."""
+    fast_first = sorted((row for row in log if np.isfinite(table.seconds[row])), key=lambda row: table.seconds[row])
+    best = len(log) // 4
+    slower, spread = fast_first[best:], best // 4
+    return fast_first[:best] + [slower[(2 * i + 1) * len(slower) // (2 * spread)] for i in range(spread)]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a search is told of the other table: a log of which a part is random, whole or what is exported of it."""
+
+    part: float
+    whole: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.part:.0%} random" if self.whole else "exported"
+
+
+def target_trials(job: tuple[Path, Path, Taught | None, int, int]) -> int:
+    """Trials to 95 % on the second table, knowing of the first what is taught."""
+    source, target, taught, seed, budget = job
     history: tuple[History, ...] = ()
-    if part is not None:
+    if taught is not None:
         known = read_table(source)
-        log = log_of(source, part, seed, budget)
+        log = log_of(source, taught.part, seed, budget)
+        log = log if taught.whole else exported(known, log)
         history = (History(known.name, [known.points[row] for row in log], [float(known.seconds[r]) for r in log]),)
     table = read_table(target)
     return _trials_to_95(table, plain_engine(table.space, seed, history), budget)
@@ -82,14 +104,15 @@ def main() -> int:
     parts, seeds, budget = arguments.parts, range(arguments.seeds), arguments.budget
     knobs = {path: read_table(path).space.names for path in arguments.tables}
     pairs = [(a, b) for a in knobs for b in knobs if a != b and knobs[a] == knobs[b]]
-    rows = [("", "cold", *(f"{part:.0%} random" for part in parts))]
+    lessons = [*map(Taught, parts), Taught(parts[0], whole=False)]
+    rows = [("", "cold", *map(str, lessons))]
     with Pool(arguments.processes) as pool:
         for path in dict.fromkeys(a for a, _ in pairs):
             own = [pool.map(own_trials, [(path, part, seed, budget) for seed in seeds]) for part in parts]
-            rows.append((f"{_name(path)} itself", "", *(f"{statistics.median(found):g}" for found in own)))
+            rows.append((f"{_name(path)} itself", "", *(f"{statistics.median(found):g}" for found in own), ""))
         for a, b in pairs:
-            taught: list[float | None] = [None, *parts]
-            found = [pool.map(target_trials, [(a, b, part, seed, budget) for seed in seeds]) for part in taught]
+            jobs = [[(a, b, taught, seed, budget) for seed in seeds] for taught in (None, *lessons)]
+            found = [pool.map(target_trials, each) for each in jobs]
             rows.append((f"{_name(a)} -> {_name(b)}", *(f"{statistics.median(trials):g}" for trials in found)))
             print("  ".join(rows[-1]), flush=True)
     for line in table_lines(rows, right=range(1, len(rows[0]))):

@@ -2,6 +2,8 @@
 
 python tests/figures_propose.py                      every space, by the best backend alone and by all, 512 trials
 python tests/figures_propose.py --trials 1000 --lag 0
+python tests/figures_propose.py --trials 10000 --last 1000 --only softmax    the last trials of a long search
+python tests/figures_propose.py --records 10000      the cost model alone, of records that ship and made up ones
 
 No device is needed: latencies are the analytic estimate, times effects of knob values that it does not know. Batches
 and what is known when are those of `tune`; the time of importing xgboost is not in the figures.
@@ -28,11 +30,12 @@ from autosched import backends, ops, strategies
 from autosched.backends import spaces
 from cost_models import CostModel, feature_rows
 from cost_models.features import FEATURE_NAMES, features
+from cost_models.quality.held_out import HeldOutQuality
 from search_spaces import Schedule, SearchSpace, Target, TileProgram, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Limits
-from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord, shipped_logs
 
 # The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.
 CPU = cpu("Cascade Lake", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1.3e11)
@@ -129,15 +132,18 @@ def simulated(space: SearchSpace, schedule: Schedule, trial: int) -> TuningRecor
     return TuningRecord(space.workload, space.target, schedule, measurement, Provenance("", "cold", 0.0, 0, trial))
 
 
-def propose(space: SearchSpace, trials: int, lag: int) -> Stopwatch:
-    """Search, telling the outcome of a batch after `lag` more were asked for; only proposing is timed."""
+def propose(space: SearchSpace, trials: int, lag: int, last: int) -> Stopwatch:
+    """Search, telling the outcome of a batch after `lag` more were asked for; only proposing the `last` is timed."""
     watch, waiting, asked = Stopwatch(), deque[list[TuningRecord]](), 0
     timed = timed_space(space, watch)
     model = TimedModel(cost_models.create("xgboost", 0), watch)
     strategy = strategies.create("evolutionary", timed, model, np.random.default_rng(0))
     with patch.object(feature_rows, "amounts", timed_amounts(watch)):
         while asked < trials:
-            count = min(max(FIRST_BATCH, asked // 4), LARGEST_BATCH, trials - asked)
+            if asked <= trials - last:
+                watch.seconds.clear()
+            before = trials - last - asked if asked < trials - last else trials - asked
+            count = min(max(FIRST_BATCH, asked // 4), LARGEST_BATCH, before)
             with watch.timed("rest"):
                 batch = strategy.ask(count)
             waiting.append([simulated(space, s, trial) for trial, s in enumerate(batch, asked)])
@@ -148,22 +154,50 @@ def propose(space: SearchSpace, trials: int, lag: int) -> Stopwatch:
     return watch
 
 
+def records_of_several(count: int) -> list[TuningRecord]:
+    """What ships, of whatever workloads, and made up records of those above to so many in all."""
+    shipped = [r for path in shipped_logs() for r in TuningLog(path)]
+    rng, made = np.random.default_rng(0), []
+    able = [spaces.build(workload, target, backends.for_target(target)) for workload, target in SPACES]
+    while len(shipped) + len(made) < count:
+        space = able[len(made) % len(able)]
+        made.append(simulated(space, space.sample(rng), len(made)))
+    return [*shipped, *made][:count]
+
+
+def print_model(count: int) -> None:
+    cost = HeldOutQuality(records_of_several(count), spaces.build, seed=0).cost()
+    assert cost is not None
+    print(
+        f"the model, ms a record at {cost.records} records that succeeded: {cost.describe_ms:.2f} to describe it, "
+        f"{cost.train_ms:.2f} to train once, {cost.predict_ms:.3f} to predict it; {cost.total_ms:.2f} together"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=512)
+    parser.add_argument("--last", type=int, help="figures of so many trials at the end only")
+    parser.add_argument("--only", default="", help="workloads with this in their names")
+    parser.add_argument("--records", type=int, help="instead, the cost model alone with so many records")
     parser.add_argument("--lag", type=int, default=1, help="batches that are out when the next one is asked for")
     arguments = parser.parse_args()
+    if arguments.records:
+        print_model(arguments.records)
+        return 0
+    last = arguments.last or arguments.trials
     # Before the clock runs: the first training would.
     importlib.import_module("xgboost")
     head = "".join(f"{part:>10}" for part in (*PARTS, "total"))
-    print(f"CPU ms per trial over {arguments.trials} trials{'':48}{head}")
-    for workload, target in SPACES:
+    over = f"{arguments.trials} trials" if last == arguments.trials else f"the last {last} of {arguments.trials} trials"
+    print(f"{f'CPU ms per trial over {over}':80}{head}")
+    for workload, target in (pair for pair in SPACES if arguments.only in pair[0].label):
         makers = backends.for_target(target)
         for able in dict.fromkeys((makers[:1], makers)):
-            seconds = propose(spaces.build(workload, target, able), arguments.trials, arguments.lag).seconds
+            seconds = propose(spaces.build(workload, target, able), arguments.trials, arguments.lag, last).seconds
             parts = (*(seconds[p] for p in PARTS), seconds.total())
             label = f"{workload.label} on {target.name} by {', '.join(b.name for b in able)}"
-            print(f"{label:80}" + "".join(f"{1e3 * t / arguments.trials:>10.2f}" for t in parts), flush=True)
+            print(f"{label:80}" + "".join(f"{1e3 * t / last:>10.2f}" for t in parts), flush=True)
     return 0
 
 

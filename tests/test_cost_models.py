@@ -313,6 +313,27 @@ def test_latencies_of_another_device_are_not_compared_with_ours() -> None:
     assert held_out_correlation("xgboost", space, [*records, *records_of(space, 40)]) > 0.8
 
 
+@pytest.mark.parametrize("differs", ["policy", "device", "shape"])
+def test_scales_of_another_policy_device_or_shape_are_not_mixed_with_ours(differs: str) -> None:
+    """Whatever unit the others were measured in, the same is learnt of them."""
+    space = best_spaces.build(ops.softmax(4096, 4096), CPU)
+    shape = ops.softmax(2048, 4096) if differs == "shape" else space.workload
+    other = best_spaces.build(shape, FASTER_CPU if differs == "device" else CPU)
+    ours = records_of(space, 40)
+    unseen = [space.bind(r.schedule) for r in records_of(space, 30, seed=99)]
+    predicted = []
+    for speed in (1.0, 1000.0):
+        theirs = records_of(other, 40, seed=1, speed=speed)
+        if differs == "policy":
+            theirs = [
+                dataclasses.replace(r, provenance=dataclasses.replace(r.provenance, policy="hot")) for r in theirs
+            ]
+        model = cost_models.create("xgboost", 0)
+        model.fit(space, [*theirs, *ours])
+        predicted.append(model.predict(space, unseen))
+    np.testing.assert_allclose(predicted[0], predicted[1], rtol=1e-4)
+
+
 def test_a_backend_that_is_slower_is_learnt() -> None:
     space = search_spaces.build(ops.softmax(2048, 2048), CPU, {"quick": UNLIMITED, "slow": UNLIMITED})
     records = [

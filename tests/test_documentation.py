@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from autosched.cli.commands import app
 
@@ -64,11 +64,35 @@ def test_a_command_takes_the_arguments_that_a_document_gives_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("fused.py").touch()
-    arguments = shlex.split(line)[1:]
-    command: click.Command = typer.main.get_command(app)
-    while isinstance(command, click.Group):
-        command = command.commands[arguments.pop(0)]
+    command, arguments = named(line)
+    assert isinstance(command, TyperCommand)
     command.make_context("autosched", arguments)
+
+
+def named(line: str) -> tuple[TyperCommand | TyperGroup, list[str]]:
+    """The command of a line, and what it is given."""
+    arguments = shlex.split(line, comments=True)[1:]
+    command = typer.main.get_command(app)
+    while isinstance(command, TyperGroup) and arguments:
+        command = command.commands[arguments.pop(0)]
+    assert isinstance(command, TyperCommand | TyperGroup)
+    return command, arguments
+
+
+@every_document
+def test_options_that_the_text_names_are_those_of_their_commands(document: Path) -> None:
+    for line in re.findall(r"`(autosched [a-z][^`]*)`", prose(document)):
+        command, arguments = named(line)
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("--")} <= known, line
+
+
+@every_document
+def test_options_that_the_text_gives_to_scripts_stand_in_them(document: Path) -> None:
+    for script, arguments in re.findall(r"`python\s+(tests/\w+\.py)([^`]*)`", prose(document)):
+        source = (ROOT / script).read_text(encoding="utf-8")
+        unknown = [o for o in re.findall(r"--[a-z-]+", arguments) if f'"{o}"' not in source]
+        assert unknown == [], script
 
 
 def anchors(document: Path) -> set[str]:
@@ -100,6 +124,14 @@ def test_the_readme_is_short_and_holds_the_commands_that_continuous_integration_
     assert len(lines) <= 200
     assert "pip install -e . && autosched demo" in lines
     assert 'pip install -e ".[test]" && pytest -n 2 --dist loadfile' in lines
+
+
+def test_every_figure_of_the_readme_stands_in_the_tables_of_performance() -> None:
+    claims = README.read_text(encoding="utf-8").partition("## How fast")[2].partition("## ")[0]
+    tables = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    figures = re.findall(r"\d+\.\d+", claims)
+    assert len(figures) > 30
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", tables)] == []
 
 
 def test_every_room_of_the_packages_is_described() -> None:

@@ -54,6 +54,14 @@ def test_the_report_is_a_table_with_the_time_a_trial_takes(report: ModelReport) 
     assert "ms a trial at 192 records" in rows[-1]
 
 
+def test_a_report_of_one_device_says_that_none_could_be_held_out(log: Path, tmp_path: Path) -> None:
+    one = tmp_path / "one.jsonl"
+    TuningLog(one).append(*(r for r in TuningLog(log) if r.key == (OP.key, HERE.key)))
+    lines = str(model_report([one], 100)).splitlines()
+    assert f"devices: none could be held out, all records are of {HERE.label}" in lines
+    assert "shapes: none could be held out, the logs hold no records of other ones to learn from" in lines
+
+
 def test_compile_facts_are_judged_where_records_tell_them(log: Path, tmp_path: Path) -> None:
     told = tmp_path / "told.jsonl"
     records = [r for r in TuningLog(log) if r.key == (OP.key, HERE.key) and not r.provenance.finals]

@@ -225,11 +225,34 @@ def test_what_is_no_history_is_refused_in_one_line_before_anything_is_written(
     assert not log.exists()
 
 
-def test_a_history_without_a_device_that_can_be_read_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"kind": "quantum"}, 'target: kind=\'quantum\'; expected "gpu" or "cpu"'),
+        ({"num_sms": 0}, "target: num_sms=0; expected a positive number"),
+        ({"l2_bytes": "much"}, "target: l2_bytes='much'; expected a positive number"),
+        ({"device": None}, "target: device=None; expected text"),
+        ({"qubits": 8}, "target: this version knows no qubits; a later one may have told it"),
+    ],
+)
+def test_a_history_of_a_device_that_cannot_be_read_is_refused(
+    told: dict[str, object], message: str, tmp_path: Path
+) -> None:
     path, line = tmp_path / "other.jsonl", record(1).to_json()
-    path.write_text(json.dumps({**line, "target": {**line["target"], "kind": "quantum"}}) + "\n")
-    with pytest.raises(InputError, match="no record of this log can be read"):
+    path.write_text(json.dumps({**line, "target": {**line["target"], **told}}) + "\n")
+    with pytest.raises(InputError, match=f"no record of this log can be read: .*{message}"):
         Sources.of(path)
+
+
+def test_a_history_of_a_device_that_this_version_does_not_know_guides_and_is_named(tmp_path: Path) -> None:
+    """What its records say of the device is all that is needed of it."""
+    other = TuningLog(tmp_path / "other.jsonl")
+    unheard_of = replace(ELSEWHERE, name="cpu9000", device="Unheard of 9000")
+    schedule = spaces.build(OP, HERE).sample(np.random.default_rng(0)).unbound
+    origin = Provenance("g", "cold", 0.0, 0, 0)
+    other.append(TuningRecord(OP, unheard_of, schedule, Measurement("ok", (1e-3,)), origin))
+    result = tune(OP, HERE, 16, log=tmp_path / "t.jsonl", measurer=TileMeasurer(OP), history=other.path)
+    assert any("1 of" in line and "on Unheard of 9000" in line for line in result.guidance.lines)
 
 
 def test_a_history_that_is_torn_at_its_end_warns_once(tmp_path: Path) -> None:
@@ -279,3 +302,13 @@ def test_of_several_shapes_the_most_alike_counts_most_and_no_latency_is_compared
     ]
     assert transferred(space, records, 6) == [near[0], near[1], middle[0], near[2], middle[1], far[0]]
     assert transferred(space, records, 2) == near[:2]
+
+
+def test_the_best_of_another_timing_policy_is_the_best_of_a_group_of_its_own() -> None:
+    space, rng = spaces.build(OP, HERE), np.random.default_rng(0)
+    cold, warm = list(dict.fromkeys(space.sample(rng) for _ in range(4)))[:2]
+    records = [
+        TuningRecord(OP, ELSEWHERE, s, Measurement("ok", (latency_s,)), Provenance("g", policy, 0.0, 0, 0))
+        for s, latency_s, policy in ((cold, 1.0, "cold"), (warm, 2.0, "cold"), (warm, 1e-3, "hot"))
+    ]
+    assert transferred(space, records, 1) == [cold]

@@ -13,12 +13,13 @@ from tuning_logs import TuningRecord
 def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int) -> list[Schedule]:
     """At most `count` schedules of `space`: the best of other workloads, targets and logs, adapted to it.
 
-    The records are successful, most alike first. Latencies are compared within one workload and target only. The best
-    of the first counts most, then its second and the best of the second workload alike, then the next of all three …
+    The records are successful, most alike first. Latencies are compared within one workload, target and timing policy
+    only. The best of the first counts most, then its second and the best of the second group alike, then the next of
+    all three …
     """
-    groups: dict[tuple[str, str], list[TuningRecord]] = {}
+    groups: dict[tuple[str, str, str], list[TuningRecord]] = {}
     for record in records:
-        groups.setdefault(record.key, []).append(record)
+        groups.setdefault((*record.key, record.provenance.policy), []).append(record)
     ranked: list[tuple[int, Schedule]] = []
     for number, group in enumerate(groups.values()):
         fast_first = sorted(group, key=lambda r: r.measurement.undisturbed_s)

@@ -27,6 +27,7 @@ _COLUMNS = (
     "first choice",
     f"best of {FIRST}",
 )
+_ALONE = "the logs hold no records of other ones to learn from"
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,11 @@ class ModelReport:
             "means over kernels; first choice, best of ten: how much longer they take than the best; taught: records, "
             "the median"
         )
+        devices = {q.device for q in self.qualities}
         for what in _WHAT:
             if not any(q.held_out == what for q in self.qualities):
-                yield f"{what}: none could be held out, the logs hold no records of other ones to learn from"
+                why = f"all records are of {next(iter(devices))}" if what == "devices" and len(devices) == 1 else _ALONE
+                yield f"{what}: none could be held out, {why}"
         if self.cost:
             yield (
                 f"{self.cost.total_ms:.2f} ms a trial at {self.cost.records} records: {self.cost.describe_ms:.2f} to "

@@ -18,6 +18,8 @@ HOPPER = 90
 _DOTS_FROM = {"float16": 70, "int8": 75, "bfloat16": 80, "tf32": 80, **dict.fromkeys(FLOAT8, 89)}
 # Fields of older records, by what they were called.
 _RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
+# What a CPU has none of.
+_MAY_BE_NONE = ("capability", "shared_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,36 @@ class Target:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
-        return Target(**{_RENAMED.get(name, name): value for name, value in data.items()})
+        """The device that is described, known to this version or not.
+
+        Raises:
+            ValueError: figures are missing, unknown to this version, or such as no device has.
+        """
+        told = {_RENAMED.get(name, name): value for name, value in data.items()}
+        names = {field.name for field in dataclasses.fields(Target)}
+        if unknown := told.keys() - names:
+            raise ValueError(
+                f"target: this version knows no {', '.join(sorted(unknown))}; a later one may have told it"
+            )
+        if missing := names - told.keys() - {"lanes"}:
+            raise ValueError(f"target: expected {', '.join(sorted(missing))} too")
+        for name, value in told.items():
+            _check_told(name, value)
+        return Target(**told)
+
+
+def _check_told(name: str, value: object) -> None:
+    """Refuse a figure that no device has, which would break what is computed from it."""
+    if name == "kind":
+        fits, expected = value in ("gpu", "cpu"), '"gpu" or "cpu"'
+    elif name in ("name", "device"):
+        fits, expected = isinstance(value, str), "text"
+    elif name in _MAY_BE_NONE:
+        fits, expected = isinstance(value, int) and value >= 0, "0 or a positive number"
+    else:
+        fits, expected = isinstance(value, int | float) and value > 0, "a positive number"
+    if not fits:
+        raise ValueError(f"target: {name}={value!r}; expected {expected}")
 
 
 def _gpu(
