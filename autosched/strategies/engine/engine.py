@@ -155,7 +155,7 @@ class Engine(Generic[P]):
         posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
         means, deviations = posterior.predicted(told.surprises)
         means += self._expected(posterior.candidates, told.trust) - told.offset
-        worth = _OPTIMISM * deviations - means
+        worth = promise(means, deviations)
         return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
 
     def _chance(self, told: _Told, candidates: Rows) -> Doubles:
@@ -180,6 +180,11 @@ class Engine(Generic[P]):
     def _expected(self, rows: Rows, trust: Doubles) -> Doubles:
         """The labels that histories promise, as far as they are trusted."""
         return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
+
+
+def promise(means: Doubles, deviations: Doubles) -> Doubles:
+    """How fast points may be, the more the faster: their lower confidence bounds, turned around."""
+    return _OPTIMISM * deviations - means
 
 
 @dataclass(frozen=True)
