@@ -2,7 +2,8 @@
 
 python tests/figures_sessions.py [LOG…]
 
-Of the records that ship, or of these logs: every kernel, source and all, that was timed in the finals of several sessions.
+Of the records that ship, or of these logs: every kernel, source and all, that was timed in the finals of two sessions
+or more.
 """
 
 from __future__ import annotations
