@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tuning_logs import TuningLog, TuningRecord
 
 Body = Callable[..., object]
 SCALE = {"BLOCK": [16, 32, 64, 128], "num_warps": [2, 4]}
@@ -51,6 +54,10 @@ def time_instantly(monkeypatch: pytest.MonkeyPatch) -> None:
             return taken
 
     monkeypatch.setattr("autosched.tuning.autotune.trials.trials.cold_timer", Instant)
+
+
+def records(log: Path) -> list[TuningRecord]:
+    return list(TuningLog(log))
 
 
 def tensors(n: int = 256) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -201,3 +201,35 @@ def test_configurations_name_what_a_call_may_not_give(log: Path) -> None:
     tuned = autosched.autotune([ListedFake(BLOCK=16), ListedFake(BLOCK=32)], log=log)(FakeKernel(scale))
     with pytest.raises(InputError, match="BLOCK: given by the call, and a knob"):
         tuned[(1,)](*tensors(), BLOCK=16)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"space": SCALE, "key": ["m"]}, "key names 'm'"),
+        ({"space": {"BLOK": [1]}}, "space names 'BLOK'"),
+        ({"space": SCALE, "restore_value": ["y"]}, "restore_value names 'y'"),
+        ({"space": SCALE, "outputs": ["y"]}, "outputs names 'y'"),
+        ({"space": SCALE, "configs": [ListedFake(BLOCK=1)]}, "either space="),
+        ({}, "either space="),
+        ({"configs": []}, "at least one"),
+        ({"configs": [ListedFake(BLOCK=1)], "legal": bool}, "a rule over space="),
+        ({"space": SCALE, "legal": True}, "legal= is a function"),
+        ({"configs": [{"BLOCK": 64}]}, r"expected a list of triton\.Config"),
+        ({"space": {"BLOCK": 64}}, "expected the values of every knob"),
+        ({"space": {"BLOCK": "64"}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": "n"}, r'key="n"; expected a list of names, such as \["n"\]'),
+        ({"space": SCALE, "trials": 0}, "trials=0"),
+        ({"space": {"BLOCK": []}}, "knob BLOCK"),
+        ({"space": {}}, "expected the values of every knob"),
+        ({"space": SCALE, "key": ["BLOCK"]}, "BLOCK: a knob of space="),
+    ],
+)
+def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        autosched.autotune(**given)(FakeKernel(scale))
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected a kernel: a function under @triton\.jit"):
+        autosched.autotune(space=SCALE)(scale)
