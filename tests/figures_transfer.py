@@ -42,7 +42,7 @@ from autosched.tuning.searching.search import Search
 from cost_models import CostModel
 from search_spaces import SearchSpace, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.selection import are_alike, nearest
+from tuning_logs.selection import MOST_TOLD, are_alike, nearest
 from tuning_logs.text import duration_text, table_lines
 
 PRODUCTS = ("square-4096", "llama8b-out-128", "bert-up", "odd-1000", "square-2048-fp32-tf32")
@@ -51,8 +51,6 @@ FUNCTIONS = ("add_rmsnorm_both", "softmax_lse", "glu_halves")
 # Of the trials of the cold search, what the others have: they are to need fewer.
 PARTS = {"cold": 1.0, "seeds": 0.67, "warm": 0.5}
 QUALITIES = (0.95, 0.99)
-# As many as a search is told.
-_MOST_RECORDS = 512
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class Searches:
         """What is known of other shapes, and the seconds that it took to measure what does not ship."""
         alike = [r for r in self._shipped if are_alike(r.subject, case.op) and r.subject.key != case.op.key]
         if any(r.target.key == self._target.key for r in alike):
-            return self.new_log(nearest(alike, case.op, self._target, _MOST_RECORDS)), 0.0
+            return self.new_log(nearest(alike, case.op, self._target, MOST_TOLD)), 0.0
         begin = time.perf_counter()
         _, log = self.run(case.half, trials, "seeds")
         return log, time.perf_counter() - begin

@@ -33,7 +33,14 @@ from tuning_logs.reading import Filter
 
 ALL_H200 = Filter(SMALL.key, H200.key)
 RENAMED = Workload("mine", SMALL.inputs, SMALL.stages, SMALL.precision)
-WORKLOADS = (SMALL, RENAMED, ops.matmul(128, 64, 64), ops.matmul(64, 64, 64, epilogue="bias"), ops.softmax(64, 64))
+WORKLOADS = (
+    SMALL,
+    RENAMED,
+    ops.matmul(128, 64, 64),
+    ops.matmul(64, 64, 64, epilogue="bias"),
+    ops.softmax(64, 64),
+    *(ops.matmul(64, 64, 64, dtype=dtype) for dtype in ("float16", "bfloat16")),
+)
 TARGETS = (H200, A100)
 
 
@@ -109,7 +116,7 @@ def assert_same_answers(indexed: IndexedLog, plain: HeldLog, wanted: Filter, lim
     assert shown(indexed.records(wanted)) == shown(plain.records(wanted))
     best = [[r] if r is not None else [] for r in (indexed.best(wanted), plain.best(wanted))]
     assert shown(best[0]) == shown(best[1])
-    for workload in (SMALL, WORKLOADS[2]):
+    for workload in (SMALL, WORKLOADS[2], WORKLOADS[-1]):
         assert shown(indexed.nearest(workload, H200, limit)) == shown(plain.nearest(workload, H200, limit))
 
 

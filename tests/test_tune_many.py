@@ -334,6 +334,21 @@ def test_similar_kernels_learn_from_each_other(log: Path) -> None:
     assert Listening.heard & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
 
 
+@pytest.mark.parametrize("history", [None, ()])
+def test_a_kernel_begins_with_what_similar_ones_of_the_same_call_found(log: Path, history: tuple[()] | None) -> None:
+    told: dict[str, set[str]] = {}
+
+    class Beginning(Random):
+        def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+            super().tell(records, elsewhere=elsewhere)
+            told.setdefault(self._space.workload.key, {r.workload.key for r in records})
+
+    measurer = FakeMeasurer()
+    search(log, measurer, 48, (SMALL, 1), (LARGE, 1), (ROWS, 1), strategy=Beginning, history=history)
+    assert told[SMALL.key] == told[ROWS.key] == set()
+    assert told[LARGE.key] == {SMALL.key}
+
+
 class Counted(RooflineModel):
     """Says of everything how many records it was last fitted to."""
 
@@ -410,7 +425,7 @@ def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -
 def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: object) -> autosched.TracedTuneResult:
     traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
     arguments = {"strategy": "random", "cost_model": "random", **rest}
-    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[call-overload, no-any-return]
 
 
 def test_the_kernels_of_a_traced_function_take_turns(log: Path) -> None:

@@ -50,7 +50,7 @@ def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limi
     """
     first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.subject, subject)]
     found: list[TuningRecord] = []
-    for _, path in sorted(first, key=lambda pair: distance(pair[0], subject, target)):
+    for _, path in sorted(first, key=lambda pair: distance(pair[0].subject, pair[0].target.key, subject, target)):
         if len(found) < limit:
             found += nearest(PackedLog(path), subject, target, limit)
     return nearest(found, subject, target, limit)
