@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from search_spaces import Target, Workload
-from tuning_logs.reading import Filter
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
 # Of what was measured elsewhere, as many records as a search is told: enough to train a cost model, few enough to do it
 # in a second.
 MOST_TOLD = 512
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are asked for: the keys of workload and target, and the timing policy; None is any."""
+
+    workload: str | None = None
+    target: str | None = None
+    policy: str | None = None
+
+    def admits(self, workload: str, target: str, policy: str) -> bool:
+        return self.workload in (None, workload) and self.target in (None, target) and self.policy in (None, policy)
 
 
 def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningRecord]:
