@@ -44,7 +44,7 @@ from autosched.tuning.searching.search import Search
 from cost_models import CostModel
 from search_spaces import SearchSpace, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.selection import MOST_TOLD, are_alike, nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, are_alike, nearest, telling
 from tuning_logs.text import duration_text, table_lines
 
 PRODUCTS = ("square-4096", "llama8b-out-128", "bert-up", "odd-1000", "square-2048-fp32-tf32")
@@ -167,7 +167,7 @@ class Searches:
         """What is known of other workloads, and the seconds that it took to measure what does not ship."""
         alike = [r for r in self._shipped if are_alike(r.subject, case.op) and r.subject.key != case.op.key]
         if any(r.target.key == self._target.key for r in alike):
-            return self.new_log(nearest(alike, case.op, self._target, MOST_TOLD)), 0.0
+            return self.new_log(telling(nearest(alike, case.op, self._target, MOST_LOOKED_THROUGH))), 0.0
         begin = time.perf_counter()
         _, log = self.run(case.other, trials, "seeds")
         return log, time.perf_counter() - begin
