@@ -201,7 +201,7 @@ class TunedKernel:
         from autosched.tuning.autotune.trials.trials import Trials
 
         if key in self._failed:
-            raise NoneWorksError(f"{self._failed[key]}. Nothing is tried again before forget_failures() is called")
+            raise NoneWorksError(f"{self._failed[key]} (nothing is tried again before forget_failures() is called)")
         trials = Trials.of(call, task.target, self._settings)
         try:
             with torch.no_grad():
