@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 from search_spaces import Target, Workload
 from search_spaces.workloads.dtypes import DTYPES
-from tuning_logs.reading import Filter
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
@@ -21,6 +21,18 @@ _PART_OF_ONE = 1 / 2
 _SLOWER_PART = 1 / 5
 # Records that are looked through for these.
 MOST_LOOKED_THROUGH = 8 * MOST_TOLD
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are asked for: the keys of workload and target, and the timing policy; None is any."""
+
+    workload: str | None = None
+    target: str | None = None
+    policy: str | None = None
+
+    def admits(self, workload: str, target: str, policy: str) -> bool:
+        return self.workload in (None, workload) and self.target in (None, target) and self.policy in (None, policy)
 
 
 def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningRecord]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from autosched.tuning.searching.sources import Sources
 from search_spaces import Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.packed_log import nearest_packed
 from tuning_logs.packing import may_hold
 from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
+from tuning_logs.storage.packed_log import nearest_packed
 
 # What stands for the name of a log where records ship.
 SHIPPED = "shipped"
