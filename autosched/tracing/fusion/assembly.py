@@ -20,7 +20,7 @@ from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.pulled import ROW, Fusing, NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
-from autosched.tracing.values.values import Index, Source, Value
+from autosched.tracing.values.values import Index, Leaf, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
@@ -249,7 +249,7 @@ def _read_once(
 def _place(operand: TensorRead) -> int:
     """Arguments of the function come in its order, then everything else as it was met."""
     value = operand.value
-    return value.position if isinstance(value, Source) and value.position is not None else 2**31
+    return value.position if isinstance(value, Leaf) and value.position is not None else 2**31
 
 
 def _is_of(expression: Expression, stage: Stage) -> bool:

@@ -27,6 +27,15 @@ def check_given(call: Call, parameters: Parameters, knobs: Collection[str]) -> N
         raise InputError(f"the call lacks {_listed(lacking)}; expected of the kernel's arguments: {_listed(names)}")
 
 
+def check_known(call: Call, parameters: Parameters, knobs: Iterable[str], options: Collection[str]) -> None:
+    """Raise InputError for a keyword or a knob that is no parameter, and no option of a launch either."""
+    if unknown := [name for name in [*call.keywords, *knobs] if name not in {*parameters.names, *options}]:
+        raise InputError(
+            f"the kernel has no parameter {_listed(unknown)}; expected {_listed(parameters.names)}, or what a launch "
+            f"takes: {_listed(sorted(options))}"
+        )
+
+
 def check_tensors_named(call: Call, named: Mapping[str, Iterable[str] | None]) -> None:
     """Raise InputError where one of the lists names what is no tensor, and not left out, in this call."""
     for what, names in named.items():
