@@ -16,9 +16,9 @@ import own_triton_kernels as own
 from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.tuning.autotune.call import Call
-from autosched.tuning.autotune.call_checks import check_devices, check_known
-from autosched.tuning.autotune.jit_kernel import Parameters
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.call_checks import check_devices, check_known
+from autosched.tuning.autotune.calls.jit_kernel import Parameters
 from search_spaces import AutoschedError, InputError
 from search_spaces.errors import OutOfMemoryError
 from tuning_logs import TuningLog

@@ -17,17 +17,17 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Keys, own_kernel
-from autosched.tuning.autotune.call_checks import (
+from autosched.tuning.autotune.calls.call import Call, Keys, own_kernel
+from autosched.tuning.autotune.calls.call_checks import (
     check_devices,
     check_given,
     check_key,
     check_known,
     check_tensors_named,
 )
+from autosched.tuning.autotune.calls.fingerprint import source_fingerprint
+from autosched.tuning.autotune.calls.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.configurations import Choices, Configuration
-from autosched.tuning.autotune.fingerprint import source_fingerprint
-from autosched.tuning.autotune.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import tables_of_kernel
 from autosched.tuning.autotune.settings import TuningSettings

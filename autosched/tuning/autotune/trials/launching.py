@@ -13,9 +13,9 @@ from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
 from autosched.machine import memory
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.jit_kernel import JitKernel, layers
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.jit_kernel import JitKernel, layers
 from tuning_logs import CompileFacts, Status
 from tuning_logs.text import first_line
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import torch
 
-from autosched.tuning.autotune.call import Call
-from autosched.tuning.autotune.jit_kernel import Parameters
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.jit_kernel import Parameters
 from search_spaces import InputError
 
 
