@@ -123,8 +123,8 @@ class TuningLog:
     def nearest(self, workload: Subject, target: Target, limit: int) -> list[TuningRecord]:
         """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
-        Closest shape first; at the same distance the same element types before others, `target` before other devices,
-        and fast before slow.
+        Closest shape first; at the same distance elements of the same width and type before others, and `target` before
+        other devices. Those of one workload and device stand together, fast before slow.
         """
         return self._reader().nearest(workload, target, limit)
 

@@ -61,8 +61,9 @@ class IndexedLog:
 
     def nearest(self, subject: Subject, target: Target, limit: int) -> Records:
         def find(index: LogIndex, file: BinaryIO) -> Records:
-            def rank(task: Task) -> tuple[float, bool, bool]:
-                return distance(subjects[task.workload], task.target, subject, target)
+            def rank(task: Task) -> tuple[tuple[float, bool, bool, bool], str, str]:
+                away = distance(subjects[task.workload], task.target, subject, target)
+                return away, task.workload, task.target
 
             alike = [t for t in index.tasks() if t.family == subject.family]
             subjects = {t.workload: self._subject(index, file, t) for t in alike}

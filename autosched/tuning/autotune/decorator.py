@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
+from autosched.tuning.autotune.calls.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
     KnobChoices,
@@ -16,7 +17,6 @@ from autosched.tuning.autotune.configurations import (
     ListedConfig,
     check_names,
 )
-from autosched.tuning.autotune.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.settings import DoBench, Hooks, TuningSettings
 from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
