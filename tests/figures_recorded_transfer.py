@@ -22,7 +22,7 @@ from autosched.measuring import RecordedMeasurer
 from autosched.strategies.evolutionary import Evolutionary
 from search_spaces import SearchSpace
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.selection import MOST_TOLD, nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.text import table_lines
 
 TRIALS, BATCH = 160, 16
@@ -41,7 +41,7 @@ def sources(space: SearchSpace) -> Iterator[tuple[str, list[TuningRecord]]]:
     yield "nothing", []
     for name, label in SOURCES.items():
         yield name, [r for r in others if r.subject.label == label]
-    yield "all other shapes", nearest(others, space.workload, space.target, MOST_TOLD)
+    yield "all other shapes", telling(nearest(others, space.workload, space.target, MOST_LOOKED_THROUGH))
 
 
 def search(

@@ -21,15 +21,16 @@ sys.path.append(str(Path(__file__).parent))
 from log_records import A100, H200, SMALL, line_of, record, run_python, tiles
 
 from search_spaces import LogError, Schedule, Workload, ops
-from tuning_logs import Measurement, TuningLog, TuningRecord, index, indexed_log
+from tuning_logs import Measurement, TuningLog, TuningRecord
 from tuning_logs import log as log_module
-from tuning_logs.held_log import HeldLog
-from tuning_logs.index import schedule_digest
-from tuning_logs.indexed_log import IndexedLog
-from tuning_logs.line_parser import LineParser
-from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.ranking import best_of
-from tuning_logs.reading import Filter
+from tuning_logs.selection import Filter
+from tuning_logs.storage import index, indexed_log
+from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.index import schedule_digest
+from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.parsed_log import ParsedLog
 
 ALL_H200 = Filter(SMALL.key, H200.key)
 RENAMED = Workload("mine", SMALL.inputs, SMALL.stages, SMALL.precision)
@@ -409,8 +410,8 @@ READER = """
 import sys
 from pathlib import Path
 from log_records import H200, SMALL, tiles
-from tuning_logs import indexed_log
-from tuning_logs.reading import Filter
+from tuning_logs.storage import indexed_log
+from tuning_logs.selection import Filter
 indexed_log._STEP_BYTES = 3000
 print("started", flush=True)
 print(*tiles(indexed_log.IndexedLog(Path(sys.argv[1])).records(Filter(SMALL.key, H200.key))))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from search_spaces import LogError, Target
-from tuning_logs.line_parser import LineParser
-from tuning_logs.reading import FileState, opened, parse_line
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.reading import FileState, opened, parse_line
 
 # Enough of a line to tell a record by.
 _HEAD_BYTES = 1 << 20
