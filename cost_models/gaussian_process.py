@@ -34,6 +34,8 @@ _JITTER = 1e-5
 _EFFECT_LENGTH = 0.5
 # Gradient steps of a fit that starts from nothing, and of one that starts from the fit before.
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
+# Covariances that are computed at once: so many, and what they are computed from, stay in a core's cache.
+_BLOCK = 1 << 16
 # Points that a fit looks at, half of them the best: it takes their number cubed.
 _MOST_FITTED = 150
 
@@ -116,6 +118,13 @@ class Kernel:
 
     def between(self, a: Described, b: Described) -> Numbers:
         """The covariances of points, shape (len(a), len(b)), as precise as the points are described."""
+        if len(a) * len(b) <= _BLOCK:
+            return self._between(a, b)
+        width = max(1, _BLOCK // len(a))
+        blocks = [np.arange(at, min(at + width, len(b))) for at in range(0, len(b), width)]
+        return np.concatenate([self._between(a, b[block]) for block in blocks], axis=1)
+
+    def _between(self, a: Described, b: Described) -> Numbers:
         precision = a.columns.dtype
         lengths: Numbers = np.exp(self.lengths).astype(precision)
         x, y = a.columns / lengths, b.columns / lengths

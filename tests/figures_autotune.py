@@ -1,7 +1,8 @@
 """What a GPU shows of `autosched.autotune`: kernels of the kinds of Triton's tutorials, tuned by Triton and by us.
 
 python tests/figures_autotune.py lists     the same list of configurations: seconds of tuning, time of what was chosen
-python tests/figures_autotune.py spaces    a space of knobs in the place of the list; then the next key
+python tests/figures_autotune.py spaces    a space of knobs in the place of the list
+python tests/figures_autotune.py keys      other keys of a kernel, with nothing known and with the log of the first
 python tests/figures_autotune.py again     a second start: nothing is measured
 python tests/figures_autotune.py edges     capture in a CUDA graph before the kernel was tuned
 python tests/figures_autotune.py never     a kernel that fails for every configuration, called twice
@@ -384,37 +385,40 @@ def partial_call(kernel: Any, *arguments: Any) -> Callable[[], object]:
 
 
 def spaces() -> None:
-    """Kernel by kernel: the user's list and space for one key; then other keys, with nothing known and with the log."""
+    for case in (product(4096, 4096, 4096), attention()):
+        found = searched(case, LOG, seed=0)
+        show(case, "cold", found, found.best_s)
+        listed, seconds, _ = called(by_triton(case), case, "theirs")
+        print_both(case, {"list": listed, "ours": found.kernel})
+        print(f"    {len(case.configs)} configurations took triton {seconds:.1f} s", flush=True)
+
+
+def keys() -> None:
+    """What the first key of a kernel has found, and its log, save the later ones."""
     products = [product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096)]
     attentions = [attention(), attention(64, 1024), attention(8, 8192)]
     print("kernel             key               start  trials  seconds  right  to 95 % of the best, and to 99 %")
-    for number in range(len(products)):
-        for cases in (attentions, products):
-            (first if number == 0 else later)(cases[number], number)
-
-
-def first(case: Case, number: int) -> None:
-    found = searched(case, "cold", LOG, number)
-    show(case, "cold", found, found.best_s)
-    listed, seconds, _ = called(by_triton(case), case, "theirs")
-    taken = in_turn(case, {"list": listed, "ours": found.kernel})
-    print_both(taken, {"list": listed, "ours": found.kernel})
-    print(f"    {len(case.configs)} configurations took triton {seconds:.1f} s")
+    for cases in (products, attentions):
+        found = searched(cases[0], LOG, seed=0)
+        show(cases[0], "cold", found, found.best_s)
+        for number, case in enumerate(cases[1:], 1):
+            later(case, number)
 
 
 def later(case: Case, number: int) -> None:
     """What either start found is measured by the best of both."""
-    cold = searched(case, "cold", LOG.with_suffix(f".cold{number}.jsonl"), number)
-    warm = searched(case, "warm", LOG, number)
+    cold = searched(case, LOG.with_suffix(f".cold{number}.jsonl"), number)
+    warm = searched(case, LOG, number)
     best_s = min(cold.best_s, warm.best_s)
     show(case, "cold", cold, best_s)
     show(case, "warm", warm, best_s)
-    both = {"cold": cold.kernel, "warm": warm.kernel}
-    print_both(in_turn(case, both), both)
+    print_both(case, {"cold": cold.kernel, "warm": warm.kernel})
 
 
-def print_both(taken: dict[str, float], tuned: dict[str, Any]) -> None:
-    print("   ", ", ".join(f"{name} {taken[name] * 1e6:.1f} µs ({said(tuned[name])})" for name in tuned))
+def print_both(case: Case, tuned: dict[str, Any]) -> None:
+    taken = in_turn(case, tuned)
+    shown = (f"{name} {taken[name] * 1e6:.1f} µs ({said(tuned[name])})" for name in tuned)
+    print("   ", ", ".join(shown), flush=True)
 
 
 @dataclass(frozen=True)
@@ -439,7 +443,7 @@ class Searched:
         return "never"
 
 
-def searched(case: Case, start: str, log: Path, seed: int) -> Searched:
+def searched(case: Case, log: Path, seed: int) -> Searched:
     before, begin_s = len(list(TuningLog(log))), time.time()
     searching = autosched.autotune(
         space=case.space, legal=case.legal, key=list(case.key), log=log, trials=48, seed=seed
@@ -539,5 +543,5 @@ def broken() -> None:
 
 
 if __name__ == "__main__":
-    modes = (lists, spaces, again, edges, never, broken, proposing)
+    modes = (lists, spaces, keys, again, edges, never, broken, proposing)
     {mode.__name__: mode for mode in modes}[sys.argv[1]]()

@@ -15,7 +15,9 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from multiprocessing import Pool
 from pathlib import Path
 from unittest import mock
@@ -25,8 +27,10 @@ from numpy.typing import NDArray
 
 from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
 from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
+from autosched.bench.simulated.score import score
 from autosched.bench.simulated.searches import SEARCHES, search_named
-from autosched.strategies.engine import History, plain_engine
+from autosched.strategies.engine import Engine, History, plain_engine
+from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.files import read_tables
 
 Doubles = NDArray[np.float64]
@@ -43,12 +47,37 @@ def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     return np.asarray((logs - logs.mean()) / max(float(logs.std()), 1e-9))
 
 
+def expected_improvement(means: Doubles, deviations: Doubles) -> Doubles:
+    """Its logarithm, on the least of the means; far below it by the usual approximation of the normal tail."""
+    z = (means.min() - means) / deviations
+    near = np.maximum(z, -5.0)
+    below = np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in near])
+    gained = near * below + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
+    tail = -0.5 * z * z - 2.0 * np.log(np.maximum(-z, 1.0)) - 0.5 * math.log(2.0 * math.pi)
+    return np.asarray(np.log(deviations) + np.where(z > -5.0, np.log(np.maximum(gained, 1e-300)), tail))
+
+
+@dataclass(frozen=True)
+class InBatches:
+    """A search that is told of points only when so many of them were asked for."""
+
+    search: Engine[Point]
+    size: int
+
+    def ask(self, count: int) -> list[Point]:
+        return self.search.ask(min(count, self.size), least=self.size)
+
+    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
+        self.search.tell(points, seconds)
+
+
 CORE, KERNEL = "autosched.strategies.engine.engine.", "cost_models.gaussian_process."
 # What stands in for a part of the search core when a piece of it is left out.
 VARIANTS: dict[str, dict[str, object]] = {
     "engine": {},
     "no uncertainty": {CORE + "_OPTIMISM": 0.0},
     "one deviation": {CORE + "_OPTIMISM": 1.0},
+    "expected improvement": {CORE + "promise": expected_improvement},
     "no steps from the best": {CORE + "_NEIGHBOURS": 0.0},
     "no effects of knobs": {KERNEL + "_EACH": 1e-9, KERNEL + "_PAIRS": 1e-9},
     "nothing but effects": {KERNEL + "_JOINT": 1e-9},
@@ -58,6 +87,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "no factors of two": {"search_spaces.schedules.plain_features._MANY_VALUES": math.inf},
     "failures not learnt": {CORE + "_LEAST_CHANCE": 1.0},
 }
+# The engine, where so many points are always under way together.
+BATCHES = {"batches of 8": 8, "batches of 16": 16, "batches of 32": 32}
 
 
 def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
@@ -68,9 +99,14 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
     with ExitStack() as stack:
         for name, value in VARIANTS.get(variant, {}).items():
             stack.enter_context(mock.patch(name, value))
-        search = search_named("evolutionary" if variant in VARIANTS else variant)
-        rows = replay(table, search(table.space, seed, ()), budget)
+        rows = replay(table, search_of(variant, table.space, seed), budget)
     return rows, time.process_time() - started
+
+
+def search_of(variant: str, space: PlainSpace, seed: int) -> Search:
+    if variant in BATCHES:
+        return InBatches(plain_engine(space, seed), BATCHES[variant])
+    return search_named("evolutionary" if variant in VARIANTS else variant)(space, seed, ())
 
 
 def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
@@ -110,6 +146,26 @@ def row_of(found: Sequence[Figures]) -> str:
     return f"{cells}{statistics.mean(scores):8.4f}{statistics.median(trials):8.1f}{each:8.1f}"
 
 
+def ablations(variants: Sequence[str], paths: Sequence[Path], seeds: int, budget: int, processes: int) -> None:
+    tables = [read_table(path) for path in paths]
+    print(
+        f"score / trials to 95 %, medians of {seeds} seeds, budget {budget}; mean score, median trials, ms per trial,"
+    )
+    print("and the mean over the seeds of the score that each has alone")
+    print(f"{'':24}{''.join(f'{t.name:>14}' for t in tables)}")
+    for variant in variants:
+        jobs = [(variant, path, seed, budget) for path in paths for seed in range(seeds)]
+        # Spaces keep their features: each variant has processes of its own.
+        with Pool(processes) as pool:
+            runs = iter(pool.map(one_run, jobs, chunksize=1))
+        found, alone = [], []
+        for table in tables:
+            rows, seconds = zip(*islice(runs, seeds), strict=True)
+            found.append(figures(table, variant, rows, budget, sum(seconds)))
+            alone += [score(table.ascending, [table.seconds[one]], budget) for one in rows]
+        print(f"{variant:24}{row_of(found)}{statistics.mean(alone):8.4f}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path)
@@ -122,20 +178,9 @@ def main() -> int:
     if arguments.transfer:
         transfers(arguments.tables, arguments.seeds, arguments.budget, arguments.processes)
         return 0
-    variants = [*VARIANTS, "recipe", "random"] if arguments.variants == "all" else arguments.variants.split(",")
-    tables = [read_table(path) for path in arguments.tables]
-    print(f"score / trials to 95 %, medians of {arguments.seeds} seeds, budget {arguments.budget}")
-    print(f"{'':24}{''.join(f'{t.name:>14}' for t in tables)}   mean score, median trials, ms per trial")
-    for variant in variants:
-        # Spaces keep their features: each variant has processes of its own.
-        with Pool(arguments.processes) as pool:
-            found = []
-            for path, table in zip(arguments.tables, tables, strict=True):
-                jobs = [(variant, path, seed, arguments.budget) for seed in range(arguments.seeds)]
-                runs = pool.map(one_run, jobs, chunksize=1)
-                spent = sum(seconds for _, seconds in runs)
-                found.append(figures(table, variant, [rows for rows, _ in runs], arguments.budget, spent))
-            print(f"{variant:24}{row_of(found)}", flush=True)
+    every = [*VARIANTS, *BATCHES, "recipe", "random"]
+    variants = every if arguments.variants == "all" else arguments.variants.split(",")
+    ablations(variants, arguments.tables, arguments.seeds, arguments.budget, arguments.processes)
     return 0
 
 

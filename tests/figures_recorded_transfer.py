@@ -22,7 +22,7 @@ from autosched.measuring import RecordedMeasurer
 from autosched.strategies.evolutionary import Evolutionary
 from search_spaces import SearchSpace
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.selection import nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.text import table_lines
 
 TRIALS, BATCH = 160, 16
@@ -33,7 +33,6 @@ SOURCES = {
     "twice its size": "matmul m=8192 n=8192 k=8192 layout=nt bfloat16",
     "float16, another layout": "matmul m=4096 n=4096 k=4096 layout=nn float16",
 }
-_MOST_RECORDS = 512
 
 
 def sources(space: SearchSpace) -> Iterator[tuple[str, list[TuningRecord]]]:
@@ -42,7 +41,7 @@ def sources(space: SearchSpace) -> Iterator[tuple[str, list[TuningRecord]]]:
     yield "nothing", []
     for name, label in SOURCES.items():
         yield name, [r for r in others if r.subject.label == label]
-    yield "all other shapes", nearest(others, space.workload, space.target, _MOST_RECORDS)
+    yield "all other shapes", telling(nearest(others, space.workload, space.target, MOST_LOOKED_THROUGH))
 
 
 def search(

@@ -3,10 +3,13 @@
 python tests/figures_stop.py replay CURVES TABLE… [--seeds 3] [--budget 600]   replays public tables by the engine
 python tests/figures_stop.py calibrate CURVES…                                  predicted gains against actual ones
 python tests/figures_stop.py fit CURVES…                                        the constants that make them most likely
+python tests/figures_stop.py live CURVES [--suite gemm] [--only NAME,…] [--seconds 60] [--target h200]
+                             tunes products cold, each to three times where the rule stops it, as far as the time goes
 
-CURVES is a JSON file: by name of a search, the seconds of its trials in their order, null for failures. Beside them
-stand the searches of the recorded table of the H200's matmul space, and of the products whose logs ship, 1000 trials
-each, of which only the fastest are kept.
+CURVES is a JSON file: by name of a search, the seconds of its trials in their order, null for failures; or a tuning
+log, such as those of single kernels that figures_together.py leaves. Beside them stand the searches of the recorded
+table of the H200's matmul space, and of the products whose logs ship, 1000 trials each, of which only the fastest are
+kept.
 """
 
 from __future__ import annotations
@@ -14,25 +17,34 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import figures_search
 import numpy as np
 import recorded_spaces
+from figures_together import alone
 from scipy.optimize import minimize
 
 import cost_models
 from autosched import strategies
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.searches import search_named
+from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.shipped import suite_path
+from autosched.machine import devices
 from autosched.measuring import RecordedMeasurer
 from autosched.tuning import remaining_gain
 from autosched.tuning.remaining_gain import NOTABLE, Improvements, StopRule
-from tuning_logs import TuningLog, shipped_logs
+from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.session import run_all
+from search_spaces import Target
+from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.exchange.files import read_tables
 
 Latencies = list[float | None]
@@ -129,6 +141,55 @@ def replayed_curves(paths: Sequence[Path], seeds: int, budget: int) -> Iterator[
             yield Curve(f"{name}, seed {seed}", name.partition("-")[0], latencies)
 
 
+class ThreeTimes:
+    """Every search to three times as many trials as the rule stops it at: first all of them to where it does.
+
+    `stops` are these numbers, those under way included.
+    """
+
+    def __init__(self, searches: Sequence[Search], end: float) -> None:
+        self._searches, self._end, self._rule = searches, end, StopRule()
+        self.stops: dict[str, int] = {}
+
+    def next(self) -> Search | None:
+        """Of those that go on, the one that is least far; to a stage, so that the workload seldom changes."""
+        going = [search for search in self._searches if search.left and search.granted < self._wanted(search)]
+        if time.time() > self._end or not going:
+            return None
+        return min(going, key=lambda search: (search.space.workload.key in self.stops, search.granted // 128))
+
+    def _wanted(self, search: Search) -> int:
+        return 3 * self.stops.get(search.space.workload.key, self._rule.most)
+
+    def passed(self, search: Search) -> None:
+        """The others go on."""
+
+    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+        if self._rule.stops(search.improvements):
+            self.stops.setdefault(search.space.workload.key, search.granted)
+
+
+def live(suite: Path, only: str, seconds: float, target: Target) -> Iterator[Curve]:
+    """Searches for products on this machine, and what the rule would have lost."""
+    begin = time.time()
+    ops = [case.op for case in read_gemm_suite(suite).only([name for name in only.split(",") if name]).cases]
+    with TemporaryDirectory() as folder:
+        searches = alone(ops, target, _SHIPPED_TRIALS, Path(folder) / "tuning.jsonl").searches
+        turns = ThreeTimes(searches, begin + seconds)
+        run_all(searches, turns)
+    for search in searches:
+        label, trials = search.space.workload.label, search.trials
+        curve = Curve(
+            label, "products, cold", [r.measurement.undisturbed_s if r.measurement.ok else None for r in trials]
+        )
+        stop = turns.stops.get(search.space.workload.key, len(trials))
+        lost = curve.gain(stop, len(trials))
+        print(
+            f"{label[:60]:60}{stop:>5} of {len(trials):>4}{lost:>8.2%} lost, {1e6 * curve.best[-1]:.2f} µs", flush=True
+        )
+        yield curve
+
+
 def save(curves: Iterator[Curve], path: Path) -> None:
     """Write curves as they come."""
     saved: dict[str, Latencies] = {}
@@ -141,8 +202,18 @@ def save(curves: Iterator[Curve], path: Path) -> None:
 def read(paths: Sequence[Path]) -> list[Curve]:
     found: dict[str, Latencies] = {}
     for path in paths:
-        found |= json.loads(path.read_text(encoding="utf-8"))
+        found |= logged(path) if path.suffix == ".jsonl" else json.loads(path.read_text(encoding="utf-8"))
     return [Curve(name, name.partition(":")[0], latencies) for name, latencies in found.items()]
+
+
+def logged(path: Path) -> dict[str, Latencies]:
+    """The searches of a tuning log, those of fewer trials than the last of POINTS but two left out."""
+    found: dict[str, Latencies] = {}
+    for record in TuningLog(path):
+        if not record.provenance.finals:
+            latency = record.measurement.undisturbed_s if record.measurement.ok else None
+            found.setdefault(f"{path.stem}: {record.workload.label}", []).append(latency)
+    return {name: latencies for name, latencies in found.items() if len(latencies) >= POINTS[-3]}
 
 
 def calibrate(curves: Sequence[Curve]) -> None:
@@ -172,8 +243,8 @@ def _stopped(curves: Sequence[Curve]) -> None:
     print(f"\n{'stopped by the rule':32}{'trials':>10}{'of':>6}{'lost: median':>14}{'mean':>8}{'over 1 %':>10}")
     spaces: dict[str, list[tuple[int, int, float]]] = {}
     for curve in curves:
-        ends = range(_BATCH, len(curve.latencies) + 1, _BATCH)
-        end = next((n for n in ends if rule.stops(Improvements.of(curve.latencies[:n]))), len(curve.latencies))
+        batches = range(_BATCH, len(curve.latencies) + 1, _BATCH)
+        end = next((n for n in batches if rule.stops(Improvements.of(curve.latencies[:n]))), len(curve.latencies))
         lost = curve.gain(end, len(curve.latencies))
         spaces.setdefault(curve.space, []).append((end, len(curve.latencies), lost))
     for space, stops in spaces.items():
@@ -181,6 +252,7 @@ def _stopped(curves: Sequence[Curve]) -> None:
         print(
             f"{space[:30]:32}{np.median(ends):>10.0f}{np.median(lengths):>6.0f}"
             f"{np.median(losses):>14.2%}{losses.mean():>8.2%}{(losses > NOTABLE).mean():>10.0%}"
+            f"   {ends.sum() / lengths.sum():.0%} of the trials, at most {losses.max():.2%} lost"
         )
 
 
@@ -212,12 +284,21 @@ def fit(curves: Sequence[Curve]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("replay", "calibrate", "fit"))
+    parser.add_argument("what", choices=("replay", "calibrate", "fit", "live"))
     parser.add_argument("curves", type=Path)
     parser.add_argument("others", type=Path, nargs="*", help="tables to replay, or more curves")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=600)
+    parser.add_argument("--suite", default="gemm")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--target", default=None)
     arguments = parser.parse_args()
+    if arguments.what == "live":
+        target = devices.resolve(arguments.target)
+        save(live(suite_path(Path(arguments.suite)), arguments.only, arguments.seconds, target), arguments.curves)
+        calibrate(read([arguments.curves]))
+        return 0
     if arguments.what == "replay":
         tables = replayed_curves(arguments.others, arguments.seeds, arguments.budget)
         save(chain(recorded_curves(arguments.seeds, arguments.budget), tables), arguments.curves)

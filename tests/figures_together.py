@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,14 +106,19 @@ def tune_together(cases: Sequence[FunctionCase], target: Target, limits: Limits,
     print(f"{result}\ntogether: {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def tune_each(cases: Sequence[FunctionCase], target: Target, limits: Limits, log: Path, end: float) -> None:
-    """Every kernel alone, with a model of its own."""
+def alone(ops: Iterable[Workload | Traced], target: Target, trials: int, log: Path) -> Tasks:
+    """The searches for every kernel, each with a model of its own, none with a log to start from."""
     one = functools.partial(
-        prepare, target=target, trials=limits.each, strategy="evolutionary", cost_model="xgboost", seed=0, log=log
+        prepare, target=target, trials=trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log
     )
     tasks = Tasks(target, functools.partial(one, policy="cold", measured_elsewhere=False, sources=Sources.of(())))
-    for case in cases:
-        tasks.add(case.op, 1.0)
+    for op in ops:
+        tasks.add(op, 1.0)
+    return tasks
+
+
+def tune_each(cases: Sequence[FunctionCase], target: Target, limits: Limits, log: Path, end: float) -> None:
+    tasks = alone([case.op for case in cases], target, limits.each, log)
     begin = time.perf_counter()
     run_all(tasks.searches, Stages(tasks, limits.each, end))
     done = sum(len(search.trials) for search in tasks.searches)

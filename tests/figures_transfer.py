@@ -1,13 +1,15 @@
 """What transfer saves: trials and seconds to 95 % and 99 % of the best, cold, with seeds, and warm from other shapes.
 
 python tests/figures_transfer.py GEMM STRUCTURES [--trials 96] [--seconds 120]     on the device that is here
+python tests/figures_transfer.py GEMM STRUCTURES --learn-from float16 --searches cold warm      from another type
 python tests/figures_transfer.py GEMM STRUCTURES --smoke                           tiny sizes on the CPU
 
 GEMM and STRUCTURES are suites as `autosched bench` takes them. Every workload is searched three times: cold, without
 history and without the points that sketches propose; with these points; and warm, with records of other shapes too.
 Those are the ones that ship, where any does for such a kernel on this device, and else those of a search of half its
-size. The best is that of all three searches, without finals; one seed each. The order of the searches changes from
-workload to workload. `--seconds` ends it after the workload that is under way, so that the table is always printed.
+size; with `--learn-from half` always the latter, and with `--learn-from float16` those of the same in float16. The best
+is that of all searches, without finals; one seed each. The order of the searches changes from workload to workload.
+`--seconds` ends it after the workload that is under way, so that the table is always printed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +44,7 @@ from autosched.tuning.searching.search import Search
 from cost_models import CostModel
 from search_spaces import SearchSpace, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.selection import are_alike, nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, are_alike, nearest, telling
 from tuning_logs.text import duration_text, table_lines
 
 PRODUCTS = ("square-4096", "llama8b-out-128", "bert-up", "odd-1000", "square-2048-fp32-tf32")
@@ -51,17 +53,15 @@ FUNCTIONS = ("add_rmsnorm_both", "softmax_lse", "glu_halves")
 # Of the trials of the cold search, what the others have: they are to need fewer.
 PARTS = {"cold": 1.0, "seeds": 0.67, "warm": 0.5}
 QUALITIES = (0.95, 0.99)
-# As many as a search is told.
-_MOST_RECORDS = 512
 
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, and the same at half of its size."""
+    """A workload, and the same at half of its size or in another element type."""
 
     name: str
     op: Workload
-    half: Workload
+    other: Workload
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,16 @@ class Run:
         return None
 
 
-def products(path: Path, names: Sequence[str]) -> Iterator[Case]:
+def products(path: Path, names: Sequence[str], dtype: str | None) -> Iterator[Case]:
     for case in read_gemm_suite(path).only(names).cases:
         sizes = dict(case.facts)
-        m, n, k = (max(1, int(sizes[key]) // 2) for key in ("m", "n", "k"))
-        other = ops.matmul(m, n, k, dtype=sizes["dtype"], layout=sizes["layout"])
+        m, n, k = (int(sizes[key]) if dtype else max(1, int(sizes[key]) // 2) for key in ("m", "n", "k"))
+        other = ops.matmul(m, n, k, dtype=dtype or sizes["dtype"], layout=sizes["layout"])
         assert isinstance(case.op, Workload)
         yield Case(case.name, case.op, other)
 
 
-def attentions(cases: Mapping[str, figures_attention.Case], target: Target) -> Iterator[Case]:
+def attentions(cases: Mapping[str, figures_attention.Case], target: Target, dtype: str | None) -> Iterator[Case]:
     for name, case in cases.items():
         batch, heads, length, size = case.queries
         key_heads, key_length = case.keys or (heads, length)
@@ -98,19 +98,24 @@ def attentions(cases: Mapping[str, figures_attention.Case], target: Target) -> I
             queries=(batch, heads, max(1, length // 2), size),
             keys=(key_heads, key_length // 2) if case.keys else None,
         )
-        yield Case(name, *(_kernel(c.function, c.inputs(_device(target)), target) for c in (case, half)))
+        inputs = case.inputs(_device(target))
+        other = [x.to(getattr(torch, dtype)) for x in inputs] if dtype else half.inputs(_device(target))
+        yield Case(name, *(_kernel(case.function, given, target) for given in (inputs, other)))
 
 
-def functions(path: Path, names: Sequence[str], target: Target, shrink: int) -> Iterator[Case]:
+def functions(path: Path, names: Sequence[str], target: Target, shrink: int, dtype: str | None) -> Iterator[Case]:
     for case in read_function_suite(path, _device(target).type).only(names).cases:
         assert isinstance(case, FunctionCase)
         first = case.arguments[0].shape[0]
-        yield Case(case.name, *(_function(case, target, first, first // by) for by in (shrink, 2 * shrink)))
+        small = first // shrink
+        other = _function(case, target, first, small if dtype else small // 2, dtype)
+        yield Case(case.name, _function(case, target, first, small, None), other)
 
 
-def _function(case: FunctionCase, target: Target, old: int, new: int) -> Workload:
+def _function(case: FunctionCase, target: Target, old: int, new: int, dtype: str | None) -> Workload:
     shapes = [tuple(new if size == old and i == 0 else size for i, size in enumerate(a.shape)) for a in case.arguments]
-    dtypes = [torch.float32 if target.kind == "cpu" else a.dtype for a in case.arguments]
+    own = [torch.float32 if target.kind == "cpu" else a.dtype for a in case.arguments]
+    dtypes = [getattr(torch, dtype) if dtype and of.is_floating_point else of for of in own]
     examples = [torch.empty(s, dtype=d, device=case.device) for s, d in zip(shapes, dtypes, strict=True)]
     return _kernel(case.function, examples, target)
 
@@ -133,10 +138,10 @@ def without_seeds(space: SearchSpace, cost_model: CostModel, rng: np.random.Gene
 class Searches:
     """Searches on one device, each with a log of its own in `folder`."""
 
-    def __init__(self, target: Target, folder: Path, measurer: LocalMeasurer) -> None:
+    def __init__(self, target: Target, folder: Path, measurer: LocalMeasurer, shipped: Iterable[TuningRecord]) -> None:
         self._target, self._folder, self._measurer = target, folder, measurer
         self._number = itertools.count()
-        self._shipped = [r for path in shipped_logs() for r in TuningLog(path)]
+        self._shipped = list(shipped)
 
     def new_log(self, records: Sequence[TuningRecord] = ()) -> TuningLog:
         log = TuningLog(self._folder / f"{next(self._number)}.jsonl")
@@ -158,32 +163,32 @@ class Searches:
         latencies = [r.measurement.undisturbed_s if r.measurement.ok else math.inf for r in records]
         return Run(latencies, [r.provenance.unix_s - begin for r in records], str(result.guidance)), log
 
-    def other_shapes(self, case: Case, trials: int) -> tuple[TuningLog, float]:
-        """What is known of other shapes, and the seconds that it took to measure what does not ship."""
+    def elsewhere(self, case: Case, trials: int) -> tuple[TuningLog, float]:
+        """What is known of other workloads, and the seconds that it took to measure what does not ship."""
         alike = [r for r in self._shipped if are_alike(r.subject, case.op) and r.subject.key != case.op.key]
         if any(r.target.key == self._target.key for r in alike):
-            return self.new_log(nearest(alike, case.op, self._target, _MOST_RECORDS)), 0.0
+            return self.new_log(telling(nearest(alike, case.op, self._target, MOST_LOOKED_THROUGH))), 0.0
         begin = time.perf_counter()
-        _, log = self.run(case.half, trials, "seeds")
+        _, log = self.run(case.other, trials, "seeds")
         return log, time.perf_counter() - begin
 
-    def three(self, case: Case, trials: int, first: int) -> dict[str, Run]:
-        known, took_s = self.other_shapes(case, round(PARTS["warm"] * trials))
+    def several(self, case: Case, trials: int, hows: Sequence[str], first: int) -> dict[str, Run]:
+        known, took_s = self.elsewhere(case, round(PARTS["warm"] * trials))
         if took_s:
-            print(f"{case.name}: what is known of half its size took {took_s:.1f} s to measure", flush=True)
-        order = list(PARTS)[first % 3 :] + list(PARTS)[: first % 3]
+            print(f"{case.name}: what is known of {case.other.label} took {took_s:.1f} s to measure", flush=True)
+        first %= len(hows)
         runs = {}
-        for how in order:
+        for how in (*hows[first:], *hows[:first]):
             history = known if how == "warm" else None
             runs[how], _ = self.run(case.op, round(PARTS[how] * trials), how, history)
         return runs
 
 
-def table(found: Mapping[str, Mapping[str, Run]]) -> Iterator[tuple[str, ...]]:
-    yield ("workload", "best", *(f"{how} {q:.0%}" for q in QUALITIES for how in PARTS), "saved 95%", "what guided")
+def table(found: Mapping[str, Mapping[str, Run]], hows: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield ("workload", "best", *(f"{how} {q:.0%}" for q in QUALITIES for how in hows), "saved 95%", "what guided")
     for name, runs in found.items():
         best = min(latency for run in runs.values() for latency in run.latencies)
-        cells = [_reached(runs[how], best / q) for q in QUALITIES for how in PARTS]
+        cells = [_reached(runs[how], best / q) for q in QUALITIES for how in hows]
         yield name, duration_text(best), *cells, _saved(runs, best / QUALITIES[0]), runs["warm"].said
 
 
@@ -201,16 +206,17 @@ def _saved(runs: Mapping[str, Run], latency_s: float) -> str:
 
 
 def chosen_cases(arguments: argparse.Namespace, target: Target) -> list[Case]:
+    dtype = "float16" if arguments.learn_from == "float16" else None
     if arguments.smoke:
         small = [ops.matmul(n, n, n) for n in (128, 64)]
-        kinds = [[Case("square-128", *small)], list(attentions(figures_attention.SMOKE, target))]
+        kinds = [[Case("square-128", *small)], list(attentions(figures_attention.SMOKE, target, dtype))]
         kinds[1] = kinds[1][1:] if target.kind == "gpu" else []
         shrink = 64
     else:
         forms = {name: figures_attention.CASES[name] for name in arguments.attentions}
-        kinds = [list(products(arguments.gemm, arguments.products)), list(attentions(forms, target))]
+        kinds = [list(products(arguments.gemm, arguments.products, dtype)), list(attentions(forms, target, dtype))]
         shrink = 1
-    kinds.append(list(functions(arguments.structures, arguments.functions, target, shrink)))
+    kinds.append(list(functions(arguments.structures, arguments.functions, target, shrink, dtype)))
     # One of every kind in turn: whenever the time is over, there are some of each.
     return [case for several in itertools.zip_longest(*kinds) for case in several if case]
 
@@ -224,6 +230,8 @@ def main() -> int:
     parser.add_argument("--products", nargs="+", default=list(PRODUCTS))
     parser.add_argument("--attentions", nargs="+", default=list(ATTENTIONS))
     parser.add_argument("--functions", nargs="+", default=list(FUNCTIONS))
+    parser.add_argument("--learn-from", choices=("shipped", "half", "float16"), default="shipped")
+    parser.add_argument("--searches", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     parser.add_argument("--smoke", action="store_true")
     arguments = parser.parse_args()
     begin = time.perf_counter()
@@ -235,19 +243,22 @@ def main() -> int:
         opened.enter_context(patch.object(Search, "finals_due", PropertyMock(return_value=False)))
         opened.enter_context(patch.object(warm_start, "shipped_logs", lambda: ()))
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        searches = Searches(target, folder, opened.enter_context(LocalMeasurer(target)))
+        shipped = [r for path in shipped_logs() for r in TuningLog(path)] if arguments.learn_from == "shipped" else []
+        searches = Searches(target, folder, opened.enter_context(LocalMeasurer(target)), shipped)
         # The workers start, and compile for the first time.
         searches.run(ops.matmul(64, 64, 64), 4, "seeds")
+        longest = 0.0
         for number, case in enumerate(cases):
             now = time.perf_counter()
-            if found and now - begin + (now - begin) / len(found) > arguments.seconds:
+            if now - begin + longest > arguments.seconds:
                 print(f"no time is left for {', '.join(c.name for c in cases[number:])}", flush=True)
                 break
-            found[case.name] = searches.three(case, arguments.trials, number)
+            found[case.name] = searches.several(case, arguments.trials, arguments.searches, number)
+            longest = max(longest, time.perf_counter() - now)
             print(f"{case.name}: {time.perf_counter() - now:.1f} s", flush=True)
             # Shown at once, in case that something ends this before its time.
-            print("  " + "; ".join(list(table({case.name: found[case.name]}))[1][1:]), flush=True)
-    for line in table_lines(list(table(found)), right=range(1, 8)):
+            print("  " + "; ".join(list(table({case.name: found[case.name]}, arguments.searches))[1][1:]), flush=True)
+    for line in table_lines(list(table(found, arguments.searches)), right=range(1, 8)):
         print(line)
     return 0
 

@@ -109,6 +109,17 @@ def test_another_key_element_type_or_alignment_is_tuned_for_itself(log: Path) ->
     assert len({r.subject.key for r in records(log)}) == 4
 
 
+def test_an_argument_of_the_key_may_be_given_by_its_name(log: Path) -> None:
+    def wide(x: torch.Tensor, out: torch.Tensor, n: int, WIDTH: int, BLOCK: int, num_warps: int) -> None:
+        out[:n] = x[:n] * 2
+
+    tuned = autosched.autotune(space=SCALE, key=["n", "WIDTH"], log=log, trials=2)(FakeKernel(wide))
+    x, out, n = tensors()
+    for width in (16, 32, 16):
+        tuned[(1,)](x, out, n=n, WIDTH=width)
+    assert {r.subject.label for r in records(log)} == {f"wide n=256 WIDTH={width} float32" for width in (16, 32)}
+
+
 def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
     space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
-from fake_kernels import SCALE, FakeKernel, ListedFake, tensors, time_instantly
+from fake_kernels import SCALE, FakeKernel, ListedFake, records, tensors, time_instantly
 
 import autosched
 from search_spaces import AutoschedError

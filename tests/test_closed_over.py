@@ -78,7 +78,7 @@ NAMES: dict[str, tuple[Callable[..., Any], set[str]]] = {
 def test_tensors_are_called_what_the_user_calls_them(case: str) -> None:
     function, expected = NAMES[case]
     traced = trace(function, X)
-    assert {s.name for s in traced.sources if s.position is None} == expected
+    assert {s.name for s in traced.leaves if s.position is None} == expected
 
 
 def test_a_tensor_that_is_called_like_an_argument_has_another_name() -> None:
@@ -90,7 +90,7 @@ def test_a_tensor_that_is_called_like_an_argument_has_another_name() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.x
 
-    assert [s.name for s in trace(Named(), X).sources] == ["x_held", "x"]
+    assert [s.name for s in trace(Named(), X).leaves] == ["x_held", "x"]
 
 
 def test_a_call_that_would_lose_the_gradient_of_a_closed_over_tensor_is_refused() -> None:
@@ -106,4 +106,4 @@ def test_a_function_of_no_module_is_traced_with_the_names_that_it_uses() -> None
     space: dict[str, Any] = {"scale": SCALE}
     exec("def function(x):\n    return x * scale", space)
     space["function"].__module__ = None
-    assert [s.name for s in trace(space["function"], X).sources] == ["scale", "x"]
+    assert [s.name for s in trace(space["function"], X).leaves] == ["scale", "x"]

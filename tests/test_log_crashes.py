@@ -17,11 +17,12 @@ sys.path.append(str(Path(__file__).parent))
 from log_records import WRITER, line_of, record, run_python, tiles
 
 from search_spaces import LogError
-from tuning_logs import TuningLog, TuningRecord, appending
-from tuning_logs.held_log import HeldLog
-from tuning_logs.indexed_log import IndexedLog
-from tuning_logs.parsed_log import ParsedLog
-from tuning_logs.reading import Filter
+from tuning_logs import TuningLog, TuningRecord
+from tuning_logs.selection import Filter
+from tuning_logs.storage import appending
+from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.parsed_log import ParsedLog
 
 WRITERS, PER_WRITER = 8, 100
 KILLS = 3
@@ -202,9 +203,9 @@ def test_a_disk_without_room_for_an_index_still_answers(path: Path) -> None:
 import resource, signal, sys
 from log_records import H200, SMALL, tiles
 from pathlib import Path
-from tuning_logs.held_log import HeldLog
-from tuning_logs.indexed_log import IndexedLog
-from tuning_logs.reading import Filter
+from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.selection import Filter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 best = IndexedLog(Path(sys.argv[1])).best(Filter(SMALL.key, H200.key))

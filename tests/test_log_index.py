@@ -21,19 +21,27 @@ sys.path.append(str(Path(__file__).parent))
 from log_records import A100, H200, SMALL, line_of, record, run_python, tiles
 
 from search_spaces import LogError, Schedule, Workload, ops
-from tuning_logs import Measurement, TuningLog, TuningRecord, index, indexed_log
+from tuning_logs import Measurement, TuningLog, TuningRecord
 from tuning_logs import log as log_module
-from tuning_logs.held_log import HeldLog
-from tuning_logs.index import schedule_digest
-from tuning_logs.indexed_log import IndexedLog
-from tuning_logs.line_parser import LineParser
-from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.ranking import best_of
-from tuning_logs.reading import Filter
+from tuning_logs.selection import Filter
+from tuning_logs.storage import index, indexed_log
+from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.index import schedule_digest
+from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.parsed_log import ParsedLog
 
 ALL_H200 = Filter(SMALL.key, H200.key)
 RENAMED = Workload("mine", SMALL.inputs, SMALL.stages, SMALL.precision)
-WORKLOADS = (SMALL, RENAMED, ops.matmul(128, 64, 64), ops.matmul(64, 64, 64, epilogue="bias"), ops.softmax(64, 64))
+WORKLOADS = (
+    SMALL,
+    RENAMED,
+    ops.matmul(128, 64, 64),
+    ops.matmul(64, 64, 64, epilogue="bias"),
+    ops.softmax(64, 64),
+    *(ops.matmul(64, 64, 64, dtype=dtype) for dtype in ("float16", "bfloat16")),
+)
 TARGETS = (H200, A100)
 
 
@@ -109,7 +117,7 @@ def assert_same_answers(indexed: IndexedLog, plain: HeldLog, wanted: Filter, lim
     assert shown(indexed.records(wanted)) == shown(plain.records(wanted))
     best = [[r] if r is not None else [] for r in (indexed.best(wanted), plain.best(wanted))]
     assert shown(best[0]) == shown(best[1])
-    for workload in (SMALL, WORKLOADS[2]):
+    for workload in (SMALL, WORKLOADS[2], WORKLOADS[-1]):
         assert shown(indexed.nearest(workload, H200, limit)) == shown(plain.nearest(workload, H200, limit))
 
 
@@ -402,8 +410,8 @@ READER = """
 import sys
 from pathlib import Path
 from log_records import H200, SMALL, tiles
-from tuning_logs import indexed_log
-from tuning_logs.reading import Filter
+from tuning_logs.storage import indexed_log
+from tuning_logs.selection import Filter
 indexed_log._STEP_BYTES = 3000
 print("started", flush=True)
 print(*tiles(indexed_log.IndexedLog(Path(sys.argv[1])).records(Filter(SMALL.key, H200.key))))

@@ -17,8 +17,8 @@ from log_records import A100, H200, SMALL, line_of, record, tiles
 from search_spaces import LogError, ops
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs import log as log_module
-from tuning_logs.packed_log import nearest_packed
 from tuning_logs.packing import may_hold, packed, packed_name, write_packed
+from tuning_logs.storage.packed_log import nearest_packed
 
 OTHERS = (ops.matmul(128, 64, 64), ops.matmul(64, 64, 2048), ops.softmax(64, 64))
 

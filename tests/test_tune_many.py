@@ -334,6 +334,21 @@ def test_similar_kernels_learn_from_each_other(log: Path) -> None:
     assert Listening.heard & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
 
 
+@pytest.mark.parametrize("history", [None, ()])
+def test_a_kernel_begins_with_what_similar_ones_of_the_same_call_found(log: Path, history: tuple[()] | None) -> None:
+    told: dict[str, set[str]] = {}
+
+    class Beginning(Random):
+        def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
+            super().tell(records, elsewhere=elsewhere)
+            told.setdefault(self._space.workload.key, {r.workload.key for r in records})
+
+    measurer = FakeMeasurer()
+    search(log, measurer, 48, (SMALL, 1), (LARGE, 1), (ROWS, 1), strategy=Beginning, history=history)
+    assert told[SMALL.key] == told[ROWS.key] == set()
+    assert told[LARGE.key] == {SMALL.key}
+
+
 class Counted(RooflineModel):
     """Says of everything how many records it was last fitted to."""
 
@@ -410,7 +425,7 @@ def test_all_kernels_of_a_traced_function_are_given_the_trials_each(log: Path) -
 def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: object) -> autosched.TracedTuneResult:
     traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
     arguments = {"strategy": "random", "cost_model": "random", **rest}
-    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[call-overload, no-any-return]
 
 
 def test_the_kernels_of_a_traced_function_take_turns(log: Path) -> None:
@@ -465,6 +480,19 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_written(log: Path, g
     with pytest.raises(InputError, match=message):
         search(log, FakeMeasurer(), 32, *given)  # type: ignore[misc]
     assert not log.exists()
+
+
+@pytest.mark.parametrize("ops", [None, SMALL, "gemm", {SMALL: 2.0}], ids=["none", "one", "text", "mapping"])
+def test_what_are_not_several_operators_is_refused(log: Path, ops: object) -> None:
+    with pytest.raises(InputError, match=r"expected several operators, as \[\(operator, weight\), …\]"):
+        autosched.tune_many(ops, TARGET, 32, log=log, measurer=FakeMeasurer())  # type: ignore[arg-type]
+
+
+def test_a_function_that_pytorch_computes_all_of_has_no_kernel_and_refuses_nothing(log: Path) -> None:
+    traced = autosched.trace(torch.linalg.inv, torch.empty(8, 8), allow_fallback=True)
+    result = search(log, FakeMeasurer(), 32, traced)
+    assert (result.spent, result.refused, result.without_kernel) == ((), (), ())
+    assert str(result).startswith("0 kernels on")
 
 
 def test_progress_counts_the_trials_of_all_together(log: Path) -> None:

@@ -15,6 +15,7 @@ from log_records import A100, H200, SMALL, record, tiles
 from search_spaces import LogError, Workload, ops
 from tuning_logs import Measurement, TuningLog, shipped_logs, user_log_path
 from tuning_logs import log as log_module
+from tuning_logs.selection import MOST_TOLD, telling
 
 README = "# How to run\n\nRead this first.\n"
 
@@ -254,6 +255,26 @@ def test_nearest_orders_by_shape_then_target_then_latency(log: TuningLog) -> Non
     found = [t[1] for r in log.nearest(SMALL, H200, 10) if isinstance(t := r.schedule.knobs["tile"], tuple)]
     assert found == [32, 8, 4, 2, 1]
     assert len(log.nearest(SMALL, H200, 2)) == 2
+
+
+def test_nearest_has_the_other_type_of_16_bits_after_the_own_one_of_the_same_shape(log: TuningLog) -> None:
+    half, brain = (ops.matmul(64, 64, 64, dtype=dtype) for dtype in ("float16", "bfloat16"))
+    longer = ops.matmul(64, 64, 65, dtype="bfloat16")
+    log.append(record(1, workload=longer), record(2, 1e-4, workload=half), record(4, workload=brain, target=A100))
+    assert tiles(log.nearest(brain, H200, 10)) == [4, 2, 1]
+
+
+def test_a_search_is_told_fast_and_slow_schedules_of_more_than_one_workload() -> None:
+    near, far = ops.matmul(128, 64, 64), ops.matmul(1024, 1024, 64)
+    long = [record(tile, tile * 1e-6, workload=near) for tile in range(1, 2 * MOST_TOLD + 1)]
+    alone, both = telling(long), telling([*long, *(record(tile, workload=far) for tile in range(1, 2 * MOST_TOLD))])
+    assert len(alone) == len(both) == MOST_TOLD
+    assert sum(r.workload == far for r in both) == MOST_TOLD // 2
+    # Four fifths are the fastest, and the rest lie among all others.
+    fast = round(0.8 * MOST_TOLD)
+    assert tiles(alone)[: fast - 1] == list(range(1, fast))
+    assert max(tiles(alone)) > 1.9 * MOST_TOLD
+    assert telling(long[:10]) == long[:10]
 
 
 def test_nearest_leaves_out_other_operators_and_dtypes(log: TuningLog) -> None:

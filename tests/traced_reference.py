@@ -36,11 +36,11 @@ def computed(
 ) -> tuple[Tensor, ...]:
     """The results; floating-point ones are float64 and never rounded, but by `evaluate`."""
     memory: dict[Value, Tensor] = {}
-    for source in traced.sources:
-        given = source.tensor if source.position is None else inputs[source.position]
+    for leaf in traced.leaves:
+        given = leaf.tensor if leaf.position is None else inputs[leaf.position]
         assert given is not None
         dtype = torch.float64 if given.is_floating_point() else given.dtype
-        memory[source] = torch.empty_strided(source.shape, source.strides, dtype=dtype).copy_(given)
+        memory[leaf] = torch.empty_strided(leaf.shape, leaf.strides, dtype=dtype).copy_(given)
     for step in traced.steps:
         if step.assembled is None:
             (value,) = step.values

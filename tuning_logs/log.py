@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from search_spaces import LogError, Target
-from tuning_logs.appending import append_lines, why_foreign
-from tuning_logs.held_log import HeldLog
-from tuning_logs.indexed_log import IndexedLog
-from tuning_logs.packed_log import PackedLog, refuse_foreign_packed
 from tuning_logs.packing import PACKED_SUFFIX, is_packed
-from tuning_logs.parsed_log import ParsedLog
 from tuning_logs.ranking import IsGood, any_record
-from tuning_logs.reading import Filter, LogReader
 from tuning_logs.record import Subject, TuningRecord
+from tuning_logs.selection import Filter
+from tuning_logs.storage.appending import append_lines, why_foreign
+from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.packed_log import PackedLog, refuse_foreign_packed
+from tuning_logs.storage.parsed_log import ParsedLog
+from tuning_logs.storage.reading import LogReader
 
 # A log of this size (about 4,000 records) is parsed in a fifth of a second. A smaller one needs no index: parsing it
 # costs less than a user notices, and no file appears beside it.
@@ -122,7 +123,8 @@ class TuningLog:
     def nearest(self, workload: Subject, target: Target, limit: int) -> list[TuningRecord]:
         """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
-        Closest shape first; at the same distance `target` before others, and fast before slow.
+        Closest shape first; at the same distance elements of the same width and type before others, and `target` before
+        other devices. Those of one workload and device stand together, fast before slow.
         """
         return self._reader().nearest(workload, target, limit)
 

@@ -1,7 +1,7 @@
 """Matrix products by PyTorch and the vendor's libraries, for every element type and layout that kernels are tuned for.
 
-A library has its own rules of what it takes; where it does not take the operands, a `Product` says what else a user
-would call.
+A library has its own rules of what it takes; where it does not take the operands, a `LibraryProduct` says what else a
+user would call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MultiplyInto = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor], object]
 
 
 @dataclass(frozen=True)
-class Product:
+class LibraryProduct:
     """How a library multiplies two matrices. `called` names the function.
 
     It does the first `absorbed` links of the epilogue in the same call, with an input each. `into` writes an output of
@@ -45,7 +45,7 @@ class Product:
     absorbed: int = 0
 
 
-def product(workload: Workload, links: Sequence[str]) -> Product:
+def product(workload: Workload, links: Sequence[str]) -> LibraryProduct:
     """The library's product for the operands of a matmul and the first links of its epilogue."""
     operand, (made_by_kernel,) = workload.contracted[0], workload.outputs
     output = made_by_kernel.dtype
@@ -68,27 +68,27 @@ def product(workload: Workload, links: Sequence[str]) -> Product:
     return _widening(made) if made == torch.float32 != torch_dtype(operand) else _plain(torch_dtype(operand))
 
 
-def _plain(made: torch.dtype) -> Product:
+def _plain(made: torch.dtype) -> LibraryProduct:
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch.matmul(a, b)
 
     def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
         torch.matmul(a, b, out=out)
 
-    return Product("torch.matmul", made, multiply, into)
+    return LibraryProduct("torch.matmul", made, multiply, into)
 
 
-def _with_bias(made: torch.dtype) -> Product:
+def _with_bias(made: torch.dtype) -> LibraryProduct:
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch.addmm(extra[0], a, b)
 
     def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
         torch.addmm(extra[0], a, b, out=out)
 
-    return Product("torch.addmm", made, multiply, into, absorbed=1)
+    return LibraryProduct("torch.addmm", made, multiply, into, absorbed=1)
 
 
-def _widening(made: torch.dtype) -> Product:
+def _widening(made: torch.dtype) -> LibraryProduct:
     """16-bit operands and their product in float32, which PyTorch has on GPUs only."""
 
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
@@ -102,10 +102,10 @@ def _widening(made: torch.dtype) -> Product:
         else:
             (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made, out=out)
 
-    return Product("torch.mm(out_dtype=float32)", made, multiply, into)
+    return LibraryProduct("torch.mm(out_dtype=float32)", made, multiply, into)
 
 
-def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) -> Product:
+def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) -> LibraryProduct:
     """torch._scaled_mm: with scales by row and column where the epilogue begins with them, with a bias if one follows.
 
     It takes a by rows and b by columns; operands that are stored the other way round are copied.
@@ -133,7 +133,7 @@ def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) 
     return _each("torch._scaled_mm", made, multiply, into, absorbed + biased, batched)
 
 
-def _of_integers(batched: bool) -> Product:
+def _of_integers(batched: bool) -> LibraryProduct:
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch._int_mm(a, b)
 
@@ -143,21 +143,21 @@ def _of_integers(batched: bool) -> Product:
     return _each("torch._int_mm", torch.int32, multiply, into, 0, batched)
 
 
-def _converted(computed: torch.dtype, made: torch.dtype) -> Product:
+def _converted(computed: torch.dtype, made: torch.dtype) -> LibraryProduct:
     """What a user of operands that the library does not take is left with: copies of them in a wider type."""
 
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch.matmul(a.to(computed), b.to(computed)).to(made)
 
-    return Product(f"torch.matmul of copies in {str(computed).removeprefix('torch.')}", made, multiply)
+    return LibraryProduct(f"torch.matmul of copies in {str(computed).removeprefix('torch.')}", made, multiply)
 
 
 def _each(
     called: str, made: torch.dtype, multiply: Multiply, into: MultiplyInto, absorbed: int, batched: bool
-) -> Product:
+) -> LibraryProduct:
     """The product; of a batch one call for each, where the library multiplies no batches of this type."""
     if not batched:
-        return Product(called, made, multiply, into, absorbed)
+        return LibraryProduct(called, made, multiply, into, absorbed)
 
     def multiply_each(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch.stack([multiply(x, y, extra) for x, y in zip(a, b, strict=True)])
@@ -166,7 +166,7 @@ def _each(
         for x, y, z in zip(a, b, out, strict=True):
             into(x, y, extra, z)
 
-    return Product(f"{called} for each of the batch", made, multiply_each, each_into, absorbed)
+    return LibraryProduct(f"{called} for each of the batch", made, multiply_each, each_into, absorbed)
 
 
 def _by_rows(matrix: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from autosched.tracing import TracedFunction, TracedKernel
-from autosched.tracing.capture.structure import flattened
+from autosched.tracing.capture.result_tree import flattened
 
 _TIMES_EAGER = 2.0
 

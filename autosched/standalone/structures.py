@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from torch.utils._pytree import TreeSpec
 
 from autosched.standalone.aten import value_text
-from autosched.tracing.capture.structure import Structure
+from autosched.tracing.capture.result_tree import ResultTree
 from search_spaces import InputError
 
 _EXPECTED = "expected tuples, lists and dicts"
 
 
-def structure_text(structure: Structure, results: Sequence[str]) -> str:
+def structure_text(structure: ResultTree, results: Sequence[str]) -> str:
     """`{"a": x, "b": (y, None)}`, of the texts of all results that are tensors.
 
     Raises:

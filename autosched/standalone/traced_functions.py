@@ -32,7 +32,7 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import ViewOf, lying
-from autosched.tracing.values.values import Eager, Source, Value
+from autosched.tracing.values.values import Eager, Leaf, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, span
@@ -74,8 +74,8 @@ class TracedText:
             raise InputError(f"{self.traced.name} takes no tensor; expected a function of at least one")
         for name in (*self.reserved, "device", ALLOCATE):
             self.names.of(("reserved", name), name)
-        for source in self.traced.sources:
-            self.names.of(source, source.name)
+        for leaf in self.traced.leaves:
+            self.names.of(leaf, leaf.name)
 
     @property
     def arguments(self) -> tuple[TensorSpec, ...]:
@@ -83,8 +83,8 @@ class TracedText:
         return tuple(TensorSpec(self._name(s), s.shape, s.dtype, s.strides) for s in self.traced.arguments)
 
     @property
-    def constants(self) -> tuple[Source, ...]:
-        return tuple(s for s in self.traced.sources if s.tensor is not None)
+    def constants(self) -> tuple[Leaf, ...]:
+        return tuple(s for s in self.traced.leaves if s.tensor is not None)
 
     @property
     def saved(self) -> dict[str, Tensor]:
@@ -94,7 +94,7 @@ class TracedText:
 
     @property
     def _in_memory(self) -> set[Value]:
-        return {*self.traced.sources, *self.traced.made}
+        return {*self.traced.leaves, *self.traced.made}
 
     def _name(self, value: Value) -> str:
         return self.names.of(value, value.name)
@@ -182,14 +182,14 @@ class TracedText:
             self.saved
         )
         made = []
-        for source in self.constants:
-            name = self._name(source)
+        for leaf in self.constants:
+            name = self._name(leaf)
             if name in self.saved:
                 memory = f'saved["{name}"]'
             else:
-                values = f"[{', '.join(map(value_text, _memory(source).tolist()))}]"
-                memory = f"torch.tensor({values}, dtype=torch.{source.dtype}, device=device)"
-            lines.append(f"{name} = {memory}.as_strided({source.shape}, {source.strides})")
+                values = f"[{', '.join(map(value_text, _memory(leaf).tolist()))}]"
+                memory = f"torch.tensor({values}, dtype=torch.{leaf.dtype}, device=device)"
+            lines.append(f"{name} = {memory}.as_strided({leaf.shape}, {leaf.strides})")
             made.append(name)
         lines.append(f"return {', '.join(made)}{',' if len(made) == 1 else ''}")
         return "@functools.cache\n" + function_text("_constants", ["device"], lines)
@@ -245,7 +245,7 @@ class TracedText:
                 continue
             known = indexed_sizes(step.assembled.workload)
             for tensor, view in zip(step.assembled.workload.inputs, step.assembled.inputs, strict=True):
-                if tensor.name in known and isinstance(view.value, Source) and view.value.position is not None:
+                if tensor.name in known and isinstance(view.value, Leaf) and view.value.position is not None:
                     name = self._name(view.value)
                     found[name] = min(known[tensor.name], found.get(name, known[tensor.name]))
         return found
@@ -283,20 +283,20 @@ def _node_text(node: fx.Node, names: Identifiers) -> str:
     )
 
 
-def _dtype(source: Source) -> torch.dtype:
-    found = getattr(torch, source.dtype)
+def _dtype(leaf: Leaf) -> torch.dtype:
+    found = getattr(torch, leaf.dtype)
     assert isinstance(found, torch.dtype)
     return found
 
 
-def _span(source: Source) -> int:
-    return span(source.shape, source.strides) if math.prod(source.shape) else 0
+def _span(leaf: Leaf) -> int:
+    return span(leaf.shape, leaf.strides) if math.prod(leaf.shape) else 0
 
 
-def _memory(source: Source) -> Tensor:
+def _memory(leaf: Leaf) -> Tensor:
     """From its first element to its last, whatever lies between them."""
-    assert source.tensor is not None
-    tensor = source.tensor.detach()
-    if tensor.stride() != source.strides:
-        tensor = torch.empty_strided(source.shape, source.strides, dtype=tensor.dtype).copy_(tensor)
-    return tensor.as_strided((_span(source),), (1,), tensor.storage_offset()).cpu().clone()
+    assert leaf.tensor is not None
+    tensor = leaf.tensor.detach()
+    if tensor.stride() != leaf.strides:
+        tensor = torch.empty_strided(leaf.shape, leaf.strides, dtype=tensor.dtype).copy_(tensor)
+    return tensor.as_strided((_span(leaf),), (1,), tensor.storage_offset()).cpu().clone()

@@ -18,7 +18,7 @@ Ranges = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedIndex:
     """The index `then` where `at` is below `size`, and elsewhere `otherwise`."""
 
     at: Affine
@@ -27,7 +27,7 @@ class Choice:
     otherwise: Chosen
 
 
-Chosen = Affine | Choice
+Chosen = Affine | SelectedIndex
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Selections:
         found = _merged(e)
         if found is None or found.tensor not in self.shapes or all(isinstance(i, Affine) for i in found.index):
             return None
-        if any(len(_axes(i)) > 1 for i in found.index if isinstance(i, Choice)):
+        if any(len(_axes(i)) > 1 for i in found.index if isinstance(i, SelectedIndex)):
             return None
         pairs = zip(found.index, self.shapes[found.tensor], strict=True)
         return replace(found, inside=all(_is_inside(i, size, self.ranges) for i, size in pairs))
@@ -82,7 +82,7 @@ def _merged(e: Expression) -> SelectedRead | None:
             if len(apart) != 1 or size != int(size):
                 return None
             (d,) = apart
-            chosen = Choice(form, int(size), a.index[d], b.index[d])
+            chosen = SelectedIndex(form, int(size), a.index[d], b.index[d])
             return replace(a, fill=fill, index=(*a.index[:d], chosen, *a.index[d + 1 :]))
         case _:
             return None
@@ -118,7 +118,7 @@ def _reaches(index: Chosen, ranges: Ranges) -> Iterator[tuple[int, int]]:
             yield from _reaches(part, within)
 
 
-def _divided(choice: Choice, ranges: Ranges) -> tuple[Ranges | None, Ranges | None]:
+def _divided(choice: SelectedIndex, ranges: Ranges) -> tuple[Ranges | None, Ranges | None]:
     """The positions where a condition holds, and where it does not; None where there is none."""
     match choice.at.terms:
         case ((axis, 1),):

@@ -7,8 +7,8 @@ from typing import Any
 
 from search_spaces import Target
 from tuning_logs.exchange.recorded_table import Origin
-from tuning_logs.line_parser import FOREIGN_LINE
 from tuning_logs.record import SCHEMA_VERSION, Provenance, subject_of
+from tuning_logs.storage.line_parser import FOREIGN_LINE
 
 _MEMBER = "autosched"
 

@@ -62,7 +62,7 @@ from autosched.checking.rounding.folds import (
 )
 from autosched.checking.rounding.rules import (
     UNIT,
-    Estimate,
+    RoundedValue,
     applied,
     as_float,
     counted,
@@ -105,10 +105,10 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     # Readers of an output see it before it is stored; sums of integers are exact in memory, and rounded for readers.
-    stored: dict[str, Estimate] = {}
-    scans: dict[str, Estimate] = {}
+    stored: dict[str, RoundedValue] = {}
+    scans: dict[str, RoundedValue] = {}
     known = {
-        t.name: Estimate(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
+        t.name: RoundedValue(Named(_dims(x), held_exactly(x, torch.float64)), None, outside(t))
         for t, x in zip(workload.inputs, inputs, strict=True)
     }
     for stage in workload.stages:
@@ -122,7 +122,7 @@ def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple
     return tuple(map(_exact_and_error, map(stored.__getitem__, workload.output_names)))
 
 
-def _exact_and_error(output: Estimate) -> tuple[torch.Tensor, torch.Tensor]:
+def _exact_and_error(output: RoundedValue) -> tuple[torch.Tensor, torch.Tensor]:
     exact = output.value.values
     error = torch.zeros_like(exact, dtype=torch.float32) if output.error is None else output.error.values * UNIT
     return exact, error
@@ -132,7 +132,7 @@ def _dims(tensor: torch.Tensor) -> tuple[str, ...]:
     return tuple(map(str, range(tensor.ndim)))
 
 
-def _with_all_axes(estimate: Estimate, stage: Stage) -> Estimate:
+def _with_all_axes(estimate: RoundedValue, stage: Stage) -> RoundedValue:
     """A stage's result as a tensor with all of its axes."""
     names = [a.name for a in stage.axes]
 
@@ -140,29 +140,29 @@ def _with_all_axes(estimate: Estimate, stage: Stage) -> Estimate:
         values = given.aligned(names).expand(stage.shape)
         return Named(_dims(values), values)
 
-    return Estimate(whole(estimate.value), None if estimate.error is None else whole(estimate.error))
+    return RoundedValue(whole(estimate.value), None if estimate.error is None else whole(estimate.error))
 
 
-def _narrowed(computed: Estimate, stage: Stage) -> Estimate:
+def _narrowed(computed: RoundedValue, stage: Stage) -> RoundedValue:
     """A stage that is not stored, which may be rounded to its element type."""
     if dtype(stage.dtype).epsilon <= UNIT:
         return computed
     value, error = computed.value, computed.error
     rounding = value.values.to(torch.float32) * (dtype(stage.dtype).epsilon / UNIT)
     error_of_both = rounding.abs() if error is None else torch.hypot(error.values, rounding)
-    return Estimate(value, Named(value.axes, error_of_both))
+    return RoundedValue(value, Named(value.axes, error_of_both))
 
 
-def _in_memory(computed: Estimate, stage: Stage, workload: Workload) -> Estimate:
+def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> RoundedValue:
     """An output as it is stored: integers have the bits of its element type, and sums of them are exact."""
     if is_whole(computed):
         bits = computed.value.values.to(torch_dtype(stage.dtype)).to(torch.int64)
-        return Estimate(Named(computed.value.axes, bits), computed.error)
+        return RoundedValue(Named(computed.value.axes, bits), computed.error)
     exact = stage.is_contraction and is_integer(workload.contracted[0]) and is_integer(stage.dtype)
-    return Estimate(computed.value, None) if exact else computed
+    return RoundedValue(computed.value, None) if exact else computed
 
 
-def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> Estimate:
+def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) -> RoundedValue:
     if stage.reduction is None:
         return _expression(stage.expression, stage, known)
     if is_integral(stage.expression):
@@ -181,7 +181,7 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
         return sum_of(terms, kept, reduced)
     if is_integer(workload.contracted[0]):
         exact = sum_of_products([t.value for t in terms], kept, reduced)
-        return Estimate(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
+        return RoundedValue(exact, Named(exact.axes, exact.values.to(torch.float32).abs()))
     if workload.precision == "tf32":
         terms = [cut_to_tf32(t) for t in terms]
     if workload.contracted[0] in FLOAT8:
@@ -191,7 +191,7 @@ def _stage(stage: Stage, known: Mapping[str, Estimate], workload: Workload) -> E
     return sum_of(terms, kept, reduced)
 
 
-def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Workload) -> dict[str, Estimate]:
+def _scanned(group: Sequence[Stage], known: Mapping[str, RoundedValue], workload: Workload) -> dict[str, RoundedValue]:
     """All stages of a scan."""
     scan, names = group[0].scan, [a.name for a in group[0].axes]
     assert scan is not None
@@ -204,7 +204,8 @@ def _scanned(group: Sequence[Stage], known: Mapping[str, Estimate], workload: Wo
     else:
         made = scanned(elements, dim, scan.reverse, lambda left, right, step: _joined(scan, left, right, step))
     return {
-        s.name: Estimate(Named(axes, value), Named(axes, error)) for s, (value, error) in zip(group, made, strict=True)
+        s.name: RoundedValue(Named(axes, value), Named(axes, error))
+        for s, (value, error) in zip(group, made, strict=True)
     }
 
 
@@ -213,9 +214,9 @@ def _joined(scan: Scan, left: Values, right: Values, step: int) -> Values:
     stage, combined = combined_values(scan, left[0][0].shape)
     own = _dims(left[0][0])
 
-    def estimates(exactly: bool) -> dict[str, Estimate]:
+    def estimates(exactly: bool) -> dict[str, RoundedValue]:
         return {
-            named(side, n): Estimate(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
+            named(side, n): RoundedValue(Named(own, x), Named(own, torch.zeros_like(e) if exactly else e))
             for side, some in ((LEFT, left), (RIGHT, right))
             for n, (x, e) in enumerate(some)
         }
@@ -230,18 +231,18 @@ def _joined(scan: Scan, left: Values, right: Values, step: int) -> Values:
     return made
 
 
-def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:
+def _expression(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue]) -> RoundedValue:
     match expression:
         case Literal(constant):
             device = next(iter(known.values())).value.values.device
             held = torch.tensor(constant, dtype=torch.float32).item()
             error = None if held == constant else literal(abs(constant) / 2, device, torch.float32)
-            return Estimate(literal(constant, device), error)
+            return RoundedValue(literal(constant, device), error)
         case Integer(value):
-            return Estimate(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
+            return RoundedValue(literal(value, next(iter(known.values())).value.values.device, torch.int64), None)
         case Access() | Gather() | Position():
             exact = _leaf(expression, stage, known)
-            return Estimate(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
+            return RoundedValue(Named(exact.value.axes, exact.value.values.to(torch.float64)), exact.error)
         case Apply("to_integer", (argument,)):
             is_leaf = isinstance(argument, Access | Gather | Position)
             return counted((_leaf if is_leaf else _expression)(argument, stage, known))
@@ -252,12 +253,12 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Estima
         case Apply("eq", (a, b)) if a == b:
             # Whether a value is a number, which its error does not change.
             given = _expression(a, stage, known).value
-            return Estimate(Named(given.axes, (given.values == given.values).to(torch.float64)), None)
+            return RoundedValue(Named(given.axes, (given.values == given.values).to(torch.float64)), None)
         case Apply(operator, arguments):
             return applied(operator, [_expression(a, stage, known) for a in arguments])
 
 
-def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -> Estimate:
+def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue]) -> RoundedValue:
     """What is read or counted, in the type that holds it exactly."""
     match expression:
         case Access(tensor):
@@ -265,19 +266,19 @@ def _leaf(expression: Expression, stage: Stage, known: Mapping[str, Estimate]) -
             # What is read outside of a tensor is exact.
             exactly = expression if expression.fill is None else replace(expression, fill=0.0)
             read_error = None if error is None else read(exactly, error.values, stage.extents)
-            return Estimate(read(expression, value.values, stage.extents), read_error)
+            return RoundedValue(read(expression, value.values, stage.extents), read_error)
         case Gather(tensor, index):
             return _looked_up(tensor, index, stage, known)
         case Position(index):
             device = next(iter(known.values())).value.values.device
-            return Estimate(count(index, stage.extents, device, torch.int64), None)
+            return RoundedValue(count(index, stage.extents, device, torch.int64), None)
         case _:
             raise AssertionError(f"{expression} is computed")
 
 
 def _looked_up(
-    tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, Estimate]
-) -> Estimate:
+    tensor: str, index: Sequence[Affine | Expression], stage: Stage, known: Mapping[str, RoundedValue]
+) -> RoundedValue:
     """An element of an input, which is exact, unless an index is in doubt: then it may be any."""
     at = [i if isinstance(i, Affine) else _expression(i, stage, known) for i in index]
     found = look_up(
@@ -287,7 +288,7 @@ def _looked_up(
         known[tensor].outside,
     )
     error: torch.Tensor | None = None
-    for e in (i.error for i in at if isinstance(i, Estimate) and i.error is not None):
+    for e in (i.error for i in at if isinstance(i, RoundedValue) and i.error is not None):
         doubt = torch.where(e.aligned(found.axes) > 0, math.inf, 0.0)
         error = doubt if error is None else torch.maximum(error, doubt)
-    return Estimate(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))
+    return RoundedValue(found, None if error is None else Named(found.axes, error.expand(found.values.shape)))

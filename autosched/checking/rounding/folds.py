@@ -9,7 +9,7 @@ import torch
 
 from autosched.checking.named_tensors import Named, sum_of_products, union
 from autosched.checking.operations import extreme, product_along
-from autosched.checking.rounding.rules import DECIDED, UNIT, Estimate, nowhere, of_finite
+from autosched.checking.rounding.rules import DECIDED, UNIT, RoundedValue, nowhere, of_finite
 from search_spaces import Reduction, Stage
 
 _TF32_UNITS = 2.0**-10 / UNIT
@@ -18,7 +18,7 @@ _FLOAT8_UNITS = 2.0**-13 / UNIT
 _EXACT_INTEGERS = 2.0**24
 
 
-def fold_of_integers(given: Estimate, stage: Stage) -> Estimate:
+def fold_of_integers(given: RoundedValue, stage: Stage) -> RoundedValue:
     """A fold of integers, which is exact: the error is what may come of other integers."""
     assert stage.reduction is not None
     if stage.reduction.operator in ("max", "min"):
@@ -29,29 +29,31 @@ def fold_of_integers(given: Estimate, stage: Stage) -> Estimate:
     else:
         result = product_along(given.value, stage.reduction.axes)
     if given.error is None:
-        return Estimate(result, None)
+        return RoundedValue(result, None)
     error = sum_of_products([given.error], kept, reduced)
     if stage.reduction.operator == "prod":
         error = Named(error.axes, torch.where(error.values > 0, math.inf, 0.0))
-    return Estimate(result, error)
+    return RoundedValue(result, error)
 
 
-def extreme_of(given: Estimate, reduction: Reduction) -> Estimate:
+def extreme_of(given: RoundedValue, reduction: Reduction) -> RoundedValue:
     """The largest or smallest: any of those that may be it, so the largest of their errors bounds its own."""
     fold = torch.amax if reduction.operator == "max" else torch.amin
     result = extreme(given.value, reduction.axes, fold)
     if given.error is None:
-        return Estimate(result, None)
+        return RoundedValue(result, None)
     axes = union([given.value, given.error])
     sign = 1 if reduction.operator == "max" else -1
     signed, error = sign * given.value.aligned(axes), given.error.aligned(axes)
     reach = (DECIDED * UNIT) * error
     surely = extreme(Named(axes, signed - reach), reduction.axes, torch.amax)
     possible = torch.where(signed + reach >= surely.aligned(axes), error, 0.0)
-    return Estimate(result, extreme(Named(axes, possible), reduction.axes, torch.amax))
+    return RoundedValue(result, extreme(Named(axes, possible), reduction.axes, torch.amax))
 
 
-def sum_of(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0) -> Estimate:
+def sum_of(
+    terms: Sequence[RoundedValue], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0
+) -> RoundedValue:
     """The sum of the terms' products, of which so many at a time stay in the accumulators of 8-bit dots."""
     total = sum_of_products([t.value for t in terms], kept, reduced)
     squares = [_square(t.value) for t in terms]
@@ -74,11 +76,11 @@ def sum_of(terms: Sequence[Estimate], kept: Sequence[str], reduced: Mapping[str,
     if len(terms) == 1 and bool((terms[0].value.values == terms[0].value.values.floor()).all()):
         error = torch.where(_sums_exactly(terms[0], q.axes, kept, reduced), 0.0, error)
     doubt = _unknown(terms, q.axes, kept, reduced)
-    return Estimate(total, Named(q.axes, of_finite(error, total.aligned(q.axes), doubt)))
+    return RoundedValue(total, Named(q.axes, of_finite(error, total.aligned(q.axes), doubt)))
 
 
 def _unknown(
-    terms: Sequence[Estimate], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
+    terms: Sequence[RoundedValue], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
 ) -> torch.Tensor:
     """Where something of unknown value is folded, by these of the axes that are kept."""
     found = nowhere(terms[0].value.values.device)
@@ -90,7 +92,9 @@ def _unknown(
     return found
 
 
-def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]) -> torch.Tensor:
+def _sums_exactly(
+    term: RoundedValue, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
+) -> torch.Tensor:
     """Where all partial sums of a term that is of integers are integers that float32 holds."""
     sizes = Named(term.value.axes, term.value.values.to(torch.float32).abs())
     exact = sum_of_products([sizes], kept, reduced).aligned(axes) <= _EXACT_INTEGERS
@@ -99,7 +103,7 @@ def _sums_exactly(term: Estimate, axes: Sequence[str], kept: Sequence[str], redu
     return exact & (sum_of_products([term.error], kept, reduced).aligned(axes) == 0)
 
 
-def product_of(term: Estimate, stage: Stage) -> Estimate:
+def product_of(term: RoundedValue, stage: Stage) -> RoundedValue:
     """The product along the stage's reduction axes, each multiplication rounded."""
     assert stage.reduction is not None
     axes, counts = stage.reduction.axes, math.prod(a.extent for a in stage.reduction.axes)
@@ -118,7 +122,7 @@ def product_of(term: Estimate, stage: Stage) -> Estimate:
     kept = (inexact.aligned(total.axes) == 0) & (size <= _EXACT_INTEGERS)
     error = torch.where(kept, 0.0, size * relative.sqrt())
     doubt = _unknown([term], total.axes, [a.name for a in stage.axes], {a.name: a.extent for a in axes})
-    return Estimate(total, Named(total.axes, of_finite(error, total.values, doubt)))
+    return RoundedValue(total, Named(total.axes, of_finite(error, total.values, doubt)))
 
 
 def _chain_variance(q: torch.Tensor, s: torch.Tensor, count: int, chain: int) -> torch.Tensor:
@@ -131,12 +135,12 @@ def _square(named: Named) -> Named:
     return Named(named.axes, named.values.to(torch.float32).square())
 
 
-def cut_to_tf32(term: Estimate) -> Estimate:
+def cut_to_tf32(term: RoundedValue) -> RoundedValue:
     cut = Named(term.value.axes, term.value.values.to(torch.float32).abs() * _TF32_UNITS)
     if term.error is None:
-        return Estimate(term.value, cut)
+        return RoundedValue(term.value, cut)
     axes = union([term.error, cut])
-    return Estimate(term.value, Named(axes, torch.hypot(term.error.aligned(axes), cut.aligned(axes))))
+    return RoundedValue(term.value, Named(axes, torch.hypot(term.error.aligned(axes), cut.aligned(axes))))
 
 
 def running_sums(x: torch.Tensor, error: torch.Tensor, dim: int, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:

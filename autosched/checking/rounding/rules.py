@@ -24,7 +24,7 @@ DECIDED = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RoundedValue:
     """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact.
 
     `outside`: of an input, what a look-up yields where an index is none of its dimension.
@@ -35,7 +35,7 @@ class Estimate:
     outside: float = math.nan
 
 
-def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
+def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     """The result of a pointwise operator, with its error."""
     if operator in _DECISIONS:
         return _DECISIONS[operator](operator, given)
@@ -46,7 +46,9 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
     errors = [None if g.error is None else g.error.aligned(axes) for g in given]
     inherited = [e for e in errors if e is not None]
     if operator in ("neg", "abs"):
-        return Estimate(Named(axes, result), None if not inherited else Named(axes, inherited[0].expand(result.shape)))
+        return RoundedValue(
+            Named(axes, result), None if not inherited else Named(axes, inherited[0].expand(result.shape))
+        )
     f = result.to(torch.float32)
     error = _OWN[operator](f)
     if operator in _ROUNDED_ONCE:
@@ -79,7 +81,7 @@ def applied(operator: str, given: Sequence[Estimate]) -> Estimate:
         for e in inherited:
             sure = sure & (e == 0)
         error = torch.where(finite & ~sure & ~result.isfinite(), math.inf, error)
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
 def unknown(errors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
@@ -91,7 +93,7 @@ def nowhere(device: torch.device) -> torch.Tensor:
     return torch.zeros((), dtype=torch.bool, device=device)
 
 
-def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) -> torch.Tensor:
+def _near_pole(operator: str, given: Sequence[RoundedValue], axes: Sequence[str]) -> torch.Tensor:
     """Where an operand may be 0, or on the other side of it, where the operator is infinite or not defined there.
 
     A slope says nothing then: 1 / 0.001 with an error of 0.001 may be 500 or infinite.
@@ -102,18 +104,18 @@ def _near_pole(operator: str, given: Sequence[Estimate], axes: Sequence[str]) ->
     return within(given[place].value.aligned(axes).to(torch.float32), error_at(given[place], axes))
 
 
-def is_whole(estimate: Estimate) -> bool:
+def is_whole(estimate: RoundedValue) -> bool:
     """Whether it is of integers."""
     return not estimate.value.values.is_floating_point()
 
 
-def _of_integers(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _of_integers(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     """Arithmetic on integers, which adds no error of its own: the error is what may come of other integers."""
     axes = union([g.value for g in given])
     values = [g.value.aligned(axes) for g in given]
     result = OPERATIONS[operator](*values)
     if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
+        return RoundedValue(Named(axes, result), None)
     errors = [error_at(g, axes) for g in given]
     if operator in ("add", "sub", "neg", "abs"):
         error = functools.reduce(torch.add, errors)
@@ -123,29 +125,29 @@ def _of_integers(operator: str, given: Sequence[Estimate]) -> Estimate:
     else:
         # Other bits altogether.
         error = torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
-def counted(given: Estimate) -> Estimate:
+def counted(given: RoundedValue) -> RoundedValue:
     """`to_integer`: of floating-point numbers, cut towards 0, which is in doubt next to an integer."""
     axes, values = given.value.axes, given.value.values
     result = Named(axes, OPERATIONS["to_integer"](values))
     if is_whole(given):
-        return Estimate(result, given.error)
+        return RoundedValue(result, given.error)
     floored = _floored("floor", [given])
     error = torch.zeros_like(values, dtype=torch.float32) if floored.error is None else floored.error.aligned(axes)
     # What is no integer of 64 bits may become any.
-    return Estimate(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
+    return RoundedValue(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
 
 
-def as_float(given: Estimate) -> Estimate:
+def as_float(given: RoundedValue) -> RoundedValue:
     """`to_float`: rounded to float32 where that does not hold the integer."""
     axes, exact = given.value.axes, given.value.values.to(torch.float64)
     held = exact.to(torch.float32).to(torch.float64) == exact
     error = torch.where(held, 0.0, exact.abs().to(torch.float32) / 2)
     if given.error is not None:
         error = error + given.error.aligned(axes)
-    return Estimate(Named(axes, exact), Named(axes, error.expand(exact.shape)))
+    return RoundedValue(Named(axes, exact), Named(axes, error.expand(exact.shape)))
 
 
 def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
@@ -159,7 +161,7 @@ def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
     return numerator * (error / denominator)
 
 
-def rounded(given: Estimate, narrow: str) -> Estimate:
+def rounded(given: RoundedValue, narrow: str) -> RoundedValue:
     """A rounding that the workload asks for: left out of the value, half a unit in the last place in the error."""
     axes, value = given.value.axes, given.value.values
     result = overflowed(value, narrow)
@@ -175,77 +177,77 @@ def rounded(given: Estimate, narrow: str) -> Estimate:
         undecided = (size - overflow(narrow)).abs() <= DECIDED * UNIT * inherited
         error = torch.where(undecided & (inherited > 0), math.inf, error)
         known = ~(result.isfinite() | undecided | inherited.isinf())
-        return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
-    return Estimate(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
+        return RoundedValue(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
+    return RoundedValue(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
 
 
-def _compared(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _compared(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     axes = union([g.value for g in given])
     a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](a, b)
     inherited = [g.error.aligned(axes) for g in given if g.error is not None]
     if not inherited:
-        return Estimate(Named(axes, result), None)
+        return RoundedValue(Named(axes, result), None)
     error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
     undecided = within(_apart(a, b), error)
-    return Estimate(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
+    return RoundedValue(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.to(torch.float64) - b.to(torch.float64)).to(torch.float32)
 
 
-def _larger(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _larger(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     """maximum and minimum: the error of the operand that it is, the larger error where it may be either."""
     axes = union([g.value for g in given])
     a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](a, b)
     if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
+        return RoundedValue(Named(axes, result), None)
     of_a, of_b = (error_at(g, axes) for g in given)
     either = within(_apart(a, b), of_a + of_b)
     error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
     known = result.isnan() & ~unknown([of_a, of_b], result.device)
-    return Estimate(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
+    return RoundedValue(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
 
 
-def error_at(given: Estimate, axes: Sequence[str]) -> torch.Tensor:
+def error_at(given: RoundedValue, axes: Sequence[str]) -> torch.Tensor:
     if given.error is None:
         return torch.zeros((), device=given.value.values.device)
     return given.error.aligned(axes)
 
 
-def _chosen(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _chosen(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     axes = union([g.value for g in given])
     c, a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](c, a, b)
     if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
+        return RoundedValue(Named(axes, result), None)
     of_c, of_a, of_b = (error_at(g, axes) for g in given)
     error = torch.where(c != 0, of_a, of_b)
     apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, _apart(a, b).abs()) / UNIT
     error = torch.where(within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
-def _floored(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _floored(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     (a,) = given
     result = OPERATIONS[operator](a.value.values)
     if a.error is None:
-        return Estimate(Named(a.value.axes, result), None)
+        return RoundedValue(Named(a.value.axes, result), None)
     error = a.error.aligned(a.value.axes)
     undecided = within((a.value.values - a.value.values.round()).to(torch.float32), error)
     doubt = torch.where(undecided, error.clamp(min=1 / UNIT), 0.0)
-    return Estimate(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
+    return RoundedValue(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
 
 
-def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
+def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     """fmod: exact of exact operands, and in doubt by the divisor where the quotient may be another integer."""
     axes = union([g.value for g in given])
     a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](a, b)
     if all(g.error is None for g in given):
-        return Estimate(Named(axes, result), None)
+        return RoundedValue(Named(axes, result), None)
     of_a, of_b = (error_at(g, axes) for g in given)
     times = (a / b).trunc().to(torch.float32)
     error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
@@ -255,7 +257,7 @@ def _wrapped(operator: str, given: Sequence[Estimate]) -> Estimate:
     undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
     error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
     error = of_finite(error, result, unknown([of_a, of_b], result.device))
-    return Estimate(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
@@ -282,7 +284,7 @@ def _all_finite(values: torch.Tensor) -> bool:
 
 
 # Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
-_DECISIONS: Mapping[str, Callable[[str, Sequence[Estimate]], Estimate]] = {
+_DECISIONS: Mapping[str, Callable[[str, Sequence[RoundedValue]], RoundedValue]] = {
     "lt": _compared,
     "le": _compared,
     "eq": _compared,

@@ -31,6 +31,9 @@ _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
 # (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
 _OPTIMISM = 3.0
+# Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
+# every trial, and cubed whenever everything is fitted.
+_MOST_LEARNT = 400
 # Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
 _FAILURE_NOISE = 0.05
 # A chance of success below this is as good as this: what is known of failures may be wrong.
@@ -55,6 +58,10 @@ class Engine(Generic[P]):
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
+        self._left_out = np.zeros(0, np.intp)
+        # What follows from all that was told, until more is: what was, and what is expected of the candidates.
+        self._told: _Told | None = None
+        self._outlook: Doubles | None = None
 
     def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
@@ -76,14 +83,15 @@ class Engine(Generic[P]):
         """What points took, asked for or not; None, infinity or NaN where they failed."""
         rows = self._candidates.rows(points)
         self._candidates.close(rows)
+        self._told = self._outlook = None
         for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
             self._stale = 0 if log < min(self._logs.values(), default=np.inf) else self._stale + 1
             self._pending.pop(row, None)
             self._logs[row] = float(log)
 
     def look_anew(self) -> None:
-        """Have the next point chosen among fresh candidates."""
-        self._posterior = None
+        """Have the next point chosen among fresh candidates, and by what the prior says now."""
+        self._told = self._posterior = None
 
     def measures(self, points: Sequence[P]) -> None:
         """Take note that these, which others chose, are measured too."""
@@ -104,14 +112,16 @@ class Engine(Generic[P]):
 
     def _next(self) -> Rows:
         """The one point to measure next; none where nothing is left."""
-        told = _Told.of(self._logs, self._prior.spread)
+        if self._told is None:
+            self._told = self._less_expected(_Told.of(self._logs, self._prior.spread))
+        told = self._told
         if not len(told.good):
             return self._candidates.spread(1)
-        told = self._less_expected(told)
         if self._posterior is None or len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
             self._fit(told)
         posterior = self._posterior
         assert posterior is not None
+        told = told.without(self._left_out)
         near = self._near(told.best)
         self._widen(near)
         allowed = self._candidates.is_open(posterior.candidates)
@@ -129,6 +139,7 @@ class Engine(Generic[P]):
         return self._candidates.neighbours(best)
 
     def _widen(self, rows: Rows) -> None:
+        self._outlook = None if len(rows) else self._outlook
         for posterior in (self._posterior, self._chances):
             if posterior is not None:
                 posterior.widened(rows, self._candidates.described)
@@ -137,13 +148,15 @@ class Engine(Generic[P]):
         """Learn what is new, and look at everything, of which the most promising stay candidates."""
         if len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
             self._fit_kernel(told)
+        self._left_out = told.least_telling(self._rng)
+        told = told.without(self._left_out)
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
         self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
-        self._chances = None
+        self._chances = self._outlook = None
         if len(candidates) > 1.5 * _SHORT_LIST:
             keep = np.argpartition(-self._worth(told), _SHORT_LIST)[:_SHORT_LIST]
             self._posterior.narrowed(keep)
-            self._chances = None
+            self._chances = self._outlook = None
 
     def _fit_kernel(self, told: _Told) -> None:
         described, seen = self._candidates.described, most_telling(told.labels, self._rng)
@@ -156,9 +169,11 @@ class Engine(Generic[P]):
         assert posterior is not None
         posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
         means, deviations = posterior.predicted(told.surprises)
-        means += self._expected(posterior.candidates, told.trust) - told.offset
-        worth = _OPTIMISM * deviations - means
-        return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
+        if self._outlook is None:
+            self._outlook = told.offset - self._expected(posterior.candidates, told.trust)
+            if not told.ok.all():
+                self._outlook += np.log(self._chance(told, posterior.candidates))
+        return promise(means, deviations) + self._outlook
 
     def _chance(self, told: _Told, candidates: Rows) -> Doubles:
         """The chance of each candidate to succeed."""
@@ -172,7 +187,7 @@ class Engine(Generic[P]):
 
     def _less_expected(self, told: _Told) -> _Told:
         """What was told, with surprises: what histories did not say beforehand."""
-        if not len(self._prior):
+        if not len(self._prior) or not len(told.good):
             return told
         trust = trusted(self._prior.guesses(told.good), told.labels)
         expected = self._expected(told.good, trust)
@@ -182,6 +197,11 @@ class Engine(Generic[P]):
     def _expected(self, rows: Rows, trust: Doubles) -> Doubles:
         """The labels that histories promise, as far as they are trusted."""
         return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
+
+
+def promise(means: Doubles, deviations: Doubles) -> Doubles:
+    """How fast points may be, the more the faster: their lower confidence bounds, turned around."""
+    return _OPTIMISM * deviations - means
 
 
 @dataclass(frozen=True)
@@ -202,6 +222,19 @@ class _Told:
     @property
     def best(self) -> int:
         return int(self.good[self.labels.argmin()])
+
+    def least_telling(self, rng: np.random.Generator) -> Rows:
+        """What is not learnt from where too much was told: of successes mostly slow ones."""
+        good = np.delete(self.good, most_telling(self.labels, rng, _MOST_LEARNT))
+        failed = self.rows[~self.ok]
+        return np.concatenate([good, np.delete(failed, most_telling(np.zeros(len(failed)), rng, _MOST_LEARNT))])
+
+    def without(self, rows: Rows) -> _Told:
+        if not len(rows):
+            return self
+        kept, good = ~np.isin(self.rows, rows), ~np.isin(self.good, rows)
+        less = replace(self, rows=self.rows[kept], ok=self.ok[kept])
+        return replace(less, good=self.good[good], labels=self.labels[good], surprises=self.surprises[good])
 
     @staticmethod
     def of(logs: Mapping[int, float], least_spread: float) -> _Told:

@@ -28,8 +28,8 @@ from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.product_folding import fold_products, fold_repeats
 from autosched.tracing.capture.recomputing import recompute_points
+from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
-from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import why_not_captured
 from search_spaces import InputError, Target, Workload
 
@@ -50,7 +50,7 @@ class DifferentiableFunction:
     differentiable: tuple[int, ...]
     gradients: tuple[int | None, ...]
     required: tuple[bool, ...]
-    structure: Structure
+    structure: ResultTree
 
     @property
     def name(self) -> str:

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture, name_of
+from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
-from autosched.tracing.capture.structure import Structure
 from autosched.tracing.fusion.partition import NoKernelError, Step, partitions
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out_results
 from autosched.tracing.translation.translate import translate
-from autosched.tracing.values.values import Source, Value
+from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
@@ -29,7 +29,7 @@ _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorc
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
 
-    `sources` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
+    `leaves` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
     that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
     of. `function` is what was traced. `other_cuts`: the same cut into other kernels; which is faster is measured.
     `again` cuts it anew, for a target.
@@ -37,11 +37,11 @@ class TracedFunction:
 
     name: str
     function: Callable[..., Any]
-    sources: tuple[Source, ...]
+    leaves: tuple[Leaf, ...]
     steps: tuple[Step, ...]
     results: tuple[Value, ...]
     stored: tuple[Value, ...]
-    structure: Structure
+    structure: ResultTree
     other_cuts: tuple[TracedFunction, ...] = ()
     again: Callable[[Target], TracedFunction] | None = None
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
@@ -58,9 +58,9 @@ class TracedFunction:
         return self._for_targets[target]
 
     @property
-    def arguments(self) -> tuple[Source, ...]:
+    def arguments(self) -> tuple[Leaf, ...]:
         """The tensors that a call takes, in order."""
-        return tuple(s for s in self.sources if s.position is not None)
+        return tuple(s for s in self.leaves if s.position is not None)
 
     @property
     def made(self) -> tuple[Value, ...]:
@@ -129,7 +129,7 @@ class TracedFunction:
     @property
     def min_bytes(self) -> int:
         """Fewest bytes to move: every argument and constant read once, every result written once."""
-        from_memory = {v: v for v in (*self.sources, *(s for s in self.stored if not isinstance(s, Source)))}
+        from_memory = {v: v for v in (*self.leaves, *(s for s in self.stored if not isinstance(s, Leaf)))}
         return sum(v.bytes for v in from_memory)
 
     def in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -217,7 +217,7 @@ def cut(
             TracedFunction(
                 name=name,
                 function=function,
-                sources=tuple(translation.sources),
+                leaves=tuple(translation.leaves),
                 steps=tuple(steps),
                 results=tuple(results),
                 stored=tuple(partition.stored_as(r) for r in results),

@@ -22,7 +22,7 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
 from autosched.tracing.values.tensor_reads import Lying, ViewOf, lying, overlaps
-from autosched.tracing.values.values import Eager, EagerOperation, Source, Value
+from autosched.tracing.values.values import Eager, EagerOperation, Leaf, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, span
@@ -58,8 +58,8 @@ class TracedKernel:
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
         self._by_key = kernels
-        self._trained = tuple(s.name for s in traced.sources if s.trained)
-        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.sources, *traced.made]))}
+        self._trained = tuple(s.name for s in traced.leaves if s.trained)
+        self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
         self._results = [self._reader(r) for r in traced.results]
         # What most functions return is made without a call.
@@ -75,7 +75,7 @@ class TracedKernel:
         self._expected = tuple(a.expected for a in self.arguments)
         self._constants = [
             (self._places[s], _argument(s, device, self._alignment).usable(s.tensor.detach().to(device)))
-            for s in self.traced.sources
+            for s in self.traced.leaves
             if s.tensor is not None
         ]
         self._runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
@@ -262,13 +262,13 @@ class _OtherArgument:
     or several that are one in memory, as windows have.
     """
 
-    def __init__(self, source: Source, device: torch.device, alignment: int) -> None:
-        self.name = source.name
-        self.description = f"{source.name}{list(source.shape)} {source.dtype}"
+    def __init__(self, leaf: Leaf, device: torch.device, alignment: int) -> None:
+        self.name = leaf.name
+        self.description = f"{leaf.name}{list(leaf.shape)} {leaf.dtype}"
         # No tensor is ready without a closer look.
         self.expected: Expected = (torch.float64, torch.Size([-1]), None)
-        self._shape, self._dtype, self._device = source.shape, getattr(torch, source.dtype), device
-        self._strides, self._alignment = source.strides, alignment
+        self._shape, self._dtype, self._device = leaf.shape, getattr(torch, leaf.dtype), device
+        self._strides, self._alignment = leaf.strides, alignment
 
     def check(self, tensor: Tensor) -> None:
         """Raise InputError unless it is such a tensor."""
@@ -296,11 +296,11 @@ def _moved(tensor: Tensor) -> Tensor:
     return memory.as_strided(tensor.shape, tensor.stride())
 
 
-def _argument(source: Source, device: torch.device, alignment: int) -> Argument | _OtherArgument:
-    lies = Lying(source, source.shape, source.strides, 0)
-    if 0 in source.shape or not source.readable or overlaps(lies):
-        return _OtherArgument(source, device, alignment)
-    return Argument(TensorSpec(source.name, source.shape, source.dtype, source.strides), device, alignment)
+def _argument(leaf: Leaf, device: torch.device, alignment: int) -> Argument | _OtherArgument:
+    lies = Lying(leaf, leaf.shape, leaf.strides, 0)
+    if 0 in leaf.shape or not leaf.readable or overlaps(lies):
+        return _OtherArgument(leaf, device, alignment)
+    return Argument(TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides), device, alignment)
 
 
 def _device(traced: TracedFunction, kernels: Sequence[Kernel]) -> torch.device:

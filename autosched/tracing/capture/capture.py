@@ -31,8 +31,8 @@ from autosched.tracing.capture.graph_rewriting import (
     reshape_instead_of_view,
     without_tokens,
 )
+from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
-from autosched.tracing.capture.structure import Structure, flattened
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
 
@@ -92,7 +92,7 @@ class Captured:
 
     graph: fx.Graph
     constants: Mapping[str, Tensor | torch.nn.Module]
-    structure: Structure
+    structure: ResultTree
     laid_out: frozenset[str] = frozenset()
     strides: tuple[tuple[int, ...] | None, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:
-            records: list[Structure] = []
+            records: list[ResultTree] = []
             # What is given twice, or is a parameter of the module as well, would become one input of the graph.
             apart = tuple(t.detach() for t in inputs)
             exported = torch.export.export(_module(function, records), apart, strict=False)
@@ -140,7 +140,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     laid_out = read_from_their_memory(exported.graph)
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
-    structure = records[-1] if records else Structure(exported.call_spec.out_spec, constants)
+    structure = records[-1] if records else ResultTree(exported.call_spec.out_spec, constants)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
@@ -242,7 +242,7 @@ def _decompositions(composed: tuple[str, ...]) -> Rules:
     return {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
 
 
-def _module(function: Callable[..., Any], records: list[Structure]) -> torch.nn.Module:
+def _module(function: Callable[..., Any], records: list[ResultTree]) -> torch.nn.Module:
     """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
     module returns the tensors in them alone, and their structure is added to `records`.
     """

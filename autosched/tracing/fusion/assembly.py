@@ -20,12 +20,12 @@ from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.pulled import ROW, Fusing, NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
-from autosched.tracing.values.values import Index, Source, Value
+from autosched.tracing.values.values import Index, Leaf, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions import expression as ex
@@ -249,7 +249,7 @@ def _read_once(
 def _place(operand: TensorRead) -> int:
     """Arguments of the function come in its order, then everything else as it was met."""
     value = operand.value
-    return value.position if isinstance(value, Source) and value.position is not None else 2**31
+    return value.position if isinstance(value, Leaf) and value.position is not None else 2**31
 
 
 def _is_of(expression: Expression, stage: Stage) -> bool:

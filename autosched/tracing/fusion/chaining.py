@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides, cone
-from autosched.tracing.values.values import Eager, Source, Value
+from autosched.tracing.values.values import Eager, Leaf, Value
 
 # By what factor the costs of chains may be wrong beside those of other kernels.
 DOUBT = 2.0
@@ -87,7 +87,7 @@ class _Chaining:
 
     def update(self) -> None:
         """Look again at what reads what."""
-        computed = [v for v in self.stored if not isinstance(v, Source | Eager)]
+        computed = [v for v in self.stored if not isinstance(v, Leaf | Eager)]
         self.reads = {v: [o for o in cone([v], self.stored) if o in self.stored] for v in computed}
         self.readers = {v: [] for v in self.stored}
         for value, read in self.reads.items():

@@ -22,7 +22,7 @@ from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Eager, Product, Reduced, Scanned, Source, Value, View
+from autosched.tracing.values.values import Eager, Leaf, Product, Reduced, Scanned, Value, View
 from search_spaces.workloads.stages import MAX_ELEMENTS
 from search_spaces.workloads.strides import dense_strides
 
@@ -87,7 +87,7 @@ class Partition:
         self._allowed = self.fusing if too_large else replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
-            if isinstance(value, Source):
+            if isinstance(value, Leaf):
                 self._stored[value] = value.strides
             elif isinstance(value, Eager):
                 self._store(value)
@@ -103,7 +103,7 @@ class Partition:
             self._store(value)
         if self.fusing.chained:
             self._chain(required)
-        made = [v for v in values if v in self._stored and not isinstance(v, Source)]
+        made = [v for v in values if v in self._stored and not isinstance(v, Leaf)]
         reads = {v: self._read(v) for v in made}
         self.apart, self.steps = (self._joined(reads, required, only_alike) for only_alike in (True, False))
 
@@ -188,7 +188,7 @@ class Partition:
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
-        if isinstance(value, Source | Eager) or not (anchors or value in self._stored):
+        if isinstance(value, Leaf | Eager) or not (anchors or value in self._stored):
             return
         waiting = [value]
         while waiting:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from autosched.tracing.values.values import (
     Counted,
     Joined,
+    Leaf,
     LookedUp,
     Padded,
     Pointwise,
     Product,
     Reduced,
     Scanned,
-    Source,
     Value,
     View,
 )
@@ -64,7 +64,7 @@ class Structures:
             else:
                 signature += [self._of(member), *(places[o] for o in member.operands)]
         # Arguments are read in their order.
-        arguments = [v for v in members if isinstance(v, Source) and v.position is not None]
+        arguments = [v for v in members if isinstance(v, Leaf) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
         inside = (v for v in members if v in wanted or v not in stored)
         return Region(tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted))

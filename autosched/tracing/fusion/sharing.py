@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Eager, Joined, Padded, Source, Value, View
+from autosched.tracing.values.values import Eager, Joined, Leaf, Padded, Value, View
 from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with others stored that are not yet.
@@ -50,7 +50,7 @@ def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Va
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
     """What is in memory and read by the kernel of a value."""
-    return [] if isinstance(value, Source | Eager) else [v for v in cone([value], stored) if v in stored]
+    return [] if isinstance(value, Leaf | Eager) else [v for v in cone([value], stored) if v in stored]
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Sharing:
 
     def _add(self, kernel: Value) -> None:
         """What the kernel of a stored value computes is worth another look."""
-        if isinstance(kernel, Source | Eager):
+        if isinstance(kernel, Leaf | Eager):
             return
         members = cone([kernel], self.stored)
         self.repeated |= _read_in_several_places([kernel, *members], self.stored)

@@ -11,7 +11,7 @@ import torch
 
 from autosched.tracing.values import conversions
 from autosched.tracing.values.templates import template
-from autosched.tracing.values.values import Counted, Pointwise, Reduced, Source, Value, View
+from autosched.tracing.values.values import Counted, Leaf, Pointwise, Reduced, Value, View
 from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
@@ -82,7 +82,7 @@ class Result:
 
 def copyable(value: Value) -> Value:
     """The value, as a view where it is an argument that is not dense: a view can be copied into dense memory."""
-    dense = not isinstance(value, Source) or value.strides == dense_strides(value.shape)
+    dense = not isinstance(value, Leaf) or value.strides == dense_strides(value.shape)
     return value if dense else reshape(value, value.shape)
 
 

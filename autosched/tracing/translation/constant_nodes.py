@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.tracing.operators.rules import reshape, torch_name
-from autosched.tracing.values.values import Counted, Eager, EagerOperation, Source, Value
+from autosched.tracing.values.values import Counted, Eager, EagerOperation, Leaf, Value
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Operators that read nothing of the tensor which they are given but its shape and element type.
@@ -36,13 +36,13 @@ class ConstantNodes:
     def __contains__(self, node: Any) -> bool:
         return node in self._nodes
 
-    def source(self, node: fx.Node) -> Source | None:
+    def leaf(self, node: fx.Node) -> Leaf | None:
         """The result of such a node as a constant tensor; None where it is none that kernels read."""
         made = self._value(node)
         if not isinstance(made, Tensor) or torch_name(made.dtype) not in DTYPES or made.numel() == 0:
             return None
         made = made.contiguous()
-        return Source(
+        return Leaf(
             name=node.name,
             shape=tuple(made.shape),
             dtype=torch_name(made.dtype),
@@ -50,7 +50,7 @@ class ConstantNodes:
             tensor=made,
         )
 
-    def result(self, node: fx.Node) -> tuple[Eager, Source | None] | None:
+    def result(self, node: fx.Node) -> tuple[Eager, Leaf | None] | None:
         """The result of such a node as new memory in every call, and what that is a copy of, if anything.
 
         None where it is no tensor that kernels read.
@@ -60,11 +60,11 @@ class ConstantNodes:
             first = made.flatten()[0].item() if made.numel() else 0
             if bool((made == first).all()):
                 return filled(node.name, tuple(made.shape), made.dtype, first), None
-        source = self.source(node)
-        if source is None:
+        leaf = self.leaf(node)
+        if leaf is None:
             return None
-        copied = EagerOperation(torch.ops.aten.clone.default, (source,), (), _WHY)
-        return Eager(name=f"{node.name}_copy", shape=source.shape, dtype=source.dtype, operation=copied), source
+        copied = EagerOperation(torch.ops.aten.clone.default, (leaf,), (), _WHY)
+        return Eager(name=f"{node.name}_copy", shape=leaf.shape, dtype=leaf.dtype, operation=copied), leaf
 
     def _repeats(self, node: fx.Node) -> bool:
         """Whether the node gives the same in every call."""
@@ -113,7 +113,7 @@ def _like(node: fx.Node) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
-def as_positions(constant: Source) -> Value | None:
+def as_positions(constant: Leaf) -> Value | None:
     """A constant of integers that are the positions along a dimension, by steps and from a start; None for another."""
     tensor = constant.tensor
     if tensor is None or not is_integer(constant.dtype) or max(constant.shape, default=1) != constant.elements:

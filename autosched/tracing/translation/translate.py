@@ -40,7 +40,7 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Source, Value, values_in
+from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Leaf, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -70,12 +70,12 @@ class DefectWarning(RuntimeWarning):
 class Translation:
     """The values of a captured graph.
 
-    `sources`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
+    `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
     it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
     operation that it is made for.
     """
 
-    sources: list[Source] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     effects: list[Value] = field(default_factory=list)
     origins: dict[Value, str] = field(default_factory=dict)
@@ -128,8 +128,8 @@ class _Translator:
             what = f"{meta.layout}" if isinstance(meta, Tensor) else type(meta).__name__
             raise InputError(f"argument {name} is {what}; expected a tensor with strides")
         dtype = torch_name(meta.dtype)
-        position = None if constant is not None else sum(s.position is not None for s in self.translation.sources)
-        source = Source(
+        position = None if constant is not None else sum(s.position is not None for s in self.translation.leaves)
+        leaf = Leaf(
             name=name,
             shape=tuple(meta.shape),
             dtype=dtype,
@@ -137,8 +137,8 @@ class _Translator:
             position=position,
             tensor=constant,
         )
-        self.translation.sources.append(source)
-        return source
+        self.translation.leaves.append(leaf)
+        return leaf
 
     def _constant_name(self, node: fx.Node) -> str:
         name = self._names.get(node.name, node.name)
@@ -149,8 +149,8 @@ class _Translator:
             return given
         constant = self._constants.result(given) if given in self._constants else None
         if constant is not None:
-            made, source = constant
-            self.translation.sources += [] if source is None else [source]
+            made, leaf = constant
+            self.translation.leaves += [] if leaf is None else [leaf]
             return made
         value = self._known[given]
         if isinstance(value, _Unread):
@@ -199,15 +199,15 @@ class _Translator:
             raise self._refused(node, why) from defect
         return self._eager(node, why)
 
-    def _in_memory(self, node: Any) -> Source | None:
+    def _in_memory(self, node: Any) -> Leaf | None:
         """What the node computes as a constant tensor, where it depends on nothing."""
-        made = self._constants.source(node) if node in self._constants else None
-        self.translation.sources += [] if made is None else [made]
+        made = self._constants.leaf(node) if node in self._constants else None
+        self.translation.leaves += [] if made is None else [made]
         return made
 
     def _computed_before(self, node: fx.Node) -> Value | None:
         """What the node computes where it depends on nothing: positions, which need no memory, or a constant tensor."""
-        made = self._constants.source(node) if node in self._constants else None
+        made = self._constants.leaf(node) if node in self._constants else None
         positions = None if made is None else as_positions(made)
         return self._in_memory(node) if positions is None else positions
 
@@ -229,7 +229,7 @@ class _Translator:
         rest = list(values_in(made))
         while rest:
             value = rest.pop()
-            if value not in self.translation.origins and not isinstance(value, Source):
+            if value not in self.translation.origins and not isinstance(value, Leaf):
                 self.translation.origins[value] = origin
                 rest += value.operands
 

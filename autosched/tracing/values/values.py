@@ -67,7 +67,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Source(Value):
+class Leaf(Value):
     """An input of the function, or a constant tensor: it is in memory, with these strides.
 
     `position`: which argument it is; a constant has a `tensor` instead, which is `trained` when it requires a gradient.

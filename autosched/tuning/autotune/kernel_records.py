@@ -15,10 +15,8 @@ from search_spaces import LogError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import OwnKernel, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
-from tuning_logs.selection import nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 
-# Of other keys and devices, those that say most: enough to train a model, few enough to do it in a second.
-_MOST_RECORDS = 512
 # The only way in which they are timed.
 POLICY = "cold"
 
@@ -54,11 +52,11 @@ class KernelRecords:
     def elsewhere(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
         """Successful ones for other keys and devices whose configuration there is here too, nearest first."""
         try:
-            found = self._log.nearest(kernel, target, _MOST_RECORDS)
+            found = self._log.nearest(kernel, target, MOST_LOOKED_THROUGH)
         except LogError:
             found = []
-        found = nearest([*found, *self._unwritten], kernel, target, _MOST_RECORDS)
-        others = (r for r in found if r.key != (kernel.key, target.key))
+        found = nearest([*found, *self._unwritten], kernel, target, MOST_LOOKED_THROUGH)
+        others = telling([r for r in found if r.key != (kernel.key, target.key)])
         return [r for r in others if point_of(space, r.schedule) is not None]
 
 

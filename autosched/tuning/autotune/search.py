@@ -15,6 +15,7 @@ from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import TuningTask
+from autosched.tuning.autotune.trials.compiling import Compiling, wait_for_all, wait_for_most
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from search_spaces import AutoschedError
 from search_spaces.errors import OutOfMemoryError
@@ -24,7 +25,10 @@ from tuning_logs.ranking import standing
 
 # Configurations that are asked for at once, and compile at once: each for itself would be chosen a little better, and
 # leave all processors but one idle.
-_AT_ONCE = min(8, os.cpu_count() or 1)
+_CORES = os.cpu_count() or 1
+_AT_ONCE = min(8, _CORES)
+# What compilers that are slower than the others get at least, when all others were tried.
+_PATIENCE_S = 5.0
 # Configurations that are measured again, interleaved, before one is called best, and how often each.
 _FINALISTS = 5
 _FINAL_ROUNDS = 15
@@ -41,10 +45,13 @@ class KernelSearch:
 
     def __init__(self, task: TuningTask, trials: Trials) -> None:
         self.task, self.trials = task, trials
+        self._begin = time.perf_counter()
         # What came of the points that this search tried, and what was written of it.
         self._tried: dict[Point, Tried] = {}
         self._told: dict[Point, Measurement] = {}
         self._propose_s = 0.0
+        # What was asked for and not tried yet.
+        self._compiling: dict[Point, Compiling] = {}
 
     def run(self) -> Point:
         """The best configuration.
@@ -57,12 +64,11 @@ class KernelSearch:
         task = self.task
         known = task.known
         engine, count = self._engine(known), len(standing(known))
-        while count < task.wanted and (asked := self._ask(engine, task.wanted - count)):
-            self._try(asked)
+        while tried := self._trials(engine, task.wanted - count):
             latencies = self._latencies()
             with one_meanwhile():
-                engine.tell(asked, [latencies[point] for point in asked])
-            count += len(asked)
+                engine.tell(tried, [latencies[point] for point in tried])
+            count += len(tried)
         self._finals(known)
         best = best_point(task.records.of(task.kernel, task.target, task.space), task.space)
         if best is None:
@@ -79,27 +85,53 @@ class KernelSearch:
                 engine.tell(*outcomes(standing(known), task.space))
         return engine
 
-    def _ask(self, engine: Engine[Point], most: int) -> list[Point]:
+    def _trials(self, engine: Engine[Point], left: int) -> list[Point]:
+        """Ask for some, and try those that have compiled: also of those that were asked for before; none at the end.
+
+        When there is nothing more to ask for, what still compiles gets as long again as the search took.
+        """
+        slower = self._compiling.values()
+        asked = self._ask(engine, min(left - len(slower), _AT_ONCE, _CORES - len(slower)))
         begin = time.perf_counter()
-        count = min(most, _AT_ONCE)
+        self._compile(asked)
+        if asked:
+            wait_for_most(self._compiling[point] for point in asked)
+        else:
+            wait_for_all(slower, max(_PATIENCE_S, begin - self._begin))
+        tried = [point for point, compiling in self._compiling.items() if compiling.ended or not asked]
+        self._try(tried, (time.perf_counter() - begin) / max(1, len(tried)))
+        return tried
+
+    def _compile(self, points: Sequence[Point]) -> None:
+        begun = self.trials.compile([self.task.choices.configuration(point) for point in points])
+        self._compiling |= zip(points, begun, strict=True)
+
+    def _ask(self, engine: Engine[Point], count: int) -> list[Point]:
+        if count < 1:
+            return []
+        begin = time.perf_counter()
         with one_meanwhile():
             asked = engine.ask(count, least=count)
         self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
         return asked
 
-    def _try(self, points: Sequence[Point]) -> None:
-        """Try these, and write down what came of them, whatever happens."""
-        choices = {point: self.task.choices.configuration(point) for point in points}
-        compile_s = self.trials.compile(list(choices.values()))
+    def _try(self, points: Sequence[Point], compile_s: float) -> None:
+        """Try these, which took so long to compile, and write down what came of them, whatever happens."""
         try:
-            for point, configuration in choices.items():
+            for point in points:
                 try:
-                    self._tried[point] = self.trials.run(configuration, compile_s)
+                    self._tried[point] = self._one(self._compiling.pop(point), compile_s)
                 except LostDeviceError as error:
                     self._tried[point] = Tried("run_crash", str(error))
                     raise
         finally:
             self._write_trials()
+
+    def _one(self, compiling: Compiling, compile_s: float) -> Tried:
+        if compiling.ended:
+            return self.trials.run(compiling.configuration, compile_s)
+        since_begin_s = time.perf_counter() - self._begin
+        return Tried("compile_timeout", f"the compiler had not ended {since_begin_s:.0f} s after the search began")
 
     def _write_trials(self) -> None:
         """Write what is new: trials, and those of which the majority now says otherwise."""
@@ -112,7 +144,10 @@ class KernelSearch:
         """Measure the fastest again, in turn with each other, those of earlier runs included."""
         points, seconds = outcomes(standing(known), self.task.space)
         earlier = {p: s for p, s in zip(points, seconds, strict=True) if p not in self._tried}
-        self._try([p for p in _fastest({**earlier, **self._latencies()}) if p not in self._tried])
+        again = [p for p in _fastest({**earlier, **self._latencies()}) if p not in self._tried]
+        self._compile(again)
+        wait_for_all(self._compiling.values())
+        self._try(again, 0.0)
         finalists = _fastest(self._latencies())
         if not finalists:
             return

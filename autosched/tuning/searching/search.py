@@ -68,6 +68,7 @@ class Search:
         self.exhausted = False
         self.interrupted = False
         self._begun = False
+        self._heard: list[TuningRecord] = []
         self._start = WarmStart()
         self.wall_s = 0.0
         self.unfit: UnfitWorkloadError | None = None
@@ -196,7 +197,7 @@ class Search:
         self._begun = True
         op, device = self.space.workload, self.space.target
         self._start = history(self.log, op, device, self._policy, self.records, self.sources)
-        self.strategy.tell(self._start.records, elsewhere=True)
+        self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
@@ -232,9 +233,11 @@ class Search:
         self.improvements = Improvements.of(self._latencies)
 
     def hear(self, records: Sequence[TuningRecord]) -> None:
-        """Tell the strategy what became of schedules of a similar workload, once it has begun."""
+        """Tell the strategy what became of schedules of a similar workload; before it begins, its log tells of them."""
         if self._begun:
             self.strategy.tell(records, elsewhere=True)
+        elif self.sources.cold:
+            self._heard += [r for r in records if r.measurement.ok]
 
     def finish(self, measurer: Measurer, interruption: Interruption) -> None:
         """Hold the finals, if they are due and nobody interrupts."""

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from autosched.tuning.searching.sources import Sources
 from search_spaces import Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
-from tuning_logs.packed_log import nearest_packed
 from tuning_logs.packing import may_hold
-from tuning_logs.selection import nearest
+from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
+from tuning_logs.storage.packed_log import nearest_packed
 
-# Enough to train a cost model, few enough to do it in a second.
-_MOST_RECORDS = 512
 # What stands for the name of a log where records ship.
 SHIPPED = "shipped"
 
@@ -54,7 +52,7 @@ def history(
         alike = record.provenance.policy == policy and record.target.kind == target.kind
         if alike and not (here and _kernel(record) in kernels):
             once.setdefault((record.key, *_kernel(record), record.measurement.latencies_s), (name, record))
-    records = nearest((record for _, record in once.values()), op, target, _MOST_RECORDS)
+    records = telling(nearest((record for _, record in once.values()), op, target, MOST_LOOKED_THROUGH))
     # By identity: hashing records whole takes longer than finding them.
     log_of = {id(record): name for name, record in once.values()}
     logs = tuple(log_of[id(record)] for record in records)
@@ -71,6 +69,6 @@ def _held(
 ) -> Iterator[tuple[str, TuningRecord]]:
     """The nearest records of every log, with its name."""
     for each in (log, *(other for other in sources.others if other.path != log.path)):
-        yield from ((str(each.path), record) for record in each.nearest(op, target, _MOST_RECORDS))
+        yield from ((str(each.path), record) for record in each.nearest(op, target, MOST_LOOKED_THROUGH))
     shipped = [path for path in shipped_logs() if path != log.path and may_hold(path, None, policy)]
-    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_RECORDS))
+    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, MOST_LOOKED_THROUGH))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 
 import triton
+from triton.compiler import make_backend
 from triton.compiler.errors import CompilationError
+from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
 from autosched.machine import memory
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.jit_kernel import JitKernel, layers
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.jit_kernel import JitKernel, layers
 from tuning_logs import CompileFacts, Status
 from tuning_logs.text import first_line
 
@@ -33,20 +33,33 @@ def compiles(kernel: JitKernel) -> bool:
     return any(isinstance(layer, triton.JITFunction) for layer in layers(kernel))
 
 
-def compile_all(call: Call, configurations: Sequence[Configuration]) -> float:
-    """Compile these in parallel threads; seconds for each. What fails is compiled again, and told, when it is run."""
-    begin = time.perf_counter()
-    if not interpreted() and len(configurations) > 1:
-        # Suppressed is what the mode raises where the user has opened one: then nothing is compiled ahead.
-        with (
-            ThreadPoolExecutor(os.cpu_count()) as pool,
-            suppress(RuntimeError),
-            triton.AsyncCompileMode(pool, ignore_errors=True),
-        ):
-            for configuration in configurations:
-                with suppress(Exception):
-                    call.compile(configuration)
-    return (time.perf_counter() - begin) / max(1, len(configurations))
+def launch_options() -> frozenset[str]:
+    """What a launch takes on the current device beside the arguments of a kernel."""
+    return frozenset(make_backend(driver.active.get_current_target()).parse_options({}).__dict__)
+
+
+def begin_compiling(call: Call, configurations: Sequence[Configuration], pool: Executor) -> list[Future[object] | None]:
+    """Compile these in threads of the pool: what tells that each has ended; None where there is nothing to wait for.
+
+    What fails is compiled again, and told, when it is run.
+    """
+    if interpreted():
+        return [None for _ in configurations]
+    begun: list[Future[object] | None] = []
+    mode = triton.AsyncCompileMode(pool, ignore_errors=True)
+    # Suppressed is what the mode raises where the user has opened one: then nothing is compiled ahead.
+    with suppress(RuntimeError), mode:
+        begun += [_begun(call, configuration) for configuration in configurations]
+        # For what stands here the mode would wait at its end.
+        mode.raw_futures = []
+    return begun or [None for _ in configurations]
+
+
+def _begun(call: Call, configuration: Configuration) -> Future[object] | None:
+    with suppress(Exception):
+        kernel = call.compile(configuration)
+        return kernel.future if isinstance(kernel, triton.FutureKernel) else None
+    return None
 
 
 def compiled(call: Call, configuration: Configuration) -> object:

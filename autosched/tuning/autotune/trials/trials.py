@@ -12,12 +12,13 @@ from time import perf_counter
 import torch
 
 from autosched.machine.timing import Run, Timer, cold_timer
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
 from autosched.tuning.autotune.trials.bench_timer import BenchTimer
+from autosched.tuning.autotune.trials.compiling import Compilers, Compiling
 from autosched.tuning.autotune.trials.paired_hooks import PairedHooks
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
@@ -81,6 +82,7 @@ class Trials:
         self._timer = make_timer(self._reset)
         self._best_s = math.inf
         self._lost = False
+        self._compilers = Compilers(call)
         self.agreement = Agreement(lambda name: saved.original(outputs[name]))
 
     @staticmethod
@@ -94,6 +96,7 @@ class Trials:
 
     def end(self) -> None:
         """Put the arguments back, unless nothing can be run any more."""
+        self._compilers.end()
         if not self._lost:
             self._saved.restore()
             self._hooks.reset()
@@ -109,13 +112,13 @@ class Trials:
         self._next = iter(configurations)
         return self._timer.sample([partial(self._call.launch, c) for c in configurations])
 
-    def compile(self, configurations: Sequence[Configuration]) -> float:
-        """Compile these in parallel; seconds for each."""
-        seconds = launching.compile_all(self._call, configurations)
+    def compile(self, configurations: Sequence[Configuration]) -> list[Compiling]:
+        """Begin to compile these."""
+        begun = self._compilers.begin(configurations)
         if any(c.pre_hook for c in configurations):
             # It was called, since it may change what is compiled for; what else it changed is put back.
             self._saved.note_changes()
-        return seconds
+        return begun
 
     def run(self, configuration: Configuration, compile_s: float) -> Tried:
         """Try one.

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from search_spaces import LogError, Target
-from tuning_logs.index import Entry, LogIndex, Place, Task
-from tuning_logs.index_store import IndexStore
-from tuning_logs.line_parser import LineParser
 from tuning_logs.ranking import IsGood, any_record, best_of
-from tuning_logs.reading import Extent, FileState, Filter, lines_between, opened, parse_line, still_begins_with
 from tuning_logs.record import Subject, TuningRecord
-from tuning_logs.shape_distance import shape_distance
+from tuning_logs.selection import Filter, distance
+from tuning_logs.storage.index import Entry, LogIndex, Place, Task
+from tuning_logs.storage.index_store import IndexStore
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.reading import Extent, FileState, lines_between, opened, parse_line, still_begins_with
 
 # How much of the log is indexed before the index is saved and other processes get their turn: about a second's work.
 _STEP_BYTES = 32 << 20
@@ -61,11 +61,12 @@ class IndexedLog:
 
     def nearest(self, subject: Subject, target: Target, limit: int) -> Records:
         def find(index: LogIndex, file: BinaryIO) -> Records:
-            def rank(task: Task) -> tuple[float, bool]:
-                return distances[task.workload], task.target != target.key
+            def rank(task: Task) -> tuple[tuple[float, bool, bool, bool], str, str]:
+                away = distance(subjects[task.workload], task.target, subject, target)
+                return away, task.workload, task.target
 
             alike = [t for t in index.tasks() if t.family == subject.family]
-            distances = {t.workload: shape_distance(self._subject(index, file, t), subject) for t in alike}
+            subjects = {t.workload: self._subject(index, file, t) for t in alike}
             places: list[Place] = []
             for _, tasks in groupby(sorted(alike, key=rank), key=rank):
                 if len(places) < limit:

@@ -14,8 +14,8 @@ from typing import TypeVar
 from filelock import FileLock
 
 from search_spaces import LogError
-from tuning_logs.appending import LOCK_TIMEOUT_S
-from tuning_logs.index import LogIndex, index_version
+from tuning_logs.storage.appending import LOCK_TIMEOUT_S
+from tuning_logs.storage.index import LogIndex, index_version
 
 # The index that grows while a log is read for the first time is written once, not page by page as it is searched; a
 # million records take about this much.

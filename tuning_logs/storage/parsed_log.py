@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from tuning_logs.line_parser import LineParser
-from tuning_logs.reading import Extent, FileState, lines_between, opened, parse_line, still_begins_with
 from tuning_logs.record import TuningRecord
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.reading import Extent, FileState, lines_between, opened, parse_line, still_begins_with
 
 
 class ParsedLog:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from search_spaces import Schedule
 from search_spaces.code_hash import code_hash
-from tuning_logs.reading import Extent, FileState, Filter
 from tuning_logs.record import TuningRecord
+from tuning_logs.selection import Filter
+from tuning_logs.storage.reading import Extent, FileState
 
 _TABLES = """
 BEGIN;

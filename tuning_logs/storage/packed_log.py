@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from search_spaces import LogError, Target
-from tuning_logs.line_parser import LineParser
-from tuning_logs.reading import FileState, opened, parse_line
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
+from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.reading import FileState, opened, parse_line
 
 # Enough of a line to tell a record by.
 _HEAD_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limi
     """
     first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.subject, subject)]
     found: list[TuningRecord] = []
-    for _, path in sorted(first, key=lambda pair: distance(pair[0], subject, target)):
+    for _, path in sorted(first, key=lambda pair: distance(pair[0].subject, pair[0].target.key, subject, target)):
         if len(found) < limit:
             found += nearest(PackedLog(path), subject, target, limit)
     return nearest(found, subject, target, limit)

@@ -16,7 +16,7 @@ _RESULTS = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True)
-class Structure:
+class ResultTree:
     """What a function's results are put into. `constants`: what it returns besides tensors, by its place among all;
     `records`: the same of instances of dataclasses that PyTorch's pytrees do not know.
     """
@@ -59,7 +59,7 @@ class Record:
     """An instance of a dataclass: its type, and the structure of its fields, a dict."""
 
     kind: type
-    fields: Structure
+    fields: ResultTree
 
     def of(self, results: Iterator[Any]) -> Any:
         """Another instance, with the next results. What the class does when one is made was done before."""
@@ -70,7 +70,7 @@ class Record:
         return made
 
 
-def flattened(returned: Any) -> tuple[list[Any], Structure]:
+def flattened(returned: Any) -> tuple[list[Any], ResultTree]:
     """The tensors within what a function returned, and how they stand in it."""
     leaves, spec = tree_flatten(returned, is_leaf=_is_record)
     results, constants, records = list[Any](), [], []
@@ -83,7 +83,7 @@ def flattened(returned: Any) -> tuple[list[Any], Structure]:
             results.append(leaf)
         else:
             constants.append((place, leaf))
-    return results, Structure(spec, tuple(constants), tuple(records))
+    return results, ResultTree(spec, tuple(constants), tuple(records))
 
 
 def _is_record(returned: Any) -> bool:

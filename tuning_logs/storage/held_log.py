@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from search_spaces import Target
 from tuning_logs.ranking import IsGood, any_record, best_of
-from tuning_logs.reading import Filter
 from tuning_logs.record import Subject, TuningRecord
-from tuning_logs.selection import admitted, nearest
+from tuning_logs.selection import Filter, admitted, nearest
 
 
 class HeldLog:

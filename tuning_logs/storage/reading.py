@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 from search_spaces import LogError, Target
-from tuning_logs.line_parser import FOREIGN_LINE, LineParser
 from tuning_logs.ranking import IsGood
 from tuning_logs.record import Subject, TuningRecord
+from tuning_logs.selection import Filter
+from tuning_logs.storage.line_parser import FOREIGN_LINE, LineParser
 
 # Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
 _TAIL_BYTES = 256
@@ -117,18 +118,6 @@ def parse_line(parser: LineParser, line: bytes, path: Path, number: int) -> Tuni
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"{path}, line {number}: skipped, not a tuning record ({reason})", stacklevel=5)
         return None
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which records are asked for: the keys of workload and target, and the timing policy; None is any."""
-
-    workload: str | None = None
-    target: str | None = None
-    policy: str | None = None
-
-    def admits(self, workload: str, target: str, policy: str) -> bool:
-        return self.workload in (None, workload) and self.target in (None, target) and self.policy in (None, policy)
 
 
 class LogReader(Protocol):
