@@ -268,8 +268,8 @@ def test_without_failures_predicting_them_changes_nothing() -> None:
     def answer(schedule: Schedule) -> TuningRecord:
         return record(space, schedule, latency_s(space.lower(schedule), space.target))
 
-    models = cost_models.create("xgboost", 0), Warned(cost_models.create("xgboost", 0), 0.0)
-    heeded, ignored = (proposals(space, model, answer, 3, 0) for model in models)
+    model = cost_models.create("xgboost", 0)
+    heeded, ignored = (proposals(space, m, answer, 3, 0) for m in (model, Warned(model, 0.0)))
     assert [r.schedule for r in heeded] == [r.schedule for r in ignored]
 
 

@@ -120,7 +120,7 @@ class Evolutionary:
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]
         self._known.update(asked)
-        self._goes_out(asked)
+        self._engine.measures([s.unbound for s in asked])
         if self._history and not self._records:
             self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
         return asked
@@ -128,15 +128,11 @@ class Evolutionary:
     def _by_the_process(self, chosen: Iterable[Schedule], until: int) -> list[Schedule]:
         """So many that there are `until`, the process knowing what was chosen already."""
         chosen = list(chosen)
-        self._goes_out(chosen)
+        self._engine.measures([s.unbound for s in chosen])
         self._prior.compared_with(self._candidates.rows(self._found))
         self._engine.look_anew()
         missing = until - len(chosen)
         return [self._space.bind(s) for s in self._engine.ask(missing, least=missing)] if missing > 0 else []
-
-    def _goes_out(self, schedules: Sequence[Schedule]) -> None:
-        self._engine.measures([s.unbound for s in schedules])
-        self._prior.foretell(schedules)
 
     def _begins_anew(self) -> bool:
         """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""

@@ -21,10 +21,7 @@ _LEAST_DISTANCE = -0.9
 
 
 class ModelPrior:
-    """One guess: the label that a schedule would have, were its latency the predicted one.
-
-    Of what is measured, it is what was predicted before: a model that learnt from a trial is not surprised by it.
-    """
+    """One guess: the label that a schedule would have, were its latency the predicted one."""
 
     spread = 0.0
 
@@ -33,7 +30,6 @@ class ModelPrior:
         self._model = model
         self._candidates = candidates
         self._logs = np.zeros(0)
-        self._foretold = np.zeros(0, bool)
         self._origin, self._spread, self._mean, self._deviation = 0.0, 1.0, 0.0, 1.0
 
     def __len__(self) -> int:
@@ -42,16 +38,9 @@ class ModelPrior:
     def best(self) -> Sequence[Schedule]:
         return []
 
-    def foretell(self, schedules: Sequence[Schedule]) -> None:
-        """These are about to be measured: what is predicted of them now stays."""
-        rows = self._candidates.rows([s.unbound for s in schedules])
-        self._grow()
-        self._logs[rows] = self._logarithms(schedules)
-        self._foretold[rows] = True
-
     def learnt(self) -> None:
-        """The model has learnt: what it said of others no longer holds."""
-        self._logs[~self._foretold] = np.nan
+        """The model has learnt: what it said before no longer holds."""
+        self._logs[:] = np.nan
 
     def compared_with(self, rows: Rows) -> None:
         """Bring guesses to the scale of the labels of these rows, which succeeded."""
@@ -69,15 +58,9 @@ class ModelPrior:
 
     def _predicted(self, rows: Rows) -> Doubles:
         """The logarithms of latencies, up to a constant."""
-        self._grow()
-        new = np.unique(rows[np.isnan(self._logs[rows])])
-        self._logs[new] = self._logarithms([self._space.bind(s) for s in self._candidates.points(new)])
-        return np.asarray(self._logs[rows])
-
-    def _logarithms(self, schedules: Sequence[Schedule]) -> Doubles:
-        return np.asarray(-np.log(np.maximum(self._model.predict(self._space, schedules), _LEAST_SCORE)))
-
-    def _grow(self) -> None:
         more = len(self._candidates.described) - len(self._logs)
         self._logs = np.concatenate([self._logs, np.full(more, np.nan)])
-        self._foretold = np.concatenate([self._foretold, np.zeros(more, bool)])
+        new = np.unique(rows[np.isnan(self._logs[rows])])
+        scores = self._model.predict(self._space, [self._space.bind(s) for s in self._candidates.points(new)])
+        self._logs[new] = -np.log(np.maximum(scores, _LEAST_SCORE))
+        return np.asarray(self._logs[rows])
