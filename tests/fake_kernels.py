@@ -24,7 +24,7 @@ class FakeKernel:
 
     def __init__(self, body: Body, defaults: dict[str, Any] | None = None) -> None:
         self.fn = body
-        self.arg_names = [
+        self.arg_names: Sequence[str] = [
             name for name in body.__code__.co_varnames[: body.__code__.co_argcount] if name != "num_warps"
         ]
         self.launched: list[dict[str, Any]] = []

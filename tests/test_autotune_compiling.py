@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
 
 import autosched
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.trials.compiling import Compiling, wait_for_most
 

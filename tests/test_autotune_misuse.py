@@ -16,7 +16,9 @@ import own_triton_kernels as own
 from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
 
 import autosched
-from autosched.tuning.autotune.call_checks import check_devices
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.call_checks import check_devices, check_known
+from autosched.tuning.autotune.calls.jit_kernel import Parameters
 from search_spaces import AutoschedError, InputError
 from search_spaces.errors import OutOfMemoryError
 from tuning_logs import TuningLog
@@ -86,6 +88,14 @@ def test_tensors_of_another_gpu_than_the_current_one_are_refused() -> None:
     some: dict[str, Any] = {"x": Away()}
     with pytest.raises(InputError, match=r"x is on cuda:1, and the kernel runs on cuda:0; call it under torch\.cuda"):
         check_devices(some, torch.device("cuda:0"))
+
+
+def test_what_is_neither_a_parameter_nor_an_option_of_a_launch_is_refused() -> None:
+    kernel = FakeKernel(scale)
+    call, parameters = Call(kernel, tensors(), {"num_warps": 4, "flag": 1}, (1,)), Parameters.of(kernel)
+    check_known(call, parameters, ["BLOCK"], ["num_warps", "flag"])
+    with pytest.raises(InputError, match="the kernel has no parameter flag, BLOK; expected x, out, n, BLOCK, or what"):
+        check_known(call, parameters, ["BLOK"], ["num_warps"])
 
 
 def test_a_rule_that_reads_an_unknown_name_is_told_which_there_are(log: Path) -> None:
@@ -223,6 +233,8 @@ def test_configurations_name_what_a_call_may_not_give(log: Path) -> None:
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
         ({"space": {}}, "expected the values of every knob"),
         ({"space": SCALE, "key": ["BLOCK"]}, "BLOCK: a knob of space="),
+        ({"space": SCALE, "history": {"n": 1}}, "history=.*expected the path of a file"),
+        ({"space": SCALE, "history": [1]}, "history=.*expected the path of a file"),
     ],
 )
 def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str) -> None:

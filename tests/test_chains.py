@@ -10,7 +10,7 @@ import pytest
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal, mul, to_text
 from search_spaces.workloads.expressions.walking import walk
 

@@ -14,7 +14,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from autosched.machine.timing import CpuTimer
-from autosched.tuning.autotune.fingerprint import source_fingerprint
+from autosched.tuning.autotune.calls.fingerprint import source_fingerprint
 from autosched.tuning.autotune.trials.agreement import Agreement
 from autosched.tuning.autotune.trials.launching import failure_of
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors

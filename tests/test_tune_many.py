@@ -482,6 +482,19 @@ def test_what_cannot_be_tuned_is_refused_before_anything_is_written(log: Path, g
     assert not log.exists()
 
 
+@pytest.mark.parametrize("ops", [None, SMALL, "gemm", {SMALL: 2.0}], ids=["none", "one", "text", "mapping"])
+def test_what_are_not_several_operators_is_refused(log: Path, ops: object) -> None:
+    with pytest.raises(InputError, match=r"expected several operators, as \[\(operator, weight\), …\]"):
+        autosched.tune_many(ops, TARGET, 32, log=log, measurer=FakeMeasurer())  # type: ignore[arg-type]
+
+
+def test_a_function_that_pytorch_computes_all_of_has_no_kernel_and_refuses_nothing(log: Path) -> None:
+    traced = autosched.trace(torch.linalg.inv, torch.empty(8, 8), allow_fallback=True)
+    result = search(log, FakeMeasurer(), 32, traced)
+    assert (result.spent, result.refused, result.without_kernel) == ((), (), ())
+    assert str(result).startswith("0 kernels on")
+
+
 def test_progress_counts_the_trials_of_all_together(log: Path) -> None:
     seen: list[autosched.Progress] = []
     search(log, FakeMeasurer(), 64, (SMALL, 1), (LARGE, 1), on_progress=seen.append)

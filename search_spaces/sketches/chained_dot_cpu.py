@@ -35,8 +35,8 @@ from search_spaces.sketches.dots.register_tiles import (
     why_long_body,
     why_too_many_registers,
 )
-from search_spaces.structure.chain import Chain
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.expressions.expression import Access, Expression, to_text
 from search_spaces.workloads.workload import Axis, Workload
 

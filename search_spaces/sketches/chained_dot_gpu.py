@@ -28,8 +28,8 @@ from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
 from search_spaces.sketches.chains.walked_positions import integral_differences
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.structure.chain import Chain
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 

@@ -44,7 +44,7 @@ from search_spaces.sketches.rows.row_parts import (
 from search_spaces.sketches.rows.running_folds import Walks, join_parts, reduce_part, walks_on
 from search_spaces.sketches.rows.thread_parts import Accumulated, accumulated, accumulations
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.dependent_folds import Group
+from search_spaces.structure.folds.dependent import Group
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload

@@ -25,7 +25,7 @@ from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import structure_of
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions import expression as ex

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from search_spaces import Stage, Workload
 from search_spaces.schedules.knobs import padded
-from search_spaces.structure.chain import Chain
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.operators import OPERATORS
 from search_spaces.workloads.expressions.walking import accesses, variables, walk

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autosched.replaying.arguments import check_integer, written_log_path
+from autosched.tuning.autotune.calls.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.configurations import (
     LAUNCH_OPTIONS,
     KnobChoices,
@@ -16,7 +17,6 @@ from autosched.tuning.autotune.configurations import (
     ListedConfig,
     check_names,
 )
-from autosched.tuning.autotune.jit_kernel import JitKernel, Parameters, layers
 from autosched.tuning.autotune.settings import DoBench, Hooks, TuningSettings
 from autosched.tuning.autotune.tuned_kernel import TunedKernel
 from search_spaces import InputError
@@ -92,7 +92,11 @@ def autotune(
 
 
 def _files(history: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> tuple[Path, ...]:
-    some = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
+    if history is None:
+        return ()
+    some = [history] if isinstance(history, str | os.PathLike) else history
+    if not isinstance(some, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in some):
+        raise InputError(f"history={history!r}; expected the path of a file, or a list of paths")
     return tuple(map(Path, some))
 
 

@@ -17,11 +17,17 @@ from typing import Any
 import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
-from autosched.tuning.autotune.call import Call, Keys, own_kernel
-from autosched.tuning.autotune.call_checks import check_devices, check_given, check_key, check_tensors_named
+from autosched.tuning.autotune.calls.call import Call, Keys, own_kernel
+from autosched.tuning.autotune.calls.call_checks import (
+    check_devices,
+    check_given,
+    check_key,
+    check_known,
+    check_tensors_named,
+)
+from autosched.tuning.autotune.calls.fingerprint import source_fingerprint
+from autosched.tuning.autotune.calls.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.configurations import Choices, Configuration
-from autosched.tuning.autotune.fingerprint import source_fingerprint
-from autosched.tuning.autotune.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.kernel_records import KernelRecords
 from autosched.tuning.autotune.other_tables import tables_of_kernel
 from autosched.tuning.autotune.settings import TuningSettings
@@ -147,6 +153,8 @@ class TunedKernel:
 
     def _check(self, call: Call) -> None:
         """Raise InputError where a call is wrong whatever is chosen."""
+        from autosched.tuning.autotune.trials.launching import launch_options
+
         settings = self._settings
         check_given(call, self._parameters, self._choices.names)
         check_key(call, settings.key)
@@ -154,6 +162,7 @@ class TunedKernel:
         check_tensors_named(call, named)
         if self._compiles:
             check_devices(call.tensors, _current_gpu())
+            check_known(call, self._parameters, self._choices.names, launch_options())
 
     def _only(self, space: PlainSpace) -> Point | None:
         """The one point that there is; InputError where there is none."""

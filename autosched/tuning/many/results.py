@@ -62,7 +62,8 @@ class TuneManyResult:
         counted = f"{self.trials_done} trials in {self.wall_s:.1f} s, {self.trials_known} known before"
         ended = "; interrupted, run it again to go on" if self.interrupted else ""
         none = f", without {', '.join(self.without_kernel)}: no kernel" if self.without_kernel else ""
-        head = f"{len(self.spent)} kernels on {self.target.label}: {duration_text(self.weighted_s)} weighted{none}"
+        count = f"{len(self.spent)} kernel{'s' if len(self.spent) != 1 else ''}"
+        head = f"{count} on {self.target.label}: {duration_text(self.weighted_s)} weighted{none}"
         refused = [f"{label}: {why}" for label, why in self.refused]
         return "\n".join([f"{head} ({counted}{ended})", *spent_lines(self.spent, self.weighted_s), *refused])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing import Traced
@@ -23,12 +24,14 @@ Weighted = tuple[Workload | Traced, float]
 _BEHIND = 1.25
 
 
-def checked(ops: Iterable[object]) -> tuple[Weighted, ...]:
+def checked(ops: object) -> tuple[Weighted, ...]:
     """What is to be tuned, with its weights.
 
     Raises:
         InputError: there is nothing, or something that cannot be tuned, or a weight is no positive number.
     """
+    if isinstance(ops, Mapping | str) or not isinstance(ops, Iterable):
+        raise InputError(f"got {reprlib.repr(ops)}; expected several operators, as [(operator, weight), …]")
     given = tuple(_checked(op) for op in ops)
     if not given:
         raise InputError("expected at least one operator to tune, as (operator, weight); got none")
@@ -39,7 +42,7 @@ def _checked(op: object) -> Weighted:
     found, weight = op if isinstance(op, tuple) and len(op) == 2 else (op, 1.0)
     if not isinstance(found, Workload | Traced):
         raise InputError(
-            f"got {op!r}; expected an operator such as autosched.ops.matmul(512, 512, 512), a function as "
+            f"got {reprlib.repr(op)}; expected an operator such as autosched.ops.matmul(512, 512, 512), a function as "
             "autosched.trace(function, *inputs) gives it, or (one of these, its weight)"
         )
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):

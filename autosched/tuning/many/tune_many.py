@@ -79,7 +79,7 @@ def tune_many(
     )
     tasks = Tasks(device, prepare_one)
     cuts = tuple(tasks.add(op, weight) for op, weight in given)
-    if not tasks.searches:
+    if tasks.refused and not tasks.searches:
         raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in tasks.refused.items()))
     budget = None if trials == "auto" else trials
     gradient = Gradient(tasks.searches, tasks.weights, budget)

@@ -17,7 +17,7 @@ from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.sketches.rows.row_parts import folded_in, spread
-from search_spaces.structure.chain import Chain, ChainedProduct
+from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses

@@ -14,7 +14,7 @@ from search_spaces.sketches.chains.marked_walks import conditions_along
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.specialization import KINDS
-from search_spaces.structure.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
+from search_spaces.structure.chains.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).

@@ -17,7 +17,7 @@ from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.sketches.rows.moving import MovingFolds, Running
 from search_spaces.sketches.rows.row_parts import folded_in
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,

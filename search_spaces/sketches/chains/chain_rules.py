@@ -13,7 +13,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
 _PROGRAMS_PER_SM = 8

@@ -11,7 +11,7 @@ from search_spaces.programs.tile_program import Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, padded
 from search_spaces.sketches.chains.walk_parts import mask_of
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import Axis
 

@@ -22,8 +22,8 @@ from search_spaces.sketches.chains.walk_parts import WalkPart
 from search_spaces.sketches.dots.dot_tiles import precision_of
 from search_spaces.sketches.rows.moving import Added
 from search_spaces.sketches.rows.row_parts import folded_in, spread
-from search_spaces.structure.chain import Chain, ChainedProduct
-from search_spaces.structure.dependent_folds import Fold
+from search_spaces.structure.chains.chain import Chain, ChainedProduct
+from search_spaces.structure.folds.dependent import Fold
 from search_spaces.workloads.expressions.expression import (
     Access,
     Apply,

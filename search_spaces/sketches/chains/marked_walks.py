@@ -29,7 +29,7 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import padded
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, mul, to_text
 from search_spaces.workloads.expressions.walking import variables

@@ -20,8 +20,8 @@ from search_spaces.sketches.chains.chain_bodies import finished
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.rows.row_parts import folded_in, spread
-from search_spaces.structure.chain import Chain
-from search_spaces.structure.dependent_folds import Fold
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.folds.dependent import Fold
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 

@@ -19,7 +19,7 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.dots.group_dots import CAPABILITY, MAX_COLUMNS
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 

@@ -20,7 +20,7 @@ from search_spaces.programs.lowering import largest_at
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.sketches.rows.contributions import Forms, Guards, Sign, conditions, positions
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.chain import Chain
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Integer, Literal, call
 from search_spaces.workloads.expressions.walking import rewritten

@@ -22,7 +22,7 @@ from functools import cached_property
 
 from search_spaces.programs.statements import fold_identity
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.moving_folds import extreme_where_finite
+from search_spaces.structure.folds.moving import extreme_where_finite
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -74,7 +74,7 @@ class Guards:
     """What is known of the expressions of a structure, and of the maxima among its folds: what they are of.
 
     `online`: all folds share one walk, and what exponentials are relative to while that goes on is a finite number, as
-    `structure.dependent_folds` keeps it. Then conditions of what is read count too.
+    `structure.folds.dependent` keeps it. Then conditions of what is read count too.
     """
 
     structure: Structure
@@ -131,7 +131,7 @@ class Guards:
 
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
         infinity, and their difference is NaN for every one of them; but `online` only in the end. What is read is taken
-        for a number there, as it is in powers of two (`structure.powers`).
+        for a number there, as it is in powers of two (`structure.folds.powers`).
         """
         match first, shift:
             case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):

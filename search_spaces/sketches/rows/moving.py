@@ -6,7 +6,7 @@
     acc = acc * rescale;  acc += dot(exp(piece - top_next), v)
     top = top_next
 
-What shares a walk, and how folds are relative to each other, `structure.dependent_folds` says; what a piece is, and so
+What shares a walk, and how folds are relative to each other, `structure.folds.dependent` says; what a piece is, and so
 what is folded of it, is the caller's.
 """
 
@@ -19,8 +19,8 @@ from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Dot, Fill, Reduce, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.rows.row_parts import combine_operator, identity
-from search_spaces.structure.dependent_folds import Fold, Group, before, was
-from search_spaces.structure.moving_folds import reads
+from search_spaces.structure.folds.dependent import Fold, Group, before, was
+from search_spaces.structure.folds.moving import reads
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses

@@ -15,7 +15,7 @@ from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
-from search_spaces.structure.chains import chain_of
+from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.affine import Affine

@@ -6,7 +6,7 @@
                                                     total = sum of points over c
                                                     total += sum of what is left of the columns
 By row needs few registers, and folds across threads in every iteration; by point does that once, and masks nothing
-within the loop. What shares a walk, and how folds move that are relative to others, `structure.dependent_folds` says:
+within the loop. What shares a walk, and how folds move that are relative to others, `structure.folds.dependent` says:
 
     top_next = max(top, max of x_tile)
     rescale = exp(top - top_next)
@@ -28,9 +28,9 @@ from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.moving import MovingFolds, Running
 from search_spaces.sketches.rows.row_parts import RowTiles, fold_along, folded_in
 from search_spaces.sketches.rows.thread_parts import THREAD, Accumulated, ThreadParts
-from search_spaces.structure import dependent_folds
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.dependent_folds import Fold, Group, before
+from search_spaces.structure.folds import dependent
+from search_spaces.structure.folds.dependent import Fold, Group, before
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal, call, mul
 from search_spaces.workloads.expressions.walking import walk as expressions
@@ -44,7 +44,7 @@ def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
     bodies = {s.name: structure.body_of(s) for s in structure.folds}
     results = [structure.body_of(s) if s.is_pointwise else Access(s.name, ()) for s in structure.outputs]
     others = [structure.body_of(s) for s in structure.workload.stages if s.reduction and s.name not in bodies]
-    return tuple(dependent_folds.groups(structure.folds, bodies, [*others, *results], online))
+    return tuple(dependent.groups(structure.folds, bodies, [*others, *results], online))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from time import perf_counter
 
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.trials.launching import begin_compiling
 

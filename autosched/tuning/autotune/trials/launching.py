@@ -7,13 +7,15 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 
 import triton
+from triton.compiler import make_backend
 from triton.compiler.errors import CompilationError
+from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
 from autosched.machine import memory
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.jit_kernel import JitKernel, layers
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.jit_kernel import JitKernel, layers
 from tuning_logs import CompileFacts, Status
 from tuning_logs.text import first_line
 
@@ -29,6 +31,11 @@ def interpreted() -> bool:
 def compiles(kernel: JitKernel) -> bool:
     """Whether it is compiled for the GPU, and not interpreted."""
     return any(isinstance(layer, triton.JITFunction) for layer in layers(kernel))
+
+
+def launch_options() -> frozenset[str]:
+    """What a launch takes on the current device beside the arguments of a kernel."""
+    return frozenset(make_backend(driver.active.get_current_target()).parse_options({}).__dict__)
 
 
 def begin_compiling(call: Call, configurations: Sequence[Configuration], pool: Executor) -> list[Future[object] | None]:

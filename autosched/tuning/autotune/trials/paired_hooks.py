@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.settings import Hooks
 

@@ -12,7 +12,7 @@ from time import perf_counter
 import torch
 
 from autosched.machine.timing import Run, Timer, cold_timer
-from autosched.tuning.autotune.call import Call
+from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching

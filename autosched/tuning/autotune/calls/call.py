@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from autosched.tuning.autotune.calls.jit_kernel import Grid, JitKernel
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.jit_kernel import Grid, JitKernel
 from tuning_logs import OwnKernel
 
 # Pointers that are multiples of so many bytes are what Triton compiles other code for.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from autosched.tuning.autotune.jit_kernel import function_of, layers
+from autosched.tuning.autotune.calls.jit_kernel import function_of, layers
 from search_spaces import InputError
 
 _DIGITS = 16

@@ -7,7 +7,7 @@
 
 Axes are classed by what becomes of them: of the inner products one operand has the rows (m), the other the walked axes
 (c), both have the batch (b) and what they sum over (d). Every other fold is over the walked axes, for each row; a sum
-of products whose second operand has axes of its own (e) carries these. All of it shares one walk (`dependent_folds`):
+of products whose second operand has axes of its own (e) carries these. All of it shares one walk (`folds.dependent`):
 factors that are the same all along it come out of sums first, through the rounding of an operand too, which is as
 large a part of what it rounds; then what is left moves by the rules that every fold has.
 
@@ -23,12 +23,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.chain import Chain
-from search_spaces.structure.chain_axes import classed, own_access, walked_axes, whole_folds
+from search_spaces.structure.chains.axes import classed, own_access, walked_axes, whole_folds
+from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.factors import taken_out
+from search_spaces.structure.folds.factors import taken_out
+from search_spaces.structure.folds.powers import in_powers_of_two
 from search_spaces.structure.merging import merged_axes
-from search_spaces.structure.powers import in_powers_of_two
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.expressions.affine import axis_index

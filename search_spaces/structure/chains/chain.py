@@ -1,4 +1,4 @@
-"""What a chain is made of: products, folds of what they make, and products of those (`structure.chains`)."""
+"""What a chain is made of: products, folds of what they make, and products of those (`structure.chains.finding`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from search_spaces.structure import dependent_folds
-from search_spaces.structure.dependent_folds import LOWEST, Group
+from search_spaces.structure.folds import dependent
+from search_spaces.structure.folds.dependent import LOWEST, Group
 from search_spaces.workloads.expressions.expression import Expression, mul
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -136,7 +136,7 @@ def groups_of(chain: Chain) -> list[Group]:
         bodies[name] = mul(product.a, product.b)
     results = [e for _, e in chain.results]
     lowest = LOWEST / max(1.0, chain.coefficient)
-    return dependent_folds.groups(chain.folds, bodies, results, online=True, lowest=lowest)
+    return dependent.groups(chain.folds, bodies, results, online=True, lowest=lowest)
 
 
 def axes_text(axes: Sequence[Axis] | Collection[Axis]) -> str:

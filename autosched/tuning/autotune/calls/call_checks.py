@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import torch
 
-from autosched.tuning.autotune.call import Call
-from autosched.tuning.autotune.jit_kernel import Parameters
+from autosched.tuning.autotune.calls.call import Call
+from autosched.tuning.autotune.calls.jit_kernel import Parameters
 from search_spaces import InputError
 
 
@@ -25,6 +25,15 @@ def check_given(call: Call, parameters: Parameters, knobs: Collection[str]) -> N
     known = {*given, *knobs, *parameters.defaults, *parameters.computed}
     if lacking := [name for name in names if name not in known]:
         raise InputError(f"the call lacks {_listed(lacking)}; expected of the kernel's arguments: {_listed(names)}")
+
+
+def check_known(call: Call, parameters: Parameters, knobs: Iterable[str], options: Collection[str]) -> None:
+    """Raise InputError for a keyword or a knob that is no parameter, and no option of a launch either."""
+    if unknown := [name for name in [*call.keywords, *knobs] if name not in {*parameters.names, *options}]:
+        raise InputError(
+            f"the kernel has no parameter {_listed(unknown)}; expected {_listed(parameters.names)}, or what a launch "
+            f"takes: {_listed(sorted(options))}"
+        )
 
 
 def check_tensors_named(call: Call, named: Mapping[str, Iterable[str] | None]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces.errors import UnmatchedError
-from search_spaces.structure.chain import Chain, ChainedProduct
-from search_spaces.structure.chain import axes_text as text
+from search_spaces.structure.chains.chain import Chain, ChainedProduct
+from search_spaces.structure.chains.chain import axes_text as text
 from search_spaces.structure.contraction import element_type
 from search_spaces.structure.stages import inline
 from search_spaces.workloads.expressions.affine import axis_index

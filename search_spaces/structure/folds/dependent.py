@@ -9,7 +9,7 @@ it has itself is moved:
     (x - mean) * (z - mean of z)                 partial + what such products about other points are more
     where(x == top, position, beyond)            partial where old == new, else beyond
 
-(see `moving_folds`). Parts of the points that were folded apart are joined by the same rule: each is moved to what all
+(see `moving`). Parts of the points that were folded apart are joined by the same rule: each is moved to what all
 of them have. What may be relative to anything near, as the second kind may, is moved only there: while points are
 added, it is held where the first ones had it. (Milakov and Gimelshein, "Online normalizer calculation for softmax",
 2018, algorithm 3; Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983, sections 2 and 3.)
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from search_spaces.structure.moving_folds import (
+from search_spaces.structure.folds.moving import (
     Centre,
     Centred,
     Exponent,
