@@ -43,17 +43,21 @@ class PackedLog:
 def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
 
-    Of most only the first line is read.
+    Of most only the first line is read. Those of another kind of device are left out: none of them guides a search.
 
     Raises:
         LogError: one of them exists but cannot be read.
     """
-    first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.subject, subject)]
+    first = [(example, path) for path in paths if (example := _first(path)) and _guides(example, subject, target)]
     found: list[TuningRecord] = []
     for _, path in sorted(first, key=lambda pair: distance(pair[0].subject, pair[0].target.key, subject, target)):
         if len(found) < limit:
             found += nearest(PackedLog(path), subject, target, limit)
     return nearest(found, subject, target, limit)
+
+
+def _guides(example: TuningRecord, subject: Subject, target: Target) -> bool:
+    return example.target.kind == target.kind and are_alike(example.subject, subject)
 
 
 def _first(path: Path) -> TuningRecord | None:
