@@ -6,7 +6,6 @@ Goldens are under goldens/triton, by test name; `pytest --update-goldens tests/t
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import triton
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
@@ -38,6 +36,7 @@ from search_spaces.programs.tiles import Tile
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from machine_code import machine_code
 from tile_programs import at, matmul_program, pointwise_program, random_inputs, softmax_program, split_matmul_program
 
 BACKEND, H200 = TritonBackend(), target_named("h200")
@@ -284,13 +283,10 @@ class TestSketches:
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
 
 
-def machine_code(program: TileProgram, folder: Path) -> str:
-    """The instructions of an H200 that a program of one kernel compiles to."""
+def instructions(program: TileProgram, folder: Path) -> str:
+    """Of an H200, those that a program of one kernel compiles to."""
     artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
-    cubin = folder / "kernel.cubin"
-    cubin.write_bytes(artefact.binaries[0])
-    disassembler = str(triton.knobs.nvidia.nvdisasm.path)
-    return subprocess.run([disassembler, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    return "\n".join(machine_code(artefact.binaries[0], folder))
 
 
 class TestCompiling:
@@ -322,7 +318,7 @@ class TestCompiling:
         assert kernel.scratch_bytes == 0
 
     def test_vector_loads_are_used_for_aligned_buffers(self, tmp_path):
-        assert "LDG.E.128 " in machine_code(pointwise_program(2**20, "exp", width=1024), tmp_path)
+        assert "LDG.E.128 " in instructions(pointwise_program(2**20, "exp", width=1024), tmp_path)
 
     def test_a_row_fold_that_is_read_twice_compiles(self):
         """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
@@ -359,7 +355,7 @@ class TestCompiling:
         program = pointwise_program(2**20, "exp", width=1024)
         load, *rest = program.kernels[0].body
         kernel = replace(program.kernels[0], body=(replace(load, eviction="evict_first"), *rest))
-        assert "LDG.E.EF.128 " in machine_code(replace(program, kernels=(kernel,)), tmp_path)
+        assert "LDG.E.EF.128 " in instructions(replace(program, kernels=(kernel,)), tmp_path)
 
     def test_what_the_compiler_refuses_is_one_line_and_nothing_is_printed(self, capfd):
         program = pointwise_program(96, "exp", width=48)
