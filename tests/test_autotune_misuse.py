@@ -233,6 +233,8 @@ def test_configurations_name_what_a_call_may_not_give(log: Path) -> None:
         ({"space": {"BLOCK": []}}, "knob BLOCK"),
         ({"space": {}}, "expected the values of every knob"),
         ({"space": SCALE, "key": ["BLOCK"]}, "BLOCK: a knob of space="),
+        ({"space": SCALE, "history": {"n": 1}}, "history=.*expected the path of a file"),
+        ({"space": SCALE, "history": [1]}, "history=.*expected the path of a file"),
     ],
 )
 def test_misuse_is_refused_where_it_is_written(given: dict[str, Any], said: str) -> None:

@@ -92,7 +92,11 @@ def autotune(
 
 
 def _files(history: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> tuple[Path, ...]:
-    some = () if history is None else (history,) if isinstance(history, str | os.PathLike) else tuple(history)
+    if history is None:
+        return ()
+    some = [history] if isinstance(history, str | os.PathLike) else history
+    if not isinstance(some, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in some):
+        raise InputError(f"history={history!r}; expected the path of a file, or a list of paths")
     return tuple(map(Path, some))
 
 
