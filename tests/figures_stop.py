@@ -6,9 +6,10 @@ python tests/figures_stop.py fit CURVES…                                      
 python tests/figures_stop.py live CURVES [--suite gemm] [--only NAME,…] [--seconds 60] [--target h200]
                              tunes products cold, each to three times where the rule stops it, as far as the time goes
 
-CURVES is a JSON file: by name of a search, the seconds of its trials in their order, null for failures. Beside them
-stand the searches of the recorded table of the H200's matmul space, and of the products whose logs ship, 1000 trials
-each, of which only the fastest are kept.
+CURVES is a JSON file: by name of a search, the seconds of its trials in their order, null for failures; or a tuning
+log, such as those of single kernels that figures_together.py leaves. Beside them stand the searches of the recorded
+table of the H200's matmul space, and of the products whose logs ship, 1000 trials each, of which only the fastest are
+kept.
 """
 
 from __future__ import annotations
@@ -201,8 +202,18 @@ def save(curves: Iterator[Curve], path: Path) -> None:
 def read(paths: Sequence[Path]) -> list[Curve]:
     found: dict[str, Latencies] = {}
     for path in paths:
-        found |= json.loads(path.read_text(encoding="utf-8"))
+        found |= logged(path) if path.suffix == ".jsonl" else json.loads(path.read_text(encoding="utf-8"))
     return [Curve(name, name.partition(":")[0], latencies) for name, latencies in found.items()]
+
+
+def logged(path: Path) -> dict[str, Latencies]:
+    """The searches of a tuning log, those of fewer trials than the last of POINTS but two left out."""
+    found: dict[str, Latencies] = {}
+    for record in TuningLog(path):
+        if not record.provenance.finals:
+            latency = record.measurement.undisturbed_s if record.measurement.ok else None
+            found.setdefault(f"{path.stem}: {record.workload.label}", []).append(latency)
+    return {name: latencies for name, latencies in found.items() if len(latencies) >= POINTS[-3]}
 
 
 def calibrate(curves: Sequence[Curve]) -> None:
