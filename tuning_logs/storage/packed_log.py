@@ -12,11 +12,10 @@ from typing import BinaryIO
 from search_spaces import LogError, Target
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
+from tuning_logs.storage.appending import HEAD_BYTES
 from tuning_logs.storage.line_parser import LineParser
 from tuning_logs.storage.reading import FileState, opened, parse_line
 
-# Enough of a line to tell a record by.
-_HEAD_BYTES = 1 << 20
 # What reading a compressed stream raises when it is torn, damaged, or none.
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -71,7 +70,7 @@ def refuse_foreign_packed(path: Path) -> None:
         if file is None:
             return
         try:
-            first = gzip.GzipFile(fileobj=file).readline(_HEAD_BYTES)
+            first = gzip.GzipFile(fileobj=file).readline(HEAD_BYTES)
         except EOFError:
             return
         except (zlib.error, gzip.BadGzipFile) as error:
