@@ -23,7 +23,7 @@ _PER_FAMILY = 4
 # Candidates per schedule asked for and generation, within bounds. Twice as many double the time and gain 2 % at most:
 # within the scatter of 24 searches of a simulated device.
 _CANDIDATES_PER_ASKED = 2
-_POPULATION = (48, 128)
+_POPULATION = (48, 96)
 _GENERATIONS = 4
 _MUTATION = 0.85
 # The starting population: this part from the best measured, the rest drawn at random. With half of it drawn at random,

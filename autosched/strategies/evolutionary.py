@@ -36,6 +36,8 @@ _START_PART = 0.6
 # Before there is data, this part of the rest is what the prior ranks first among so many draws each.
 _PRIOR_PART = 0.5
 _PRIOR_DRAWS = 8
+# Candidates that the process follows while it chooses a batch, the most promising of some hundred.
+_SHORT_LIST = 200
 # Of what earlier runs measured here, so many trials show what the prior is worth.
 _MOST_TRIED = 64
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
@@ -66,7 +68,7 @@ class Evolutionary:
         self._evolution = Evolution(space, cost_model, rng)
         self._candidates = Candidates(self._evolution, KnobColumns(space), rng)
         self._prior = ModelPrior(space, cost_model, self._candidates)
-        self._engine = Engine(self._candidates, self._prior, (), rng)
+        self._engine = Engine(self._candidates, self._prior, (), rng, _SHORT_LIST)
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:

@@ -44,13 +44,19 @@ class Engine(Generic[P]):
     """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
 
     def __init__(
-        self, candidates: Candidates[P], prior: Prior[P], seeds: Sequence[P], rng: np.random.Generator
+        self,
+        candidates: Candidates[P],
+        prior: Prior[P],
+        seeds: Sequence[P],
+        rng: np.random.Generator,
+        short_list: int = _SHORT_LIST,
     ) -> None:
-        """`seeds`: what is measured first, if there is any."""
+        """`seeds`: what is measured first, if there is any; `short_list`: candidates that are kept in view."""
         self._rng = rng
         self._candidates = candidates
         self._prior = prior
         self._seeds = seeds
+        self._short_list = short_list
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
         self._stale = 0
@@ -153,8 +159,8 @@ class Engine(Generic[P]):
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
         self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
         self._chances = self._outlook = None
-        if len(candidates) > 1.5 * _SHORT_LIST:
-            keep = np.argpartition(-self._worth(told), _SHORT_LIST)[:_SHORT_LIST]
+        if len(candidates) > 1.5 * self._short_list:
+            keep = np.argpartition(-self._worth(told), self._short_list)[: self._short_list]
             self._posterior.narrowed(keep)
             self._chances = self._outlook = None
 
