@@ -196,24 +196,31 @@ def pointwise_cases(n: int) -> list[Case]:
     def along(meta: Mapping[str, int]) -> tuple[int]:
         return (triton.cdiv(n, meta["BLOCK"]),)
 
-    def case(
-        kernel: str, arguments: tuple[Any, ...], grid: Grid, result: torch.Tensor, *rest: Any, **more: Any
-    ) -> Case:
-        return Case(kernel, ["n"], blocks, arguments, grid, lambda: result, *rest, **more)
-
     return [
-        case("add_kernel", (x, y, out, n), along, out, x + y),
-        case("dropout_kernel", (x, out, n, 0.3, 7), along, out, dropped),
-        case(
+        Case("add_kernel", ["n"], blocks, (x, y, out, n), along, lambda: out, x + y),
+        Case("dropout_kernel", ["n"], blocks, (x, out, n, 0.3, 7), along, lambda: out, dropped),
+        Case(
             "scale_in_place_kernel",
+            ["n"],
+            blocks,
             (changed, 3.0, n),
             along,
-            changed,
+            lambda: changed,
             x * 3,
             reset=lambda: changed.copy_(x),
             restore=["x"],
         ),
-        case("queue_kernel", (x, out, counter, n), (264,), out, x + 1, reset=counter.zero_, reset_to_zero=["counter"]),
+        Case(
+            "queue_kernel",
+            ["n"],
+            blocks,
+            (x, out, counter, n),
+            (264,),
+            lambda: out,
+            x + 1,
+            reset=counter.zero_,
+            reset_to_zero=["counter"],
+        ),
     ]
 
 
