@@ -261,20 +261,6 @@ def curves(folder: Path) -> Iterator[str]:
         yield f"{trials:>6} of each   {_sum_us(first, keys):10.1f} µs"
 
 
-def steps(folder: Path) -> Iterator[str]:
-    """Of every kernel and side how many trials it had, and each trial that was the best so far, with its latency."""
-    for path in sorted(folder.glob("*.jsonl")):
-        if path.stem.startswith("compared"):
-            continue
-        for records in Found.of(list(TuningLog(path))).records.values():
-            trials, best, found = [r for r in records if not r.provenance.finals], float("inf"), list[str]()
-            for number, record in enumerate(trials, 1):
-                if record.measurement.ok and record.measurement.undisturbed_s < best:
-                    best = record.measurement.undisturbed_s
-                    found.append(f"{number}:{1e6 * best:.4g}")
-            yield f"STEPS {path.stem}|{records[0].workload.label}|{len(trials)}|{' '.join(found)}"
-
-
 def _sum_us(found: Found, keys: set[str]) -> float:
     bests = [best_of(found.records.get(key, ())) for key in keys]
     return 1e6 * sum(best.measurement.undisturbed_s if best else float("nan") for best in bests)
@@ -313,7 +299,6 @@ def main() -> int:
     if given.number is None:
         start(given.folder, limits)
         show(given.folder, limits)
-        (given.folder / "steps.txt").write_text("\n".join(steps(given.folder)) + "\n", encoding="utf-8")
         return 0
     signal.signal(signal.SIGINT, signal.default_int_handler)
     target = devices.resolve(given.target)

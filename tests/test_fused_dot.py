@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from dataclasses import replace
 from functools import lru_cache
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import triton
 
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import resources
@@ -32,6 +30,7 @@ from search_spaces.workloads.expressions.expression import Access, Literal
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from fused_workloads import at, gated, prepared, sum_of_products
+from machine_code import machine_code
 
 H200, A100 = target_named("h200"), target_named("a100")
 # So few units that persistent programs have several tiles of a small product each.
@@ -382,13 +381,6 @@ def test_large_dots_are_those_of_warp_groups_and_run_while_operands_are_brought(
     assert sum("HGMMA" in line for line in code[:wait]) == 2 * 64 // 16
     assert "gsb0, 0x2" in code[wait]
     assert any("UTMALDG" in line for line in code[wait:])
-
-
-def machine_code(cubin: bytes, folder: Path) -> list[str]:
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    command = [str(triton.knobs.nvidia.nvdisasm.path), "-c", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def misleading(elsewhere: Path) -> Path:
     return path
 
 
-def searched(folder: Path, history: Path | tuple[()], trials: int = 64) -> TuneResult:
+def searched(folder: Path, history: Path | Sequence[Path], trials: int = 64) -> TuneResult:
     return tune(OP, HERE, trials, log=folder / "tuning.jsonl", measurer=TileMeasurer(OP), history=history)
 
 
@@ -77,6 +78,22 @@ def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_pa
     assert misled.latency_s is not None
     assert cold.latency_s is not None
     assert misled.latency_s < 1.1 * cold.latency_s
+
+
+def test_a_history_that_misleads_does_not_spoil_one_beside_it(
+    elsewhere: Path, misleading: Path, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("both", "cold")]
+    for folder in folders:
+        folder.mkdir()
+    third = tmp_path / "third.jsonl"
+    device = replace(ELSEWHERE, device="A CPU that misleads")
+    TuningLog(third).append(*(replace(r, target=device) for r in TuningLog(misleading)))
+    both, cold = searched(folders[0], (elsewhere, third)), searched(folders[1], ())
+    assert {source.device for source in both.guidance.sources} == {ELSEWHERE.label, device.label}
+    assert both.latency_s is not None
+    assert cold.latency_s is not None
+    assert both.latency_s < 0.9 * cold.latency_s
 
 
 def test_a_search_that_resumes_tries_its_history_on_what_it_knows(misleading: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,9 @@ import pytest
 import autosched
 from search_spaces import ops
 from tuning_logs import TuningLog
+
+sys.path.append(str(Path(__file__).parent))
+from waiting import eventually
 
 TRIALS = 400
 # SIGINT as a terminal has it: a process started in the background of a shell inherits it ignored.
@@ -91,15 +94,6 @@ def each_once(log: Path) -> int:
     found = Counter(r.schedule for r in TuningLog(log) if not r.provenance.finals)
     assert set(found.values()) <= {1}
     return len(found)
-
-
-def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
-    end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the workers by /proc")

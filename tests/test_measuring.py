@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from search_spaces import InputError, Schedule, ops
 sys.path.append(str(Path(__file__).parent))
 import fake_backend
 from fake_backend import schedule
+from waiting import eventually
 
 DOUBLING = fake_backend.doubling()
 LIMITS = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
@@ -149,7 +150,7 @@ def test_workers_that_die_between_batches_are_replaced(measurer: LocalMeasurer) 
     pids = measurer.pids
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    assert _eventually(lambda: not any(_alive(pid) for pid in pids))
+    assert eventually(lambda: not any(_alive(pid) for pid in pids))
     (found,) = measurer.measure(DOUBLING, [schedule("is fine:after")])
     assert (found.status, found.timing == "shared") == ("ok", False)
 
@@ -195,7 +196,7 @@ def test_a_script_without_a_main_guard_measures_and_killing_it_leaves_no_worker_
         assert all(_alive(int(pid)) for pid in pids)
         time.sleep(0.3)  # into the jobs that never end
         process.kill()
-    assert _eventually(lambda: not any(_alive(int(pid)) for pid in pids))
+    assert eventually(lambda: not any(_alive(int(pid)) for pid in pids))
 
 
 def _alive(pid: int) -> bool:
@@ -203,12 +204,3 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def _eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    end = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import triton
 
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
@@ -20,6 +18,7 @@ from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_o
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from machine_code import machine_code
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()
@@ -168,13 +167,6 @@ class TestCompiled:
         turn = loop_of(machine_code(artefact.binaries[0], tmp_path))
         assert sum(load in line for line in turn) >= 8
         assert not any("BAR.SYNC" in line for line in turn)
-
-
-def machine_code(cubin: bytes, folder: Path) -> list[str]:
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    command = [str(triton.knobs.nvidia.nvdisasm.path), "-c", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def loop_of(code: list[str]) -> list[str]:

@@ -6,7 +6,6 @@ Goldens are under goldens/triton, by test name; `pytest --update-goldens tests/t
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import triton
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
@@ -32,154 +30,16 @@ from autosched.machine import devices
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Split, Store, View, statements
+from search_spaces.programs.statements import Fill, For, If, Load, Map, Store, View, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram, loop_extents
-from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.programs.tiles import Tile
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from machine_code import machine_code
+from tile_programs import at, matmul_program, pointwise_program, random_inputs, softmax_program, split_matmul_program
 
 BACKEND, H200 = TritonBackend(), target_named("h200")
-
-
-def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None) -> Slice:
-    return Slice(Affine.of(*terms, offset=offset), extent)
-
-
-def matmul_program(
-    m: int,
-    n: int,
-    k: int,
-    dtype: str = "float16",
-    layout: str = "nn",
-    via: str = "pointer",
-    halves: bool = False,
-    group: int = 0,
-    persistent: int | None = None,
-    flatten: bool = False,
-    tile: tuple[int, int, int] = (32, 32, 16),
-) -> TileProgram:
-    """out = relu(a @ b), with `a` stored as k x m for layout "t?" and `b` as n x k for layout "?t"."""
-    tile_m, tile_n, tile_k = tile
-    rows, columns, steps = at(("m.0", tile_m), extent=tile_m), at(("n.0", tile_n), extent=tile_n), -(-k // tile_k)
-    depth = at(("k.0", tile_k), extent=tile_k)
-    a_axes = (("m", m, rows), ("k", k, depth)) if layout[0] == "n" else (("k", k, depth), ("m", m, rows))
-    b_axes = (("k", k, depth), ("n", n, columns)) if layout[1] == "n" else (("n", n, columns), ("k", k, depth))
-
-    def load(name, axes):
-        dst = Tile(f"{name}_tile", tuple(x for x, _, _ in axes), tuple(s.extent for _, _, s in axes), dtype)
-        return Load(dst, name, tuple(s for _, _, s in axes), via=via)
-
-    acc = Tile("acc", ("m", "n"), (tile_m, tile_n))
-    loop = For(
-        "k.0",
-        steps,
-        (load("a", a_axes), load("b", b_axes), Dot(acc, "a_tile", "b_tile", "k")),
-        pipeline_stages=3,
-        flatten=flatten,
-    )
-    body = [Fill(acc, 0.0), loop]
-    if halves:
-        left, right = (Tile(name, ("m", "n"), (tile_m, tile_n // 2)) for name in ("left", "right"))
-        body.append(Split(left, right, "acc", "n"))
-        for part, offset in ((left, 0), (right, tile_n // 2)):
-            where = (rows, at(("n.0", tile_n), offset=offset, extent=tile_n // 2))
-            body += [Map(part, "maximum", (part.name, 0.0)), Store("out", where, part.name, via=via)]
-    else:
-        body += [Map(acc, "maximum", ("acc", 0.0)), Store("out", (rows, columns), "acc", via=via)]
-    grid = Grid(
-        (GridAxis("m.0", -(-m // tile_m)), GridAxis("n.0", -(-n // tile_n))),
-        ("m.0", group) if group else None,
-        persistent,
-    )
-    buffers = (
-        Buffer("a", tuple(e for _, e, _ in a_axes), dtype, "input"),
-        Buffer("b", tuple(e for _, e, _ in b_axes), dtype, "input"),
-        Buffer("out", (m, n), dtype, "output"),
-    )
-    return TileProgram("matmul", buffers, (Kernel("matmul", grid, tuple(body), Launch(num_warps=4, num_stages=3)),))
-
-
-def split_matmul_program(m: int, n: int, k: int, splits: int) -> TileProgram:
-    """out += a @ b over a part of k in each program, with atomic adds; turns beyond k are left out by a bound."""
-    per_split = -(-k // (16 * splits))
-    depth = at(("k.0", 16), ("s", 16 * per_split), extent=16)
-    rows, columns = at(("m.0", 16), extent=16), at(("n.0", 16), extent=16)
-    acc = Tile("acc", ("m", "n"), (16, 16))
-    loop = For(
-        "k.0",
-        per_split,
-        (
-            Load(Tile("a", ("m", "k"), (16, 16)), "a", (rows, depth)),
-            Load(Tile("b", ("k", "n"), (16, 16)), "b", (depth, columns)),
-            Dot(acc, "a", "b", "k"),
-        ),
-        bound=Bound(depth.start, k),
-    )
-    body = (Fill(acc, 0.0), loop, Store("out", (rows, columns), "acc", atomic=True))
-    grid = Grid((GridAxis("s", splits), GridAxis("m.0", -(-m // 16)), GridAxis("n.0", -(-n // 16))))
-    buffers = tuple(
-        Buffer(name, shape, "float32", role)
-        for name, shape, role in (("a", (m, k), "input"), ("b", (k, n), "input"), ("out", (m, n), "output"))
-    )
-    return TileProgram("split", buffers, (Kernel("split", grid, body),), zeroed=("out",))
-
-
-def softmax_program(rows: int, columns: int, height: int, width: int, dtype: str = "float32") -> TileProgram:
-    """Row softmax in two passes over the columns: running maximum and sum, then the quotient."""
-    where = (at(("r.0", height), extent=height), at(("c.0", width), extent=width))
-    bound = Bound(where[1].start, columns)
-    x = Tile("x", ("r", "c"), (height, width), dtype)
-    top, new, total, scale, part = (Tile(t, ("r",), (height,)) for t in ("top", "new", "total", "scale", "part"))
-    e = Tile("e", ("r", "c"), (height, width))
-    first = For(
-        "c.0",
-        -(-columns // width),
-        (
-            Load(x, "x", where, fill=-math.inf),
-            Reduce(part, "x", "c", "max", bound),
-            Map(new, "maximum", ("top", "part")),
-            Map(scale, "sub", ("top", "new")),
-            Map(scale, "exp", ("scale",)),
-            Map(total, "mul", ("total", "scale")),
-            Map(e, "sub", ("x", "new")),
-            Map(e, "exp", ("e",)),
-            Reduce(part, "e", "c", "sum", bound),
-            Map(total, "add", ("total", "part")),
-            Map(top, "maximum", ("top", "new")),
-        ),
-    )
-    second = For(
-        "c.0",
-        -(-columns // width),
-        (
-            Load(x, "x", where, eviction="evict_first"),
-            Map(e, "sub", ("x", "top")),
-            Map(e, "exp", ("e",)),
-            Map(e, "div", ("e", "total")),
-            Store("out", where, "e", streaming=True),
-        ),
-    )
-    body = (Fill(top, -1e30), Fill(total, 0.0), first, second)
-    buffers = (Buffer("x", (rows, columns), dtype, "input"), Buffer("out", (rows, columns), dtype, "output"))
-    kernel = Kernel("softmax", Grid((GridAxis("r.0", -(-rows // height)),)), body)
-    return TileProgram("softmax", buffers, (kernel,))
-
-
-def pointwise_program(elements: int, operator: str, *more: float, width: int = 64) -> TileProgram:
-    """out = operator(x, constants), one tile of `width` a program."""
-    where = (at(("i.0", width), extent=width),)
-    x, y = Tile("x", ("i",), (width,)), Tile("y", ("i",), (width,))
-    body = (Load(x, "x", where), Map(y, operator, ("x", *more)), Store("out", where, "y"))
-    buffers = (Buffer("x", (elements,), "float32", "input"), Buffer("out", (elements,), "float32", "output"))
-    kernel = Kernel(operator, Grid((GridAxis("i.0", -(-elements // width)),)), body)
-    return TileProgram(operator, buffers, (kernel,))
-
-
-def random_inputs(program: TileProgram, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {b.name: rng.standard_normal(b.shape).astype(b.dtype) for b in program.buffers if b.role == "input"}
 
 
 def assert_interpreters_agree(triton_interpreter, program: TileProgram, tolerance: float) -> None:
@@ -423,13 +283,10 @@ class TestSketches:
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
 
 
-def machine_code(program: TileProgram, folder: Path) -> str:
-    """The instructions of an H200 that a program of one kernel compiles to."""
+def instructions(program: TileProgram, folder: Path) -> str:
+    """Of an H200, those that a program of one kernel compiles to."""
     artefact = BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
-    cubin = folder / "kernel.cubin"
-    cubin.write_bytes(artefact.binaries[0])
-    disassembler = str(triton.knobs.nvidia.nvdisasm.path)
-    return subprocess.run([disassembler, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    return "\n".join(machine_code(artefact.binaries[0], folder))
 
 
 class TestCompiling:
@@ -461,7 +318,7 @@ class TestCompiling:
         assert kernel.scratch_bytes == 0
 
     def test_vector_loads_are_used_for_aligned_buffers(self, tmp_path):
-        assert "LDG.E.128 " in machine_code(pointwise_program(2**20, "exp", width=1024), tmp_path)
+        assert "LDG.E.128 " in instructions(pointwise_program(2**20, "exp", width=1024), tmp_path)
 
     def test_a_row_fold_that_is_read_twice_compiles(self):
         """Triton's pass OptimizeThreadLocality asserts that the loop's result has a single use."""
@@ -498,7 +355,7 @@ class TestCompiling:
         program = pointwise_program(2**20, "exp", width=1024)
         load, *rest = program.kernels[0].body
         kernel = replace(program.kernels[0], body=(replace(load, eviction="evict_first"), *rest))
-        assert "LDG.E.EF.128 " in machine_code(replace(program, kernels=(kernel,)), tmp_path)
+        assert "LDG.E.EF.128 " in instructions(replace(program, kernels=(kernel,)), tmp_path)
 
     def test_what_the_compiler_refuses_is_one_line_and_nothing_is_printed(self, capfd):
         program = pointwise_program(96, "exp", width=48)

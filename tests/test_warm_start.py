@@ -174,6 +174,18 @@ def test_history_is_all_but_what_was_measured_here_most_alike_first(
     assert found.logs == (SHIPPED, str(log.path), SHIPPED, SHIPPED, str(log.path))
 
 
+def test_what_ships_of_gpus_is_not_told_to_a_search_for_a_cpu_nor_the_other_way(tmp_path: Path) -> None:
+    nothing = TuningLog(tmp_path / "tuning.jsonl")
+    op = ops.matmul(1024, 1024, 1024, dtype="bfloat16", layout="nt")
+    assert history(nothing, op, H200, "cold", [], USUAL).records
+    assert history(nothing, op, HERE, "cold", [], USUAL).records == ()
+    of_a_cpu = TuningLog(tmp_path / "cpu.jsonl")
+    of_a_cpu.append(record(1, workload=op, target=HERE))
+    told = history(nothing, op, H200, "cold", [], Sources.of(of_a_cpu))
+    assert {r.target.kind for r in told.records} == {"gpu"}
+    assert told.unused == (str(of_a_cpu.path),)
+
+
 def test_a_log_that_is_named_as_history_is_read_beside_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

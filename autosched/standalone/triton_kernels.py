@@ -9,6 +9,7 @@ from functools import cached_property
 
 from autosched.backends.gpu.arguments import Descriptor
 from autosched.backends.printing.scope import Identifiers, call
+from autosched.backends.triton.gluon.compile import SWIZZLES
 from autosched.backends.triton.source import is_gluon, kernel_arguments, print_module
 from search_spaces import TileProgram
 from search_spaces.devices.warps import WARP_GROUP
@@ -20,8 +21,6 @@ DESCRIPTOR = "TensorDescriptor"
 GLUON_DESCRIPTOR = "GluonTensorDescriptor"
 # How `print_module` sets its parts apart: comment and imports, then functions.
 _BETWEEN = "\n\n\n"
-# As in `autosched.backends.triton.gluon.compile`: the widths of rows in shared memory whose banks are permuted.
-_SWIZZLES = (128, 64, 32)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def _descriptor(name: str, descriptor: Descriptor, gluon: bool) -> str:
     if not gluon:
         return f"{DESCRIPTOR}({', '.join(arguments)})"
     size = dtype(descriptor.buffer.dtype).bytes
-    swizzle = next((s for s in _SWIZZLES if s <= descriptor.block[-1] * size), 0)
+    swizzle = next((s for s in SWIZZLES if s <= descriptor.block[-1] * size), 0)
     bits, rank = 8 * size, len(descriptor.block)
     shared = f"gl.NVMMASharedLayout(swizzle_byte_width={swizzle}, element_bitwidth={bits}, rank={rank})"
     return f"{GLUON_DESCRIPTOR}({', '.join([*arguments, shared])})"

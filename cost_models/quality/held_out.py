@@ -20,7 +20,7 @@ from cost_models.quality.ranking import rank_correlation, recall, regret
 from cost_models.trees import Floats, load_xgboost
 from search_spaces import SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
-from tuning_logs.selection import are_alike
+from tuning_logs.selection import MOST_LOOKED_THROUGH, are_alike, nearest, telling
 
 HeldOutWhat = Literal["schedules", "shapes", "devices"]
 
@@ -141,7 +141,7 @@ class HeldOutQuality:
         return self._judged(group, "schedules", with_facts, taught, scores[group.places])
 
     def _others(self, group: _Group, what: HeldOutWhat) -> NDArray[np.intp]:
-        """The records of alike kernels that a search of the group would know if this were new to it."""
+        """Of the records of alike kernels, those that a search of the group would be told if this were new to it."""
         example = group.example
 
         def known(other: TuningRecord) -> bool:
@@ -150,7 +150,11 @@ class HeldOutQuality:
             return timed_alike and (not same_shape if what == "shapes" else not same_device)
 
         found = [g.places for g in self._groups if are_alike(g.example.subject, example.subject) and known(g.example)]
-        return np.concatenate(found) if found else np.zeros(0, np.intp)
+        places = [int(place) for places in found for place in places]
+        place_of = {id(self._records[place]): place for place in places}
+        others = (self._records[place] for place in places)
+        told = telling(nearest(others, example.subject, example.target, MOST_LOOKED_THROUGH))
+        return np.array([place_of[id(record)] for record in told], dtype=np.intp)
 
     def _scores(self, taught: NDArray[np.intp], judged: NDArray[np.intp], with_facts: bool) -> NDArray[np.float64]:
         rows = self._rows[with_facts]

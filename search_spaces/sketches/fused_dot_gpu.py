@@ -23,7 +23,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, decisions, fastest, tiles_in
-from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
+from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, KNOBS_BESIDE_NEEDS, ORDER_KNOBS, dot_rules
 from search_spaces.sketches.dots.operand_tiles import whole_tiles
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.dtypes import dtype
@@ -51,9 +51,6 @@ _WARP_GROUP_STARTS = (
     (64, 128, 128, "pingpong", 8, 4),
     (128, 64, 128, "pingpong", 8, 4),
 )
-# What neither legality nor the needs of a program depend on, and what its needs alone do not depend on.
-_ORDER_KNOBS = ("order", "group")
-_NEEDLESS_KNOBS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 # Decisions that older records do not name, as they were taken then.
 _ADDED: dict[str, KnobValue] = {
     "tail": "masked",
@@ -78,10 +75,10 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             "fused_dot_gpu",
             tuple(knobs.values()),
             lambda values: lower(workload, form, target, values),
-            tuple(x for x in knobs if x not in _ORDER_KNOBS),
+            tuple(x for x in knobs if x not in ORDER_KNOBS),
             dot_rules(workload, form, target, knobs, offers),
             _seeds(form, target, knobs),
-            resource_knobs=tuple(x for x in knobs if x not in _NEEDLESS_KNOBS),
+            resource_knobs=tuple(x for x in knobs if x not in KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (*moved, *workload.output_names), target, "read by pointers"),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,

@@ -54,7 +54,7 @@ SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 # A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
-_JOINED = 4096
+JOINED = 4096
 # Parts of all rows that a thread of a CPU has at most: it has only to be busy.
 _PARTS_PER_THREAD = 4
 # (rows, columns, warps, stages), see `row_looped`; and programs per multiprocessor, enough to hide latency.
@@ -228,7 +228,7 @@ class _Parts:
 
     def finishing(self) -> _Parts:
         """The same parts, with as many rows a program as the last kernel joins at once."""
-        height = max(1, min(self.rows.height, _JOINED // self.walk.split))
+        height = max(1, min(self.rows.height, JOINED // self.walk.split))
         return replace(self, rows=replace(self.rows, height=height))
 
     def workspace(self, stage: Stage) -> Buffer:

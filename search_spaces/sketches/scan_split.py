@@ -24,7 +24,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
-from search_spaces.sketches.row_split import STREAMING, splits
+from search_spaces.sketches.row_split import JOINED, STREAMING, splits
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, row_tiling, rows_on, spread
 from search_spaces.sketches.rows.scanning import Scanning, scan_along, together
@@ -112,10 +112,6 @@ def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), kernels)
 
 
-# Elements of totals that a program of the second kernel scans at once: 32 a thread of 4 warps.
-_JOINED = 4096
-
-
 @dataclass(frozen=True)
 class _Parts:
     """The bodies of the kernels."""
@@ -136,7 +132,7 @@ class _Parts:
     @property
     def joining(self) -> _Parts:
         """The same parts, with as many rows a program as the second kernel scans at once."""
-        height = max(1, min(self.rows.height, _JOINED // self.walk.split))
+        height = max(1, min(self.rows.height, JOINED // self.walk.split))
         return replace(self, rows=replace(self.rows, height=height))
 
     def workspaces(self) -> list[Buffer]:

@@ -25,7 +25,7 @@ from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
 from search_spaces.sketches.dots.dot_knobs import decisions, fastest, tiles_in
-from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, dot_rules
+from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, KNOBS_BESIDE_NEEDS, ORDER_KNOBS, dot_rules
 from search_spaces.sketches.dots.offered_starts import offered_starts
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -100,9 +100,6 @@ _USUAL_START: dict[str, KnobValue] = {
 }
 # A product whose shorter side is at most that counts as thin: its starting points are others.
 _THIN_PRODUCT = 64
-# What legality does not depend on; and, with these, what the needs of a program do not depend on, though legality may.
-_ORDER_KNOBS = ("order", "group")
-_KNOBS_BESIDE_NEEDS = (*_ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
@@ -117,10 +114,10 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             "tiled_dot_gpu",
             tuple(knobs.values()),
             lambda values: lower(workload, form, target, values),
-            tuple(x for x in knobs if x not in _ORDER_KNOBS),
+            tuple(x for x in knobs if x not in ORDER_KNOBS),
             dot_rules(workload, form, target, knobs, offers),
             _seeds(workload, form, target, knobs, offers),
-            resource_knobs=tuple(x for x in knobs if x not in _KNOBS_BESIDE_NEEDS),
+            resource_knobs=tuple(x for x in knobs if x not in KNOBS_BESIDE_NEEDS),
             remarks=descriptor_remarks(workload, (x.tensor for x in form.tensors), target),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,

@@ -128,7 +128,7 @@ def structure_of(workload: Workload) -> Structure:
         UnmatchedError: why it has none.
     """
     workload = scans_apart(inlined_reads(workload))
-    _check_extents(workload)
+    check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]
     for stage in folds:
         if stage.is_contraction and _is_matrix_product(workload, stage):
@@ -280,7 +280,8 @@ def _with_own_names(found: Structure) -> Structure:
     return replace(found, workload=workload, parallel=parallel, reduced=reduced, folds=folds, scans=scans)
 
 
-def _check_extents(workload: Workload) -> None:
+def check_extents(workload: Workload) -> None:
+    """Raise UnmatchedError where axes of one name differ in extent."""
     known: dict[str, Axis] = {}
     for axis in (x for s in workload.stages for x in s.loops):
         other = known.setdefault(axis.name, axis)

@@ -14,7 +14,7 @@ from search_spaces import LogError
 # How long to wait for another process to end its append, which takes milliseconds: a longer wait is a stuck process.
 LOCK_TIMEOUT_S = 60.0
 # Enough of a line to tell a record by; a record takes 2 to 10 kB.
-_HEAD_BYTES = 1 << 20
+HEAD_BYTES = 1 << 20
 
 
 def append_lines(path: Path, data: bytes) -> None:
@@ -51,7 +51,7 @@ def why_foreign(path: Path) -> str | None:
     if not path.is_file():
         return None
     with path.open("rb") as file:
-        lines = iter(lambda: file.readline(_HEAD_BYTES), b"")
+        lines = iter(lambda: file.readline(HEAD_BYTES), b"")
         return _why_foreign_line(next((line for line in lines if line.strip()), b""))
 
 

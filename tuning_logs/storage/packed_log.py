@@ -12,11 +12,10 @@ from typing import BinaryIO
 from search_spaces import LogError, Target
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import are_alike, distance, nearest
+from tuning_logs.storage.appending import HEAD_BYTES
 from tuning_logs.storage.line_parser import LineParser
 from tuning_logs.storage.reading import FileState, opened, parse_line
 
-# Enough of a line to tell a record by.
-_HEAD_BYTES = 1 << 20
 # What reading a compressed stream raises when it is torn, damaged, or none.
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -43,17 +42,21 @@ class PackedLog:
 def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
 
-    Of most only the first line is read.
+    Of most only the first line is read. Those of another kind of device are left out: none of them guides a search.
 
     Raises:
         LogError: one of them exists but cannot be read.
     """
-    first = [(example, path) for path in paths if (example := _first(path)) and are_alike(example.subject, subject)]
+    first = [(example, path) for path in paths if (example := _first(path)) and _guides(example, subject, target)]
     found: list[TuningRecord] = []
     for _, path in sorted(first, key=lambda pair: distance(pair[0].subject, pair[0].target.key, subject, target)):
         if len(found) < limit:
             found += nearest(PackedLog(path), subject, target, limit)
     return nearest(found, subject, target, limit)
+
+
+def _guides(example: TuningRecord, subject: Subject, target: Target) -> bool:
+    return example.target.kind == target.kind and are_alike(example.subject, subject)
 
 
 def _first(path: Path) -> TuningRecord | None:
@@ -67,7 +70,7 @@ def refuse_foreign_packed(path: Path) -> None:
         if file is None:
             return
         try:
-            first = gzip.GzipFile(fileobj=file).readline(_HEAD_BYTES)
+            first = gzip.GzipFile(fileobj=file).readline(HEAD_BYTES)
         except EOFError:
             return
         except (zlib.error, gzip.BadGzipFile) as error:

@@ -9,6 +9,8 @@ from typing import Protocol
 from autosched.backends.formulas.terms import Term
 
 NAMES = "xyz"
+# As Python and C write them.
+COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 # A term that is used once is printed where it is used, up to about this length of the line.
 _LONGEST = 90
 

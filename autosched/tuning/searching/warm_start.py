@@ -12,6 +12,8 @@ from tuning_logs.packing import may_hold
 from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.storage.packed_log import nearest_packed
 
+# Of what ships, at most some 300 records of one workload, fewer are looked through: they are read for this alone.
+_MOST_SHIPPED = MOST_LOOKED_THROUGH // 2
 # What stands for the name of a log where records ship.
 SHIPPED = "shipped"
 
@@ -71,4 +73,4 @@ def _held(
     for each in (log, *(other for other in sources.others if other.path != log.path)):
         yield from ((str(each.path), record) for record in each.nearest(op, target, MOST_LOOKED_THROUGH))
     shipped = [path for path in shipped_logs() if path != log.path and may_hold(path, None, policy)]
-    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, MOST_LOOKED_THROUGH))
+    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_SHIPPED))

@@ -13,6 +13,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
+from search_spaces.sketches.dots.dot_rules import why_not_walked
 from search_spaces.structure.chains.chain import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
@@ -29,7 +30,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
     rules = _ChainRules(chain, target, offers)
     tiles = ("m", "c", *(("e",) if "e" in knobs else ()), "warps")
     return (
-        Rule(("grid", "per_sm"), _why_not_walked),
+        Rule(("grid", "per_sm"), why_not_walked),
         Rule(tiles, rules.why_too_many_registers),
         *(Rule((*tiles, *x), rules.why_too_many_kept) for x in ((), ("max_registers",)) if not offers.walks),
         Rule(("m", "c", "split"), rules.why_not_split),
@@ -104,9 +105,3 @@ def _why_not_stored(values: Values) -> str | None:
 
 def _why_not_joined(values: Values) -> str | None:
     return "join=ahead is of walks that programs share" if values["split"] == 1 and values["join"] != "after" else None
-
-
-def _why_not_walked(values: Values) -> str | None:
-    if values["grid"] == "tiles" and values["per_sm"] != 1:
-        return "per_sm counts persistent programs; grid=tiles has one per tile"
-    return None

@@ -19,6 +19,7 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.dots.group_dots import CAPABILITY, MAX_COLUMNS
+from search_spaces.sketches.dots.specialization import why_no_stages
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
@@ -91,7 +92,7 @@ def specialization_rules() -> tuple[Rule, ...]:
         *(Rule(("specialize", knob), _why_by_pointers(knob)) for knob in ("rows_load", "walked_load")),
         Rule(("m", "c", "warps", "specialize"), _why_no_groups),
         Rule(("specialize", "d"), _why_in_parts),
-        Rule(("specialize", "stages"), _why_no_stages),
+        Rule(("specialize", "stages"), why_no_stages),
     )
 
 
@@ -152,10 +153,4 @@ def _why_no_groups(values: Values) -> str | None:
 def _why_in_parts(values: Values) -> str | None:
     if values["specialize"] != "none" and values.tiling("d")[0] > 1:
         return f"specialize={values['specialize']} holds all of what inner products sum up"
-    return None
-
-
-def _why_no_stages(values: Values) -> str | None:
-    if values["specialize"] != "none" and values.integer("stages") < 2:
-        return f"specialize={values['specialize']} needs two stages at least, got {values['stages']}"
     return None

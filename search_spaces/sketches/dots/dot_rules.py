@@ -33,6 +33,9 @@ DECIDED_FIRST = (
     *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split_k", "partials", "per_sm"),
     *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
 )
+# What legality does not depend on; and, with these, what the needs of a program do not depend on, though legality may.
+ORDER_KNOBS = ("order", "group")
+KNOBS_BESIDE_NEEDS = (*ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 
 
 def dot_rules(
@@ -80,7 +83,7 @@ class _DotRules:
             Rule(("split_k", "grid", "epilogue_load"), self._why_no_epilogue),
             Rule(("grid", "split_k"), self._why_not_streamed),
             Rule(("grid", "split_k", "partials"), self._why_not_shared),
-            Rule(("grid", "per_sm"), _why_not_walked),
+            Rule(("grid", "per_sm"), why_not_walked),
             *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
             Rule(("m", "n", "k", "grid", "split_k", "per_sm", "specialize"), self._why_idle),
             Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
@@ -282,7 +285,7 @@ _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("non
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
 
 
-def _why_not_walked(values: Values) -> str | None:
+def why_not_walked(values: Values) -> str | None:
     if values["grid"] == "tiles" and values["per_sm"] != 1:
         return "per_sm counts persistent programs; grid=tiles has one per tile"
     return None

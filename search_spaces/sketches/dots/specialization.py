@@ -179,7 +179,7 @@ def specialization_rules(
             Rule((*own, "split_k", "grid", "per_sm", *others), asked.why_not_walked)
             for others in dict.fromkeys(((), shared))
         ),
-        Rule(("specialize", "stages"), _why_no_stages),
+        Rule(("specialize", "stages"), why_no_stages),
         Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),
@@ -248,7 +248,7 @@ def _why_capped(values: Values) -> str | None:
     return None
 
 
-def _why_no_stages(values: Values) -> str | None:
+def why_no_stages(values: Values) -> str | None:
     if values["specialize"] != "none" and values.integer("stages") < 2:
         return f"specialize={values['specialize']} needs two stages at least, got {values['stages']}"
     return None

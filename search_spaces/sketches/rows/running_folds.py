@@ -15,7 +15,6 @@ within the loop. What shares a walk, and how folds move that are relative to oth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,12 +30,11 @@ from search_spaces.sketches.rows.thread_parts import THREAD, Accumulated, Thread
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.folds import dependent
 from search_spaces.structure.folds.dependent import Fold, Group, before
+from search_spaces.structure.folds.powers import LOG2_E
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal, call, mul
 from search_spaces.workloads.expressions.walking import walk as expressions
 from search_spaces.workloads.names import Names
-
-_LOG2_E = math.log2(math.e)
 
 
 def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
@@ -95,7 +93,7 @@ def _in_hardware_powers(group: Group) -> Group:
             return fold
         if any(body in expressions(f.stage.expression) for f in group.folds if f is not fold):
             return fold
-        power = call("exp2_normal", mul(body.arguments[0], Literal(_LOG2_E)))
+        power = call("exp2_normal", mul(body.arguments[0], Literal(LOG2_E)))
         return replace(fold, stage=replace(fold.stage, expression=power))
 
     return replace(group, folds=tuple(map(changed, group.folds)))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from search_spaces.errors import UnmatchedError
+from search_spaces.structure.axes import check_extents
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.chains.chain import axes_text as text
 from search_spaces.structure.contraction import element_type
@@ -30,7 +31,7 @@ def classed(workload: Workload) -> Chain:
     Raises:
         UnmatchedError: an axis or a fold has no place in one.
     """
-    _check_extents(workload)
+    check_extents(workload)
     every = whole_folds(workload)
     walked = walked_axes(every)
     inner, beside, folds = _divided(every, walked)
@@ -214,11 +215,3 @@ def _tiled_last(axes: Sequence[Axis], enough: int) -> tuple[Axis, ...]:
         return ()
     tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, enough), i))
     return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
-
-
-def _check_extents(workload: Workload) -> None:
-    known: dict[str, Axis] = {}
-    for axis in (x for s in workload.stages for x in s.loops):
-        other = known.setdefault(axis.name, axis)
-        if other != axis:
-            raise UnmatchedError(f"axis {axis.name} has {other.extent} positions, and elsewhere {axis.extent}")

@@ -31,7 +31,7 @@ from search_spaces.workloads.expressions.expression import Access, Apply, Expres
 from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.stages import Stage
 
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
 # Larger constants are masks. A row of which these leave nothing has such a number as its maximum; times log2(e) that is
 # rounded, and so is what is relative to it: of so much by 2**-11, of a billion by 64.
 _MODERATE = 1e4
@@ -96,7 +96,7 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
             made = rewritten(made, partial(_read_power, values=values, stages=made_here))
         made = rewritten(made, lambda e: _scaled(e, maxima))
         kept.append(replace(stage, expression=made))
-    return tuple(kept), max((m.factor * _LOG2_E for m in maxima.values()), default=1.0)
+    return tuple(kept), max((m.factor * LOG2_E for m in maxima.values()), default=1.0)
 
 
 def _scaled(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
@@ -117,7 +117,7 @@ def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
             known = maxima.get(tensor)
             if known is None or value != known.value:
                 return None
-            by = Literal(known.factor * _LOG2_E)
+            by = Literal(known.factor * LOG2_E)
             return call("exp2_normal", sub(mul(known.unscaled, by), mul(unscaled, by)))
         case _:
             return None
@@ -143,7 +143,7 @@ def _about(value: Expression, relative: Expression, values: _Values) -> Expressi
             return call("where", condition, *(_ZERO if x == _NEVER else _about(x, relative, values) for x in scaled))
     if not values.is_moderate(value):
         return call("exp", sub(value, relative))
-    return call("exp2_normal", sub(mul(unscaled, Literal(factor * _LOG2_E)), mul(relative, Literal(_LOG2_E))))
+    return call("exp2_normal", sub(mul(unscaled, Literal(factor * LOG2_E)), mul(relative, Literal(LOG2_E))))
 
 
 def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expression]:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 from autosched.backends.cuda.language.types import constant
 from autosched.backends.formulas.terms import Kind, Term, argument
-from autosched.backends.formulas.text import NAMES, printed
+from autosched.backends.formulas.text import COMPARISONS, NAMES, printed
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
-_COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _TYPES: dict[Kind, str] = {"float32": "float", "float64": "double", "int32": "int", "int64": "int64", "bool": "bool"}
 _BITS: dict[Kind, str] = {
     "float32": "__int_as_float",
@@ -58,7 +57,7 @@ class _Cpp:
                 unsigned = "uint64" if term.kind == "int64" else "uint32"
                 return f"{_TYPES[term.kind]}({unsigned}({x[0]}) {_BINARY[operation]} {unsigned}({x[1]}))"
             case operation:
-                return f"({x[0]} {(_BINARY | _COMPARED)[operation]} {x[1]})"
+                return f"({x[0]} {(_BINARY | COMPARISONS)[operation]} {x[1]})"
 
     def number(self, term: Term) -> str:
         text = constant(term.number, term.kind)

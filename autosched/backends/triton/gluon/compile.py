@@ -11,7 +11,7 @@ from search_spaces.sketches.dots.group_dots import CAPABILITY
 from search_spaces.workloads.dtypes import dtype
 
 # The widths in bytes of rows in shared memory whose banks the hardware permutes.
-_SWIZZLES = (128, 64, 32)
+SWIZZLES = (128, 64, 32)
 
 
 def first_warps(launch: Launch, target: Target) -> int:
@@ -33,7 +33,7 @@ def descriptor_type(element: str, descriptor: Descriptor) -> str:
     bytes as they are long, 128 at most, so that neither copies nor dots meet bank conflicts."""
     size = dtype(descriptor.buffer.dtype).bytes
     row_bytes = descriptor.block[-1] * size
-    swizzle = next((s for s in _SWIZZLES if s <= row_bytes), 0)
+    swizzle = next((s for s in SWIZZLES if s <= row_bytes), 0)
     rank = len(descriptor.block)
     layout = f"NVMMASharedLayout(swizzle_byte_width={swizzle}, element_bitwidth={8 * size}, rank={rank})"
     return f"tensordesc<{element}{list(descriptor.block)},{layout}>"

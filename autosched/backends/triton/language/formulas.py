@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from autosched.backends.formulas.terms import Term, argument
-from autosched.backends.formulas.text import NAMES, printed
+from autosched.backends.formulas.text import COMPARISONS, NAMES, printed
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "shl": "<<", "shr": ">>"}
-_COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 def function(name: str, formula: Callable[..., Term], arity: int) -> str:
@@ -43,7 +42,7 @@ class _Triton:
             case "fused":
                 return f"({x[0]} * {x[1]} + {x[2]})"
             case operation:
-                return f"({x[0]} {(_BINARY | _COMPARED)[operation]} {x[1]})"
+                return f"({x[0]} {(_BINARY | COMPARISONS)[operation]} {x[1]})"
 
     def number(self, term: Term) -> str:
         if term.kind.startswith("int"):
