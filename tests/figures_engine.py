@@ -47,7 +47,7 @@ def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     return np.asarray((logs - logs.mean()) / max(float(logs.std()), 1e-9))
 
 
-def expected_improvement(means: Doubles, deviations: Doubles) -> Doubles:
+def expected_improvement(means: Doubles, deviations: Doubles, optimism: float) -> Doubles:
     """Its logarithm, on the least of the means; far below it by the usual approximation of the normal tail."""
     z = (means.min() - means) / deviations
     near = np.maximum(z, -5.0)
