@@ -2,7 +2,8 @@
 
 python tests/figures_autotune.py lists     the same list of configurations: seconds of tuning, time of what was chosen
 python tests/figures_autotune.py spaces    a space of knobs in the place of the list
-python tests/figures_autotune.py keys      other keys of a kernel, with nothing known and with the log of the first
+python tests/figures_autotune.py keys_of_products, keys_of_attention
+                                           other keys of a kernel, with nothing known and with the log of the first
 python tests/figures_autotune.py again     a second start: nothing is measured
 python tests/figures_autotune.py edges     capture in a CUDA graph before the kernel was tuned
 python tests/figures_autotune.py never     a kernel that fails for every configuration, called twice
@@ -393,16 +394,21 @@ def spaces() -> None:
         print(f"    {len(case.configs)} configurations took triton {seconds:.1f} s", flush=True)
 
 
-def keys() -> None:
+def keys_of_products() -> None:
+    keys(product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096))
+
+
+def keys_of_attention() -> None:
+    keys(attention(), attention(64, 1024), attention(8, 8192))
+
+
+def keys(first: Case, *others: Case) -> None:
     """What the first key of a kernel has found, and its log, save the later ones."""
-    products = [product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096)]
-    attentions = [attention(), attention(64, 1024), attention(8, 8192)]
     print("kernel             key               start  trials  seconds  right  to 95 % of the best, and to 99 %")
-    for cases in (products, attentions):
-        found = searched(cases[0], LOG, seed=0)
-        show(cases[0], "cold", found, found.best_s)
-        for number, case in enumerate(cases[1:], 1):
-            later(case, number)
+    found = searched(first, LOG, seed=0)
+    show(first, "cold", found, found.best_s)
+    for number, case in enumerate(others, 1):
+        later(case, number)
 
 
 def later(case: Case, number: int) -> None:
@@ -543,5 +549,5 @@ def broken() -> None:
 
 
 if __name__ == "__main__":
-    modes = (lists, spaces, keys, again, edges, never, broken, proposing)
+    modes = (lists, spaces, keys_of_products, keys_of_attention, again, edges, never, broken, proposing)
     {mode.__name__: mode for mode in modes}[sys.argv[1]]()

@@ -73,13 +73,8 @@ def _fast_and_slow(fast_first: Sequence[TuningRecord], most: int) -> list[Tuning
 
 
 def are_alike(a: Subject, b: Subject) -> bool:
-    """Whether a schedule of one may say something of the other: the same reductions and width of outputs, or kernel."""
+    """Whether a schedule of one may say something of the other: they have the same reductions, or are one kernel."""
     return a.family == b.family
-
-
-def reductions(workload: Workload) -> tuple[str, ...]:
-    """The kinds of its reductions: what workloads have in common that differ in shape and element types only."""
-    return tuple(workload.family.split()[: -len(workload.outputs)])
 
 
 def distance(other: Subject, device: str, subject: Subject, target: Target) -> tuple[float, bool, bool, bool]:
