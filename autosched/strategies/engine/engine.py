@@ -29,8 +29,8 @@ _SHORT_LIST = 2_500
 _STUCK = 12
 _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
-# (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
-_OPTIMISM = 3.0
+# (Srinivas et al. 2010). With less, or by expected improvement, some searches stay where they first came to.
+_OPTIMISM = 4.0
 # The same where histories are trusted wholly: they leave less open.
 _GUIDED_OPTIMISM = 1.0
 # Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
