@@ -22,8 +22,8 @@ Doubles = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 
 # Where fitting starts, and what hyperparameters are drawn to while little is known: the features lie within 0 and 1,
-# the labels have a variance of 1. Little noise, and no length far from the usual one: a dozen measurements are explained
-# by noise, or by a single knob, as well as by what is true, and a search that believes it looks nowhere else.
+# the labels have a variance of 1. Little noise, and no length far from the usual one: noise, or a single knob, explains
+# a dozen measurements as well as what is true does, and a search that believes it looks nowhere else.
 _LENGTH, _LENGTH_SPREAD = 0.7, 0.5
 _JOINT, _EACH, _PAIRS = 0.5, 0.3, 0.3
 _WEIGHT_SPREAD = 1.0
