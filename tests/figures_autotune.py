@@ -2,7 +2,8 @@
 
 python tests/figures_autotune.py lists     the same list of configurations: seconds of tuning, time of what was chosen
 python tests/figures_autotune.py spaces    a space of knobs in the place of the list
-python tests/figures_autotune.py keys      other keys of a kernel, with nothing known and with the log of the first
+python tests/figures_autotune.py keys_of_products, keys_of_attention
+                                           other keys of a kernel, with nothing known and with the log of the first
 python tests/figures_autotune.py again     a second start: nothing is measured
 python tests/figures_autotune.py edges     capture in a CUDA graph before the kernel was tuned
 python tests/figures_autotune.py never     a kernel that fails for every configuration, called twice
@@ -184,47 +185,20 @@ def grouped() -> Case:
     )
 
 
-def small_cases() -> list[Case]:
-    n = 1 << 25
+def pointwise_cases(n: int) -> list[Case]:
     x, y, out = torch.randn(n, device="cuda"), torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+    changed, counter = x.clone(), torch.zeros(1, dtype=torch.int32, device="cuda")
+    dropped = torch.empty_like(out)
+    once = kernels().dropout_kernel
+    once[(triton.cdiv(n, 1024),)](x, dropped, n, 0.3, 7, BLOCK=1024)
     blocks = configs("BLOCK", *((b, w, 3) for b in (512, 4096) for w in (4, 8)))
 
     def along(meta: Mapping[str, int]) -> tuple[int]:
         return (triton.cdiv(n, meta["BLOCK"]),)
 
-    rows, columns = 8192, 4096
-    matrix, normal = half(rows, columns), half(rows, columns)
-    soft = torch.softmax(matrix.float(), 1)
-    line, zero = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
-    mean, scale = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
-    normed = torch.nn.functional.layer_norm(matrix.float(), (columns,))
-    changed, counter = x.clone(), torch.zeros(1, dtype=torch.int32, device="cuda")
-    dropped = torch.empty_like(out)
-    once = kernels().dropout_kernel
-    once[(triton.cdiv(n, 1024),)](x, dropped, n, 0.3, 7, BLOCK=1024)
     return [
         Case("add_kernel", ["n"], blocks, (x, y, out, n), along, lambda: out, x + y),
         Case("dropout_kernel", ["n"], blocks, (x, out, n, 0.3, 7), along, lambda: out, dropped),
-        Case(
-            "softmax_kernel",
-            ["rows", "columns"],
-            configs("ROWS", *((r, w, s) for r in (1, 4) for w in (4, 8) for s in (2,))),
-            (normal, matrix, columns, rows, columns),
-            lambda meta: (triton.cdiv(rows, meta["ROWS"]),),
-            lambda: normal,
-            soft,
-            {"WIDTH": columns},
-            space={"ROWS": [1, 2, 4, 8, 16], "num_warps": [1, 2, 4, 8, 16, 32], "num_stages": [1, 2, 3, 4]},
-        ),
-        Case(
-            "layer_norm_kernel",
-            ["columns"],
-            configs("BLOCK", *((b, w, 3) for b in (1024, 4096) for w in (4, 8))),
-            (matrix, normal, line, zero, mean, scale, columns, 1e-5),
-            (rows,),
-            lambda: normal,
-            normed,
-        ),
         Case(
             "scale_in_place_kernel",
             ["n"],
@@ -248,6 +222,36 @@ def small_cases() -> list[Case]:
             reset_to_zero=["counter"],
         ),
     ]
+
+
+def softmax(rows: int, columns: int) -> Case:
+    matrix, normal = half(rows, columns), half(rows, columns)
+    return Case(
+        "softmax_kernel",
+        ["rows", "columns"],
+        configs("ROWS", *((r, w, s) for r in (1, 4) for w in (4, 8) for s in (2,))),
+        (normal, matrix, columns, rows, columns),
+        lambda meta: (triton.cdiv(rows, meta["ROWS"]),),
+        lambda: normal,
+        torch.softmax(matrix.float(), 1),
+        {"WIDTH": columns},
+        space={"ROWS": [1, 2, 4, 8, 16], "num_warps": [1, 2, 4, 8, 16, 32], "num_stages": [1, 2, 3, 4]},
+    )
+
+
+def layer_norm(rows: int, columns: int) -> Case:
+    matrix, normal = half(rows, columns), half(rows, columns)
+    line, zero = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
+    mean, scale = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
+    return Case(
+        "layer_norm_kernel",
+        ["columns"],
+        configs("BLOCK", *((b, w, 3) for b in (1024, 4096) for w in (4, 8))),
+        (matrix, normal, line, zero, mean, scale, columns, 1e-5),
+        (rows,),
+        lambda: normal,
+        torch.nn.functional.layer_norm(matrix.float(), (columns,)),
+    )
 
 
 def gradient() -> Case:
@@ -305,7 +309,8 @@ def half(*shape: int) -> torch.Tensor:
 
 def all_cases() -> list[Case]:
     products = [product(4096, 4096, 4096), persistent(4096, 4096, 4096), split(), grouped()]
-    return [*small_cases(), gradient(), *products, attention()]
+    rows = [softmax(8192, 4096), layer_norm(8192, 4096), gradient()]
+    return [*pointwise_cases(1 << 25), *rows, *products, attention()]
 
 
 def called(tuner: Any, case: Case, cache: str) -> tuple[Any, float, bool]:
@@ -393,16 +398,21 @@ def spaces() -> None:
         print(f"    {len(case.configs)} configurations took triton {seconds:.1f} s", flush=True)
 
 
-def keys() -> None:
+def keys_of_products() -> None:
+    keys(product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096))
+
+
+def keys_of_attention() -> None:
+    keys(attention(), attention(64, 1024), attention(8, 8192))
+
+
+def keys(first: Case, *others: Case) -> None:
     """What the first key of a kernel has found, and its log, save the later ones."""
-    products = [product(4096, 4096, 4096), product(2048, 8192, 1024), product(8192, 1024, 4096)]
-    attentions = [attention(), attention(64, 1024), attention(8, 8192)]
     print("kernel             key               start  trials  seconds  right  to 95 % of the best, and to 99 %")
-    for cases in (products, attentions):
-        found = searched(cases[0], LOG, seed=0)
-        show(cases[0], "cold", found, found.best_s)
-        for number, case in enumerate(cases[1:], 1):
-            later(case, number)
+    found = searched(first, LOG, seed=0)
+    show(first, "cold", found, found.best_s)
+    for number, case in enumerate(others, 1):
+        later(case, number)
 
 
 def later(case: Case, number: int) -> None:
@@ -543,5 +553,5 @@ def broken() -> None:
 
 
 if __name__ == "__main__":
-    modes = (lists, spaces, keys, again, edges, never, broken, proposing)
+    modes = (lists, spaces, keys_of_products, keys_of_attention, again, edges, never, broken, proposing)
     {mode.__name__: mode for mode in modes}[sys.argv[1]]()

@@ -60,6 +60,25 @@ def test_heuristics_above_a_tuned_kernel_are_asked_before_it(log: Path) -> None:
     assert torch.equal(out, x * 2)
 
 
+def test_element_types_in_the_place_of_tensors_compile_the_winner_and_measure_nothing(log: Path) -> None:
+    compiled: list[dict[str, Any]] = []
+
+    class Compiled(FakeKernel):
+        def run(self, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> None:
+            assert not any(isinstance(argument, torch.dtype) for argument in arguments)
+            compiled.append(keywords)
+            super().run(*arguments, grid=grid, warmup=warmup, **keywords)
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log)(Compiled(scale))
+    tuned[(1,)](*tensors())
+    known = records(log)
+    autosched.autotune(space=SCALE, key=["n"], log=log)(Compiled(scale)).warmup(
+        torch.float32, torch.float32, 256, grid=(1,)
+    )
+    assert records(log) == known
+    assert compiled[-1]["BLOCK"] == 128
+
+
 def test_a_list_is_pruned_as_triton_does(log: Path) -> None:
     def early(configs: list[ListedFake], named: dict[str, Any], **keywords: Any) -> list[ListedFake]:
         assert named["n"] == 256

@@ -56,6 +56,22 @@ def test_of_two_copies_the_one_with_the_reason_of_a_failure_stays() -> None:
     assert [r.measurement.detail for r in merged([at(1.0, 16, "x"), at(1.0, 16, "too slow")])] == ["too slow"]
 
 
+def test_a_log_of_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    later = tmp_path / "later.jsonl"
+    later.write_text('{"schema": 99}\n' * 5)
+    refused = run("merge", later, "-o", tmp_path / "both.jsonl")
+    assert refused.exit_code == 2
+    assert refused.output.count("schema 99") == 1
+    assert not (tmp_path / "both.jsonl").exists()
+
+
+def test_a_log_without_a_line_adds_nothing(tmp_path: Path) -> None:
+    empty, one = tmp_path / "empty.jsonl", tmp_path / "one.jsonl"
+    empty.touch()
+    TuningLog(one).append(at(1.0, 16))
+    assert "1 records" in run("merge", empty, one, "-o", tmp_path / "both.jsonl").output
+
+
 def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
     torn, both = tmp_path / "torn.jsonl", tmp_path / "both.jsonl"
     TuningLog(torn).append(at(1.0, 16))

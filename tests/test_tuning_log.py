@@ -257,11 +257,12 @@ def test_nearest_orders_by_shape_then_target_then_latency(log: TuningLog) -> Non
     assert len(log.nearest(SMALL, H200, 2)) == 2
 
 
-def test_nearest_has_the_other_type_of_16_bits_after_the_own_one_of_the_same_shape(log: TuningLog) -> None:
-    half, brain = (ops.matmul(64, 64, 64, dtype=dtype) for dtype in ("float16", "bfloat16"))
+def test_nearest_has_elements_of_the_same_type_then_of_the_same_width_then_others_of_one_shape(log: TuningLog) -> None:
+    single, half, brain = (ops.matmul(64, 64, 64, dtype=dtype) for dtype in ("float32", "float16", "bfloat16"))
     longer = ops.matmul(64, 64, 65, dtype="bfloat16")
-    log.append(record(1, workload=longer), record(2, 1e-4, workload=half), record(4, workload=brain, target=A100))
-    assert tiles(log.nearest(brain, H200, 10)) == [4, 2, 1]
+    log.append(record(1, workload=longer), record(2, 1e-5, workload=single), record(4, 1e-4, workload=half))
+    log.append(record(8, workload=brain, target=A100))
+    assert tiles(log.nearest(brain, H200, 10)) == [8, 4, 2, 1]
 
 
 def test_a_search_is_told_fast_and_slow_schedules_of_more_than_one_workload() -> None:
@@ -277,8 +278,8 @@ def test_a_search_is_told_fast_and_slow_schedules_of_more_than_one_workload() ->
     assert telling(long[:10]) == long[:10]
 
 
-def test_nearest_leaves_out_other_operators_and_dtypes(log: TuningLog) -> None:
-    log.append(record(1, workload=ops.softmax(64, 64)), record(2, workload=ops.matmul(64, 64, 64, dtype="float16")))
+def test_nearest_leaves_out_other_operators(log: TuningLog) -> None:
+    log.append(record(1, workload=ops.softmax(64, 64)))
     assert log.nearest(SMALL, H200, 10) == []
 
 

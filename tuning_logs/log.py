@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,6 +92,23 @@ class TuningLog:
         """Raise the LogError that `append` would raise now; an absent file is created, empty."""
         self._refuse_packed()
         append_lines(self.path, b"")
+
+    def readable(self) -> list[TuningRecord]:
+        """All of its records, with one warning for all lines that cannot be read.
+
+        Raises:
+            LogError: the file cannot be read, or none of its lines can, as in a log of another version.
+        """
+        with warnings.catch_warnings(record=True) as skipped:
+            warnings.simplefilter("always")
+            found = list(self)
+        if skipped:
+            first = str(skipped[0].message)
+            if not found:
+                raise LogError(f"no record of this log can be read: {first}")
+            more = f"; so are {len(skipped) - 1} further lines" if len(skipped) > 1 else ""
+            warnings.warn(f"{first}{more}", stacklevel=2)
+        return found
 
     def __iter__(self) -> Iterator[TuningRecord]:
         """Every record that can be read, oldest first.

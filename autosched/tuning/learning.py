@@ -18,7 +18,7 @@ from tuning_logs.export import worth_shipping
 from tuning_logs.log import INDEX_FROM_BYTES
 from tuning_logs.packing import is_packed, may_hold
 from tuning_logs.ranking import standing
-from tuning_logs.selection import reductions
+from tuning_logs.selection import are_alike
 from tuning_logs.shape_distance import shape_distance
 
 # Workloads on devices, nearest shapes first, and the fastest schedules of each (with a quarter as many slower ones):
@@ -76,7 +76,7 @@ class Lessons:
             case "device":
                 return target.key == other_target.key
             case "operator":
-                return reductions(workload) == reductions(other_workload)
+                return are_alike(workload, other_workload)
 
 
 def lessons(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> Lessons:
@@ -88,7 +88,7 @@ def lessons(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> 
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in _timed_alike(logs, op, target, policy):
         groups.setdefault(record.key, []).append(record)
-    alike = {k: g for k, g in groups.items() if reductions(g[0].workload) == reductions(op)}
+    alike = {k: g for k, g in groups.items() if are_alike(g[0].workload, op)}
     # Of one group alone nothing could be held out.
     taken = alike if len(alike) > 1 else groups
     nearest = sorted(taken.values(), key=lambda g: shape_distance(g[0].workload, op))[:_MOST_GROUPS]

@@ -26,7 +26,6 @@ from functools import cached_property
 
 from search_spaces.workloads.argument_order import ArgumentOrder, constant_text, digest
 from search_spaces.workloads.axis_merging import mergeable
-from search_spaces.workloads.dtypes import DTYPES
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
@@ -43,8 +42,8 @@ _Data = str | int | None | list["_Data"]
 
 @dataclass(frozen=True)
 class Canonical:
-    """`key`: of the form. `family`: the kinds of its reductions, and how wide elements of the outputs are: schedules of
-    workloads of one family may say something of each other. `inputs`: which input of the workload is the form's first,
+    """`key`: of the form. `family`: the kinds of its reductions: schedules of workloads of one family may say something
+    of each other, whatever the shapes and element types. `inputs`: which input of the workload is the form's first,
     second …. `shapes`: of the first reduction, or else of an output; then of these inputs, by what they are read by.
     """
 
@@ -69,13 +68,7 @@ def canonical(
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
     key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
-    return Canonical(key, " ".join([*kinds, *(_width(t.dtype) for t in outputs)]), order, (form.loop, *shapes.values()))
-
-
-def _width(dtype: str) -> str:
-    """What element types have in common that are moved and computed with at the same rates: float16 and bfloat16."""
-    of = DTYPES[dtype]
-    return f"{of.kind}{8 * of.bytes}"
+    return Canonical(key, " ".join(kinds), order, (form.loop, *shapes.values()))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class Merged:
 
 
 def merge(logs: Sequence[Path], to: Path) -> Merged:
-    """Write the records of the logs into a new one; a line that cannot be read is skipped with a warning.
+    """Write the records of the logs into a new one; lines that cannot be read are skipped with a warning.
 
     Raises:
         InputError: one of the logs does not exist, or the new one does already.
@@ -46,7 +46,7 @@ def records_at(path: Path) -> list[TuningRecord]:
 
     Raises:
         InputError: there is none.
-        LogError: it is no tuning log.
+        LogError: it is no tuning log, or one of which no record can be read.
     """
     files = sorted(path.rglob(f"*{PACKED_SUFFIX}")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -54,7 +54,7 @@ def records_at(path: Path) -> list[TuningRecord]:
     logs = [TuningLog(file) for file in files]
     for log in logs:
         log.check_is_log()
-    return [record for log in logs for record in log]
+    return [record for log in logs for record in log.readable()]
 
 
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:

@@ -118,9 +118,10 @@ class TunedKernel:
 
     def warmup(self, *arguments: Any, grid: Grid, **keywords: Any) -> Any:
         """Compile for arguments, or element types in their place, with the best configuration that is known."""
-        configuration = self._choose(Call(self.fn, arguments, keywords, grid), None, measure=False)
-        warm: Any = self.fn
-        return warm.warmup(*arguments, grid=grid, **keywords, **configuration.keywords)
+        from autosched.tuning.autotune.trials.launching import mocked
+
+        call = Call(self.fn, mocked(arguments), keywords, grid)
+        return call.compile(self._choose(call, None, measure=False))
 
     def forget_failures(self) -> None:
         """Let the next call try again where all configurations had failed; until then it raises what was found."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autosched.replaying.arguments import log_path
-from search_spaces import InputError
+from search_spaces import InputError, LogError
 from tuning_logs import TuningLog
 from tuning_logs.log import INDEX_FROM_BYTES
 
@@ -57,18 +56,10 @@ def _checked(log: object) -> TuningLog:
         raise InputError(f"history: there is no file {path}; {_EXPECTED}")
     # A large log is indexed, and not looked through here.
     if path.stat().st_size < INDEX_FROM_BYTES:
-        _check_readable(found)
+        try:
+            readable = found.readable()
+        except LogError as error:
+            raise InputError(f"history: {error}") from None
+        if not readable:
+            raise InputError(f"history: no record of this log can be read: {path} is empty")
     return found
-
-
-def _check_readable(log: TuningLog) -> None:
-    """Refuse a log without a record that can be read; of one with some, warn once, not of every other line."""
-    with warnings.catch_warnings(record=True) as skipped:
-        warnings.simplefilter("always")
-        readable = sum(1 for _ in log)
-    first = str(skipped[0].message) if skipped else f"{log.path} is empty"
-    if not readable:
-        raise InputError(f"history: no record of this log can be read: {first}")
-    if skipped:
-        more = f"; so are {len(skipped) - 1} further lines" if len(skipped) > 1 else ""
-        warnings.warn(f"history: {first}{more}", stacklevel=4)

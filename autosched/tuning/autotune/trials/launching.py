@@ -11,6 +11,7 @@ from triton.compiler import make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import MockTensor
 
 from autosched.machine import memory
 from autosched.tuning.autotune.calls.call import Call
@@ -31,6 +32,11 @@ def interpreted() -> bool:
 def compiles(kernel: JitKernel) -> bool:
     """Whether it is compiled for the GPU, and not interpreted."""
     return any(isinstance(layer, triton.JITFunction) for layer in layers(kernel))
+
+
+def mocked(arguments: Sequence[object]) -> tuple[object, ...]:
+    """Element types as Triton's compiler takes them in the place of tensors; what else there is as it stands."""
+    return tuple(map(MockTensor.wrap_dtype, arguments))
 
 
 def launch_options() -> frozenset[str]:
