@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -90,3 +91,15 @@ def test_names_and_order_of_knobs_and_the_unit_of_times_do_not_change_what_is_as
     )
     asked = searched(SPACE, valley, 25, count=1)
     assert [p[::-1] for p in searched(turned, lambda p: 1e3 * valley(p[::-1]), 25, count=1)] == asked
+
+
+def test_of_what_was_told_beyond_some_hundreds_only_a_part_is_learnt_from() -> None:
+    engine, points = plain_engine(SPACE, 0), list(SPACE)
+    known = points[::2]
+    with mock.patch("autosched.strategies.engine.engine._MOST_LEARNT", 40):
+        engine.tell(known, [TIMES["large tiles fail"](p) for p in known])
+        for _ in range(6):
+            asked = engine.ask(8, least=8)
+            assert len({*asked} - {*known}) == 8
+            engine.tell(asked, [TIMES["large tiles fail"](p) for p in asked])
+            known += asked

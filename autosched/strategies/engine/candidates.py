@@ -17,8 +17,8 @@ P = TypeVar("P", bound=Hashable)
 
 # Of a space that is listed, so many points at most are looked at in one go, drawn at random.
 _MOST_LOOKED_AT = 20_000
-# Points that lie far from each other are chosen among so many.
-_SPREAD_OVER = 400
+# Points that lie far from each other are chosen among so many drawn at random.
+_SPREAD_OVER = 2_000
 # Of a space too large for a list: so many are drawn, and as many children of the best made.
 _DRAWN = 1_000
 
@@ -101,7 +101,7 @@ class Candidates(Generic[P]):
         return found[self._open[found]]
 
     def spread(self, count: int) -> Rows:
-        """So many open points, far from each other: each the farthest from those before of a few hundred drawn."""
+        """So many open points, far from each other: each the farthest from those before of some drawn."""
         pool = self.fresh(np.zeros(0, np.intp))
         pool = self._rng.permutation(pool)[:_SPREAD_OVER]
         columns = self.described.columns[pool]

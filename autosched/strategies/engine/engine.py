@@ -29,8 +29,13 @@ _SHORT_LIST = 2_500
 _STUCK = 12
 _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
-# (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
-_OPTIMISM = 3.0
+# (Srinivas et al. 2010). With less, or by expected improvement, some searches stay where they first came to.
+_OPTIMISM = 4.0
+# The same where histories are trusted wholly: they leave less open.
+_GUIDED_OPTIMISM = 1.0
+# Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
+# every trial, and cubed whenever everything is fitted.
+_MOST_LEARNT = 400
 # The best points known, which children are made of in a space too large for a list.
 _PARENTS = 32
 # Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
@@ -57,6 +62,7 @@ class Engine(Generic[P]):
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
+        self._left_out = np.zeros(0, np.intp)
 
     def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
@@ -106,6 +112,7 @@ class Engine(Generic[P]):
             self._fit(told)
         posterior = self._posterior
         assert posterior is not None
+        told = told.without(self._left_out)
         near = self._near(told.best)
         self._widen(near)
         allowed = self._candidates.is_open(posterior.candidates)
@@ -133,6 +140,8 @@ class Engine(Generic[P]):
         seen = most_telling(told.labels, self._rng)
         self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
         self._fitted_at = len(self._logs)
+        self._left_out = told.least_telling(self._rng)
+        told = told.without(self._left_out)
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")[:_PARENTS]])
         self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
         self._chances = None
@@ -148,8 +157,13 @@ class Engine(Generic[P]):
         posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
         means, deviations = posterior.predicted(told.surprises)
         means += self._expected(posterior.candidates, told.trust) - told.offset
-        worth = _OPTIMISM * deviations - means
+        worth = promise(means, deviations, self._optimism(told.trust))
         return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
+
+    def _optimism(self, trust: Doubles) -> float:
+        """Less where the prior knows of elsewhere; one that learns along with what is told here leaves all open."""
+        guided = min(1.0, float(trust.sum())) if self._prior.spread else 0.0
+        return _OPTIMISM + (_GUIDED_OPTIMISM - _OPTIMISM) * guided
 
     def _chance(self, told: _Told, candidates: Rows) -> Doubles:
         """The chance of each candidate to succeed."""
@@ -175,6 +189,11 @@ class Engine(Generic[P]):
         return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
 
 
+def promise(means: Doubles, deviations: Doubles, optimism: float) -> Doubles:
+    """How fast points may be, the more the faster: their lower confidence bounds, turned around."""
+    return optimism * deviations - means
+
+
 @dataclass(frozen=True)
 class _Told:
     """What was told, in order.
@@ -193,6 +212,19 @@ class _Told:
     @property
     def best(self) -> int:
         return int(self.good[self.labels.argmin()])
+
+    def least_telling(self, rng: np.random.Generator) -> Rows:
+        """What is not learnt from where too much was told: of successes mostly slow ones."""
+        good = np.delete(self.good, most_telling(self.labels, rng, _MOST_LEARNT))
+        failed = self.rows[~self.ok]
+        return np.concatenate([good, np.delete(failed, most_telling(np.zeros(len(failed)), rng, _MOST_LEARNT))])
+
+    def without(self, rows: Rows) -> _Told:
+        if not len(rows):
+            return self
+        kept, good = ~np.isin(self.rows, rows), ~np.isin(self.good, rows)
+        less = replace(self, rows=self.rows[kept], ok=self.ok[kept])
+        return replace(less, good=self.good[good], labels=self.labels[good], surprises=self.surprises[good])
 
     @staticmethod
     def of(logs: Mapping[int, float], least_spread: float) -> _Told:
