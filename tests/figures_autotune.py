@@ -185,47 +185,20 @@ def grouped() -> Case:
     )
 
 
-def small_cases() -> list[Case]:
-    n = 1 << 25
+def pointwise_cases(n: int) -> list[Case]:
     x, y, out = torch.randn(n, device="cuda"), torch.randn(n, device="cuda"), torch.empty(n, device="cuda")
+    changed, counter = x.clone(), torch.zeros(1, dtype=torch.int32, device="cuda")
+    dropped = torch.empty_like(out)
+    once = kernels().dropout_kernel
+    once[(triton.cdiv(n, 1024),)](x, dropped, n, 0.3, 7, BLOCK=1024)
     blocks = configs("BLOCK", *((b, w, 3) for b in (512, 4096) for w in (4, 8)))
 
     def along(meta: Mapping[str, int]) -> tuple[int]:
         return (triton.cdiv(n, meta["BLOCK"]),)
 
-    rows, columns = 8192, 4096
-    matrix, normal = half(rows, columns), half(rows, columns)
-    soft = torch.softmax(matrix.float(), 1)
-    line, zero = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
-    mean, scale = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
-    normed = torch.nn.functional.layer_norm(matrix.float(), (columns,))
-    changed, counter = x.clone(), torch.zeros(1, dtype=torch.int32, device="cuda")
-    dropped = torch.empty_like(out)
-    once = kernels().dropout_kernel
-    once[(triton.cdiv(n, 1024),)](x, dropped, n, 0.3, 7, BLOCK=1024)
     return [
         Case("add_kernel", ["n"], blocks, (x, y, out, n), along, lambda: out, x + y),
         Case("dropout_kernel", ["n"], blocks, (x, out, n, 0.3, 7), along, lambda: out, dropped),
-        Case(
-            "softmax_kernel",
-            ["rows", "columns"],
-            configs("ROWS", *((r, w, s) for r in (1, 4) for w in (4, 8) for s in (2,))),
-            (normal, matrix, columns, rows, columns),
-            lambda meta: (triton.cdiv(rows, meta["ROWS"]),),
-            lambda: normal,
-            soft,
-            {"WIDTH": columns},
-            space={"ROWS": [1, 2, 4, 8, 16], "num_warps": [1, 2, 4, 8, 16, 32], "num_stages": [1, 2, 3, 4]},
-        ),
-        Case(
-            "layer_norm_kernel",
-            ["columns"],
-            configs("BLOCK", *((b, w, 3) for b in (1024, 4096) for w in (4, 8))),
-            (matrix, normal, line, zero, mean, scale, columns, 1e-5),
-            (rows,),
-            lambda: normal,
-            normed,
-        ),
         Case(
             "scale_in_place_kernel",
             ["n"],
@@ -249,6 +222,36 @@ def small_cases() -> list[Case]:
             reset_to_zero=["counter"],
         ),
     ]
+
+
+def softmax(rows: int, columns: int) -> Case:
+    matrix, normal = half(rows, columns), half(rows, columns)
+    return Case(
+        "softmax_kernel",
+        ["rows", "columns"],
+        configs("ROWS", *((r, w, s) for r in (1, 4) for w in (4, 8) for s in (2,))),
+        (normal, matrix, columns, rows, columns),
+        lambda meta: (triton.cdiv(rows, meta["ROWS"]),),
+        lambda: normal,
+        torch.softmax(matrix.float(), 1),
+        {"WIDTH": columns},
+        space={"ROWS": [1, 2, 4, 8, 16], "num_warps": [1, 2, 4, 8, 16, 32], "num_stages": [1, 2, 3, 4]},
+    )
+
+
+def layer_norm(rows: int, columns: int) -> Case:
+    matrix, normal = half(rows, columns), half(rows, columns)
+    line, zero = torch.ones(columns, device="cuda"), torch.zeros(columns, device="cuda")
+    mean, scale = torch.empty(rows, device="cuda"), torch.empty(rows, device="cuda")
+    return Case(
+        "layer_norm_kernel",
+        ["columns"],
+        configs("BLOCK", *((b, w, 3) for b in (1024, 4096) for w in (4, 8))),
+        (matrix, normal, line, zero, mean, scale, columns, 1e-5),
+        (rows,),
+        lambda: normal,
+        torch.nn.functional.layer_norm(matrix.float(), (columns,)),
+    )
 
 
 def gradient() -> Case:
@@ -306,7 +309,8 @@ def half(*shape: int) -> torch.Tensor:
 
 def all_cases() -> list[Case]:
     products = [product(4096, 4096, 4096), persistent(4096, 4096, 4096), split(), grouped()]
-    return [*small_cases(), gradient(), *products, attention()]
+    rows = [softmax(8192, 4096), layer_norm(8192, 4096), gradient()]
+    return [*pointwise_cases(1 << 25), *rows, *products, attention()]
 
 
 def called(tuner: Any, case: Case, cache: str) -> tuple[Any, float, bool]:

@@ -3,6 +3,7 @@
 python tests/figures_engine.py TABLE.json.gz …                     score and trials to 95 %, in the median of the seeds
 python tests/figures_engine.py TABLE.json.gz … --variants all      without one piece after the other
 python tests/figures_engine.py TABLE.json.gz … --transfer          every ordered pair, from a log of the other
+python tests/figures_engine.py TABLE.json.gz … --speed             what the search itself takes for a trial
 
 Tables are what `autosched simulate` takes, which has the score, and what else it tells of one search.
 """
@@ -30,6 +31,9 @@ from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
 from autosched.bench.simulated.score import score
 from autosched.bench.simulated.searches import SEARCHES, search_named
 from autosched.strategies.engine import Engine, History, plain_engine
+from autosched.strategies.engine.candidates import Rows
+from autosched.strategies.engine.engine import _Told
+from cost_models.gaussian_process import Kernel
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.files import read_tables
 
@@ -47,7 +51,7 @@ def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     return np.asarray((logs - logs.mean()) / max(float(logs.std()), 1e-9))
 
 
-def expected_improvement(means: Doubles, deviations: Doubles) -> Doubles:
+def expected_improvement(means: Doubles, deviations: Doubles, optimism: float) -> Doubles:
     """Its logarithm, on the least of the means; far below it by the usual approximation of the normal tail."""
     z = (means.min() - means) / deviations
     near = np.maximum(z, -5.0)
@@ -55,6 +59,29 @@ def expected_improvement(means: Doubles, deviations: Doubles) -> Doubles:
     gained = near * below + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
     tail = -0.5 * z * z - 2.0 * np.log(np.maximum(-z, 1.0)) - 0.5 * math.log(2.0 * math.pi)
     return np.asarray(np.log(deviations) + np.where(z > -5.0, np.log(np.maximum(gained, 1e-300)), tail))
+
+
+# Trials without improvement after which restarts begin, and how many of those that follow are one.
+RESTARTS_AFTER, RESTARTS_EVERY = 20, 5
+STEPS, FIT = Engine._near, Engine._fit
+
+
+def far_away(engine: Engine[Point], best: int) -> Rows:
+    """A restart: what is next is the candidate of which least is known; steps from the best between restarts."""
+    if engine._stale < RESTARTS_AFTER or engine._stale % RESTARTS_EVERY:
+        return STEPS(engine, best)
+    posterior = engine._posterior
+    assert posterior is not None
+    _, deviations = posterior.predicted(np.zeros(len(posterior.observed)))
+    left = np.where(engine._candidates.is_open(posterior.candidates), deviations, -1.0)
+    return posterior.candidates[[int(left.argmax())]]
+
+
+def fitted_from_nothing(engine: Engine[Point], told: _Told) -> None:
+    """A restart: what was believed of the kernel is forgotten, where nothing better was found for long."""
+    if engine._stale >= RESTARTS_AFTER:
+        engine._kernel, engine._fitted_at = Kernel.usual(len(engine._kernel.lengths)), 0
+    FIT(engine, told)
 
 
 @dataclass(frozen=True)
@@ -72,7 +99,7 @@ class InBatches:
 
 
 CORE, KERNEL = "autosched.strategies.engine.engine.", "cost_models.gaussian_process."
-# What stands in for a part of the search core when a piece of it is left out.
+# What stands in for a part of the search core when a piece of it is left out; and pieces that it has not.
 VARIANTS: dict[str, dict[str, object]] = {
     "engine": {},
     "no uncertainty": {CORE + "_OPTIMISM": 0.0},
@@ -86,6 +113,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "begins at random": {"autosched.strategies.engine.candidates._SPREAD_OVER": 1},
     "no factors of two": {"search_spaces.schedules.plain_features._MANY_VALUES": math.inf},
     "failures not learnt": {CORE + "_LEAST_CHANCE": 1.0},
+    "restarts far away": {CORE + "Engine._near": far_away},
+    "restarts of the kernel": {CORE + "Engine._fit": fitted_from_nothing},
 }
 # The engine, where so many points are always under way together.
 BATCHES = {"batches of 8": 8, "batches of 16": 16, "batches of 32": 32}
@@ -139,6 +168,29 @@ def transfers(paths: Sequence[Path], seeds: int, budget: int, processes: int) ->
             print(f"{name:32}{recipe:8.1f}{cold:8.1f}{warm:8.1f}   {saved}", flush=True)
 
 
+def one_speed(job: tuple[Path, int]) -> float:
+    """Seconds of the search itself for each of a sixth more trials, where so many random ones were told before."""
+    table, told = read_table(job[0]), job[1]
+    order = np.random.default_rng(0).permutation(len(table.points))[:told]
+    known = [table.points[row] for row in order]
+    started = time.process_time()
+    engine = plain_engine(table.space, 0)
+    engine.tell(known, table.seconds[order].tolist())
+    for _ in range(trials := told // 6):
+        asked = engine.ask(1)
+        engine.tell(asked, [float(table.seconds[table.rows[point]]) for point in asked])
+    return (time.process_time() - started) / trials
+
+
+def speeds(paths: Sequence[Path], processes: int) -> None:
+    told = (200, 1000, 3000)
+    print(f"milliseconds of the search for each trial, after {', '.join(map(str, told))} trials")
+    with Pool(processes) as pool:
+        each = iter(pool.map(one_speed, [(path, count) for path in paths for count in told], chunksize=1))
+    for path in paths:
+        print(f"{read_table(path).name:24}{''.join(f'{1e3 * next(each):8.1f}' for _ in told)}", flush=True)
+
+
 def row_of(found: Sequence[Figures]) -> str:
     scores, trials = [f.score for f in found], [f.evaluations[0.95] for f in found]
     cells = "".join(f"{score:>8.3f}{count:>6.0f}" for score, count in zip(scores, trials, strict=True))
@@ -152,7 +204,7 @@ def ablations(variants: Sequence[str], paths: Sequence[Path], seeds: int, budget
         f"score / trials to 95 %, medians of {seeds} seeds, budget {budget}; mean score, median trials, ms per trial,"
     )
     print("and the mean over the seeds of the score that each has alone")
-    print(f"{'':24}{''.join(f'{t.name:>14}' for t in tables)}")
+    print(f"{'':24}{''.join(f'{t.name[:13]:>14}' for t in tables)}")
     for variant in variants:
         jobs = [(variant, path, seed, budget) for path in paths for seed in range(seeds)]
         # Spaces keep their features: each variant has processes of its own.
@@ -174,7 +226,11 @@ def main() -> int:
     parser.add_argument("--budget", type=int, default=400)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--transfer", action="store_true")
+    parser.add_argument("--speed", action="store_true")
     arguments = parser.parse_args()
+    if arguments.speed:
+        speeds(arguments.tables, arguments.processes)
+        return 0
     if arguments.transfer:
         transfers(arguments.tables, arguments.seeds, arguments.budget, arguments.processes)
         return 0

@@ -18,7 +18,7 @@ import planted_search
 import torch
 
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from search_spaces import Schedule, Target, Workload
 from tuning_logs import Measurement, TuningLog
 from tuning_logs.text import table_lines
@@ -30,7 +30,7 @@ def fault_table(
     workload: Workload,
     target: Target,
     backend: str,
-    limits: Limits,
+    limits: TrialLimits,
 ) -> bool:
     """Measure every fault, each followed by a kernel that is right; whether all came out as they should."""
     pairs = [(schedule(fault), schedule(f"is fine:{number}")) for number, fault in enumerate(faults)]
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         print(__doc__, file=sys.stderr)
         return 2
-    cpu_limits = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
+    cpu_limits = TrialLimits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
     right = fault_table(
         planted_search.FAULTS,
         fake_backend.schedule,
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             faulty_triton_backend.doubling(),
             devices.gpu_target(),
             faulty_triton_backend.LOCATION,
-            Limits(compile_timeout_s=20.0, run_timeout_s=5.0, compile_workers=4),
+            TrialLimits(compile_timeout_s=20.0, run_timeout_s=5.0, compile_workers=4),
         )
     return 0 if right else 1
 

@@ -57,12 +57,12 @@ def nothing_evolves(evolution: Evolution, parents: Sequence[search_spaces.Schedu
     return [evolution._space.sample(evolution._rng) for _ in range(4 * evolution.wanted)]
 
 
-def expected(means: NDArray[np.float64], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+def expected(means: NDArray[np.float64], deviations: NDArray[np.float64], optimism: float) -> NDArray[np.float64]:
     """What the process expects, without what may be better than that."""
     return -means
 
 
-def foreseen(means: NDArray[np.float64], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+def foreseen(means: NDArray[np.float64], deviations: NDArray[np.float64], optimism: float) -> NDArray[np.float64]:
     """Nothing: what is left is what the cost model predicts."""
     return np.zeros(len(means))
 

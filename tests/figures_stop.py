@@ -261,7 +261,8 @@ def fit(curves: Sequence[Curve]) -> None:
     found = list(cases(curves))
     spaces = [case.curve.space for case in found]
     weights = np.array([1 / spaces.count(space) for space in spaces]) / len(set(spaces))
-    per_rate = np.array([1 / case.trials - 1 / case.end for case in found])
+    to_come = np.array([case.improvements._to_come(case.end - case.trials) for case in found])
+    per_rate = to_come / remaining_gain._RATE
     notable = np.array([case.gain > NOTABLE for case in found])
 
     def surprise(logarithm: np.ndarray) -> float:

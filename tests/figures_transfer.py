@@ -81,7 +81,7 @@ class Run:
 
 
 def products(path: Path, names: Sequence[str], dtype: str | None) -> Iterator[Case]:
-    for case in read_gemm_suite(path).only(names).cases:
+    for case in read_gemm_suite(path).only(names).cases if names else ():
         sizes = dict(case.facts)
         m, n, k = (int(sizes[key]) if dtype else max(1, int(sizes[key]) // 2) for key in ("m", "n", "k"))
         other = ops.matmul(m, n, k, dtype=dtype or sizes["dtype"], layout=sizes["layout"])
@@ -104,7 +104,7 @@ def attentions(cases: Mapping[str, figures_attention.Case], target: Target, dtyp
 
 
 def functions(path: Path, names: Sequence[str], target: Target, shrink: int, dtype: str | None) -> Iterator[Case]:
-    for case in read_function_suite(path, _device(target).type).only(names).cases:
+    for case in read_function_suite(path, _device(target).type).only(names).cases if names else ():
         assert isinstance(case, FunctionCase)
         first = case.arguments[0].shape[0]
         small = first // shrink
@@ -227,9 +227,9 @@ def main() -> int:
     parser.add_argument("structures", type=Path)
     parser.add_argument("--trials", type=int, default=96, help="of the cold search")
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--products", nargs="+", default=list(PRODUCTS))
-    parser.add_argument("--attentions", nargs="+", default=list(ATTENTIONS))
-    parser.add_argument("--functions", nargs="+", default=list(FUNCTIONS))
+    parser.add_argument("--products", nargs="*", default=list(PRODUCTS))
+    parser.add_argument("--attentions", nargs="*", default=list(ATTENTIONS))
+    parser.add_argument("--functions", nargs="*", default=list(FUNCTIONS))
     parser.add_argument("--learn-from", choices=("shipped", "half", "float16"), default="shipped")
     parser.add_argument("--searches", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     parser.add_argument("--smoke", action="store_true")

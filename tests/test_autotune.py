@@ -120,6 +120,14 @@ def test_an_argument_of_the_key_may_be_given_by_its_name(log: Path) -> None:
     assert {r.subject.label for r in records(log)} == {f"wide n=256 WIDTH={width} float32" for width in (16, 32)}
 
 
+def test_the_order_in_which_keywords_are_given_says_nothing(log: Path) -> None:
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2)(FakeKernel(scale))
+    x, out, n = tensors()
+    tuned[(1,)](x=x, out=out.half(), n=n)
+    tuned[(1,)](n=n, out=out.half(), x=x)
+    assert len({r.subject.key for r in records(log)}) == 1
+
+
 def test_the_next_key_starts_where_the_last_one_ended(log: Path) -> None:
     space = {"BLOCK": [2**i for i in range(12)], "STEP": list(range(40)), "num_warps": [4]}
 

@@ -18,8 +18,8 @@ from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import why_not_reproduced
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
-from autosched.measuring import Limits, LocalMeasurer, repro
-from autosched.measuring.local.compiler import Compiler
+from autosched.measuring import LocalMeasurer, TrialLimits, repro
+from autosched.measuring.local.compile_server import CompileServer
 from autosched.measuring.local.jobs import CompileFailure, CompileJob
 from autosched.tuning.results import TuneResult
 from search_spaces import (
@@ -134,7 +134,7 @@ def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
 
 def test_a_schedule_of_a_backend_that_the_workers_do_not_have_fails_by_its_name(foreign: TuningRecord) -> None:
     schedule = foreign.schedule
-    reply = Compiler({"llvm": LlvmBackend()}, CPU, 2**33).serve(CompileJob(schedule, TileProgram("none", (), ())))
+    reply = CompileServer({"llvm": LlvmBackend()}, CPU, 2**33).serve(CompileJob(schedule, TileProgram("none", (), ())))
     assert isinstance(reply, CompileFailure)
     assert "unknown backend of the workers 'metal' (allowed: llvm)" in reply.detail
 
@@ -176,7 +176,7 @@ def test_a_record_of_a_backend_that_cannot_compile_here_is_replayed_by_no_other(
 
 def test_a_search_by_one_backend_tries_no_other(second: None, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    with LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
+    with LocalMeasurer(CPU, limits=TrialLimits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
         result = autosched.tune(OP, CPU, 4, log=log, measurer=measurer, backend="interpreter")
     assert result.backends == ("interpreter",)
     assert {r.backend for r in TuningLog(log)} == {"interpreter"}
@@ -259,7 +259,7 @@ def test_a_schedule_of_a_backend_that_does_not_serve_is_refused(space: SearchSpa
 @pytest.fixture
 def result(second: None, tmp_path: Path) -> TuneResult:
     """Of a search in which both backends took part."""
-    with LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
+    with LocalMeasurer(CPU, limits=TrialLimits(compile_workers=1), backend=interpreting_backend.LOCATION) as measurer:
         return autosched.tune(OP, CPU, 24, log=tmp_path / "log.jsonl", measurer=measurer)
 
 

@@ -27,7 +27,7 @@ from autosched.bench.peaks import Peaks, dot_dtype, dot_flops
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.runner import BenchPlan
 from autosched.bench.saved import table_json
-from autosched.bench.suites.function_suite import Argument, FunctionCase, read_function_suite
+from autosched.bench.suites.function_suite import FunctionCase, RandomArgument, read_function_suite
 from autosched.bench.table import markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.agreement import in_float64, why_disagrees
@@ -87,10 +87,10 @@ def test_a_suite_is_the_functions_of_a_python_file_with_what_their_arguments_are
 
 def test_inputs_are_random_and_of_the_kind_that_the_suite_asks_for() -> None:
     arguments = (
-        Argument((1000,), torch.bfloat16),
-        Argument((1000,), torch.float32, positive=True),
-        Argument((1000,), torch.int64, below=7),
-        Argument((1000,), torch.bool),
+        RandomArgument((1000,), torch.bfloat16),
+        RandomArgument((1000,), torch.float32, positive=True),
+        RandomArgument((1000,), torch.int64, below=7),
+        RandomArgument((1000,), torch.bool),
     )
     case = FunctionCase("any", lambda *x: x, arguments, torch.device("cpu"))
     normal, positive, integers, flags = case.inputs(3, torch.device("cpu"))
@@ -288,7 +288,7 @@ def measured(name: str, op: TracedFunction, tuned_s: float, **others: float) -> 
     rows = [Row("tuned", (tuned_s,) * ROUNDS, name="tuned")]
     names = {"eager": "eager", "compile": "compile", "max_autotune": "max-autotune"}
     rows += [Row(names[other], (s,) * ROUNDS, name=names[other], compile_s=2.5) for other, s in others.items()]
-    arguments = tuple(Argument(a.shape, getattr(torch, a.dtype)) for a in op.arguments)
+    arguments = tuple(RandomArgument(a.shape, getattr(torch, a.dtype)) for a in op.arguments)
     case = FunctionCase(name, op.function, arguments, torch.device("cpu"))
     return BenchRow(case, Comparison(op, TARGET, 1, tuple(rows)))
 

@@ -108,6 +108,15 @@ def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
     assert np.median(found[0]) <= 1.1 * np.median(found[1])
 
 
+def test_of_several_histories_the_one_that_guesses_right_is_followed() -> None:
+    right, wrong = history_of(7.0), history_of(-1.0)
+    found = [
+        [min(map(seconds, searched(plain_engine(SPACE, seed, history=h), 12))) for seed in range(3)]
+        for h in ([wrong, right], [right, wrong], [right])
+    ]
+    assert max(found[0] + found[1]) <= 1.25 * max(found[2])
+
+
 def test_history_may_be_of_points_that_this_space_has_not_and_of_none() -> None:
     strange = History("other", [(3, 5, 7, 9, "no"), (8,)], [1e-3, None])
     assert searched(plain_engine(SPACE, 0, history=[strange, History("none", [], [])]), 8)

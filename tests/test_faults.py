@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from autosched.machine import devices, memory
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from autosched.measuring.local.worker_process import Lost, how_it_ended
 from tuning_logs import Measurement, TuningLog
 
@@ -28,10 +28,10 @@ from fake_backend import schedule
 from planted_search import FAULTS, planted_search
 
 DOUBLING = fake_backend.doubling()
-LIMITS = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
+LIMITS = TrialLimits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
 
 
-def local_measurer(limits: Limits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
+def local_measurer(limits: TrialLimits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
     return LocalMeasurer(devices.cpu_target(), limits=limits, backend=backend)
 
 
@@ -81,7 +81,7 @@ def test_what_spoils_the_reference_does_not_condemn_the_next_candidate() -> None
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[LocalMeasurer]:
     """With patience, so that nothing ends but what is killed."""
-    with local_measurer(Limits(compile_workers=1)) as measurer:
+    with local_measurer(TrialLimits(compile_workers=1)) as measurer:
         measurer.measure(DOUBLING, [schedule("is fine")])
         yield measurer
 
@@ -115,7 +115,7 @@ def test_a_candidate_whose_worker_is_killed_twice_is_given_up(measurer: LocalMea
 
 
 def test_workers_killed_while_they_start_are_started_again() -> None:
-    with local_measurer(Limits(compile_workers=1), "fake_backend:create_slowly") as measurer:
+    with local_measurer(TrialLimits(compile_workers=1), "fake_backend:create_slowly") as measurer:
         futures = measurer.submit(DOUBLING, [schedule("is fine")])
         while len(starting := measurer.pids) < 2:
             time.sleep(0.01)

@@ -15,7 +15,7 @@ import torch
 
 from autosched.backends.backend import CompileError
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from search_spaces.devices.target import GPUS
 from tuning_logs import Measurement, TuningLog
 
@@ -27,7 +27,7 @@ from planted_search import planted_search
 
 # The first kernel that a worker compiles waits for the import of Triton.
 DOUBLING = faulty_triton_backend.doubling()
-LIMITS = Limits(compile_timeout_s=20.0, run_timeout_s=5.0, compile_workers=4)
+LIMITS = TrialLimits(compile_timeout_s=20.0, run_timeout_s=5.0, compile_workers=4)
 NEEDS_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 

@@ -114,6 +114,13 @@ def test_a_log_of_another_kind_of_device_is_said_to_be_of_no_use(tmp_path: Path)
     assert line.startswith(f"nothing learnt from {other.path}: ")
 
 
+def test_a_search_is_not_guided_by_its_own_log_whatever_it_is_called(tmp_path: Path) -> None:
+    searched(tmp_path, (), 16)
+    (tmp_path / "alias.jsonl").symlink_to(tmp_path / "tuning.jsonl")
+    guidance = searched(tmp_path, (tmp_path / "alias.jsonl", tmp_path / "tuning.jsonl"), 32).guidance
+    assert (guidance.sources, guidance.unused) == ((), ())
+
+
 def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:
     result = searched(tmp_path, (), 16)
     assert result.guidance.sources == ()

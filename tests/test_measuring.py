@@ -16,7 +16,7 @@ import torch
 
 from autosched.backends import spaces
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from search_spaces import InputError, Schedule, ops
 
 sys.path.append(str(Path(__file__).parent))
@@ -25,10 +25,10 @@ from fake_backend import schedule
 from waiting import eventually
 
 DOUBLING = fake_backend.doubling()
-LIMITS = Limits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
+LIMITS = TrialLimits(compile_timeout_s=2.0, run_timeout_s=2.0, compile_workers=1)
 
 
-def local_measurer(limits: Limits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
+def local_measurer(limits: TrialLimits = LIMITS, backend: str = fake_backend.LOCATION) -> LocalMeasurer:
     return LocalMeasurer(devices.cpu_target(), limits=limits, backend=backend)
 
 
@@ -91,7 +91,7 @@ def test_a_short_candidate_is_judged_by_samples_taken_when_it_is_warm() -> None:
 def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else() -> None:
     space = spaces.build(ops.softmax(16, 64), devices.cpu_target())
     candidates = [space.sample(np.random.default_rng(seed)) for seed in range(3)]
-    with LocalMeasurer(space.target, limits=Limits(compile_workers=1)) as measurer:
+    with LocalMeasurer(space.target, limits=TrialLimits(compile_workers=1)) as measurer:
         found = measurer.remeasure(space.workload, candidates, rounds=6)
     assert found is not None
     beside = [m for m in found if m.library_s]
@@ -101,7 +101,7 @@ def test_the_winner_of_finals_is_timed_in_turn_with_the_library_and_nobody_else(
 
 
 def test_candidates_compile_in_parallel() -> None:
-    with local_measurer(Limits(compile_workers=2)) as measurer:
+    with local_measurer(TrialLimits(compile_workers=2)) as measurer:
         measurer.measure(DOUBLING, [schedule("compiles in ms:100", i) for i in range(2)])
         begin = time.perf_counter()
         measurer.measure(DOUBLING, [schedule("compiles in ms:500", i) for i in range(4)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from autosched.measuring.local.jobs import Candidate
 from autosched.measuring.local.pipeline import binary_hash, why_hopeless
 from search_spaces import TargetUnavailableError, TileProgram
@@ -28,7 +28,7 @@ H200 = GPUS["h200"]
 
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[LocalMeasurer]:
-    limits = Limits(compile_workers=1)
+    limits = TrialLimits(compile_workers=1)
     with LocalMeasurer(devices.cpu_target(), limits=limits, backend=fake_backend.LOCATION) as measurer:
         yield measurer
 
@@ -88,7 +88,7 @@ def heated() -> Iterator[tuple[LocalMeasurer, Hot]]:
     monitor = Hot(0)
     with LocalMeasurer(
         devices.cpu_target(),
-        limits=Limits(compile_workers=1),
+        limits=TrialLimits(compile_workers=1),
         backend=fake_backend.LOCATION,
         monitor=monitor,
     ) as measurer:
@@ -108,7 +108,7 @@ def test_a_trial_taken_in_thermal_slowdown_is_repeated_with_a_cap_and_says_so(
 
 
 def test_a_measurer_that_broke_raises_wherever_it_is_used() -> None:
-    broken = LocalMeasurer(devices.cpu_target(), backend="fake_backend:create_broken", limits=Limits())
+    broken = LocalMeasurer(devices.cpu_target(), backend="fake_backend:create_broken", limits=TrialLimits())
     with broken:
         with pytest.raises(TargetUnavailableError, match="toolchain is not installed"):
             broken.measure(DOUBLING, [schedule("is fine")])

@@ -22,7 +22,7 @@ import autosched
 from autosched import Progress
 from autosched.backends import for_target, spaces
 from autosched.machine import devices
-from autosched.measuring import Limits, LocalMeasurer, UnfitWorkloadError, local_measurer, session
+from autosched.measuring import LocalMeasurer, TrialLimits, UnfitWorkloadError, local_measurer, session
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
@@ -51,7 +51,7 @@ DOUBLING = fake_backend.doubling()
 
 
 def opened() -> LocalMeasurer:
-    return LocalMeasurer(CPU, limits=Limits(compile_workers=1), backend=fake_backend.LOCATION)
+    return LocalMeasurer(CPU, limits=TrialLimits(compile_workers=1), backend=fake_backend.LOCATION)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_the_workers_of_a_search_serve_the_next_one_of_another_workload(tmp_path
 
 def test_one_measurer_measures_workloads_in_turn_each_on_data_of_its_own() -> None:
     softmax, product = ops.softmax(16, 32), ops.matmul(16, 16, 16)
-    with LocalMeasurer(CPU, limits=Limits(compile_workers=1)) as measurer:
+    with LocalMeasurer(CPU, limits=TrialLimits(compile_workers=1)) as measurer:
         pairs = [(op, measurer.submit(op, drawn(op), seed=seed)) for seed, op in enumerate((softmax, product, softmax))]
         found = [future.result() for _, futures in pairs for future in futures]
         library_s = measurer.library_s(softmax)
@@ -144,7 +144,7 @@ def test_a_search_that_breaks_down_leaves_nothing_for_the_next_one_to_wait_for(m
 
 def test_a_traced_function_is_tuned_with_the_measurer_that_is_given(tmp_path: Path) -> None:
     traced = autosched.trace(lambda x: torch.softmax(x, 1) * 2.0, torch.randn(16, 32))
-    with LocalMeasurer("cpu", limits=Limits(compile_workers=1)) as measurer:
+    with LocalMeasurer("cpu", limits=TrialLimits(compile_workers=1)) as measurer:
         result = autosched.tune(traced, "cpu", 2, log=tmp_path / "log.jsonl", measurer=measurer)
         assert measurer.library_s(traced.workloads[0]) is None
     x = torch.randn(16, 32)

@@ -128,7 +128,7 @@ def test_history_is_what_a_search_measures_of_the_other_table() -> None:
 
 def test_a_table_is_no_history_of_itself_whatever_it_is_called() -> None:
     unknown = dataclasses.replace(TABLE, names=("block", "unroll", "vector"), name="other")
-    assert check(Simulation([TABLE], sources=[unknown])) == []
+    assert check(Simulation([TABLE], sources=[unknown])) == ["small is searched cold: a table is no history of itself"]
 
 
 def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
 
 
 def test_a_history_that_does_not_tell_its_device_is_told_of() -> None:
-    unknown = dataclasses.replace(TABLE, name="unknown", device="")
+    unknown = dataclasses.replace(TABLE, name="unknown", device="", seconds=2 * TABLE.seconds)
     assert check(Simulation([TABLE], sources=[unknown])) == ["unknown does not tell its device"]
 
 

@@ -49,18 +49,18 @@ def nearest(records: Iterable[TuningRecord], subject: Subject, target: Target, l
     return sorted(found, key=lambda r: (distances[r.key], r.key, r.measurement.latency_s))[:limit]
 
 
-def telling(nearest_first: Sequence[TuningRecord]) -> list[TuningRecord]:
+def telling(nearest_first: Sequence[TuningRecord], most: int = MOST_TOLD) -> list[TuningRecord]:
     """Of what `nearest` has found, what a search is told: fast and slow schedules of more than one workload or device.
 
-    They stay in their order.
+    At most so many, in their order.
     """
     groups: dict[Hashable, list[TuningRecord]] = {}
     for record in nearest_first:
         groups.setdefault((record.key, record.provenance.policy), []).append(record)
     told: list[TuningRecord] = []
-    most = round(max(_PART_OF_ONE, 1 / max(1, len(groups))) * MOST_TOLD)
+    most_of_one = round(max(_PART_OF_ONE, 1 / max(1, len(groups))) * most)
     for group in groups.values():
-        told += _fast_and_slow(group, min(most, MOST_TOLD - len(told)))
+        told += _fast_and_slow(group, min(most_of_one, most - len(told)))
     return told
 
 

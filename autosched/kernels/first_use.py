@@ -27,7 +27,7 @@ from autosched.checking.trial_data import Failed
 from autosched.kernels.checked_kernels import checked_kernels, key_of
 from autosched.machine import memory
 from autosched.machine.policies import Policy
-from autosched.measuring import Limits, LocalMeasurer
+from autosched.measuring import LocalMeasurer, TrialLimits
 from autosched.measuring.local.kernel_check import check_once
 from autosched.measuring.worker_setups import DEFAULT_BACKEND
 from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpace, Target, Workload
@@ -114,7 +114,7 @@ def _check_here(record: TuningRecord, launcher: Launcher) -> None:
 
 def _measurer(target: Target) -> LocalMeasurer:
     """What puts single schedules to trial, in processes apart."""
-    return LocalMeasurer(target, limits=Limits(compile_workers=1), backend=DEFAULT_BACKEND)
+    return LocalMeasurer(target, limits=TrialLimits(compile_workers=1), backend=DEFAULT_BACKEND)
 
 
 def _put_to_trial(measurer: LocalMeasurer, op: Workload, schedule: Schedule, policy: str) -> Measurement:

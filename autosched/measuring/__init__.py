@@ -7,6 +7,14 @@ from autosched.measuring.local_measurer import LocalMeasurer
 from autosched.measuring.measurer import Measurer, UnfitWorkloadError
 from autosched.measuring.recorded import RecordedMeasurer
 from autosched.measuring.session import close, local_measurer
-from autosched.measuring.worker_setups import Limits
+from autosched.measuring.worker_setups import TrialLimits
 
-__all__ = ["Limits", "LocalMeasurer", "Measurer", "RecordedMeasurer", "UnfitWorkloadError", "close", "local_measurer"]
+__all__ = [
+    "LocalMeasurer",
+    "Measurer",
+    "RecordedMeasurer",
+    "TrialLimits",
+    "UnfitWorkloadError",
+    "close",
+    "local_measurer",
+]

@@ -9,7 +9,7 @@ from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Candidate
 from autosched.measuring.local.worker_process import wait_for
-from autosched.measuring.worker_setups import DEFAULT_BACKEND, Limits, compile_setups
+from autosched.measuring.worker_setups import DEFAULT_BACKEND, TrialLimits, compile_setups
 from search_spaces import Schedule, Target
 from tuning_logs import CompileFacts, Measurement
 
@@ -22,7 +22,7 @@ def compile_all(
     Raises:
         TargetUnavailableError: the worker processes do not start.
     """
-    limits = Limits(compile_workers=max(1, min(len(usable_cores()), len(schedules))))
+    limits = TrialLimits(compile_workers=max(1, min(len(usable_cores()), len(schedules))))
     pool = CompilePool(shared_server(), compile_setups(target, limits, backend), limits.compile_timeout_s)
     results: dict[int, CompileFacts | Measurement] = {}
     ready: list[object] = []

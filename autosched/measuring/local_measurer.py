@@ -22,12 +22,18 @@ from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Standings, Task
-from autosched.measuring.local.pipeline import Pipeline, Result
+from autosched.measuring.local.pipeline import Result, TrialPipeline
 from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import wait_for
 from autosched.measuring.measurer import UnfitWorkloadError
 from autosched.measuring.reservation import Reservation
-from autosched.measuring.worker_setups import DEFAULT_BACKEND, DEFAULT_LIMITS, Limits, compile_setups, measuring_setup
+from autosched.measuring.worker_setups import (
+    DEFAULT_BACKEND,
+    DEFAULT_LIMITS,
+    TrialLimits,
+    compile_setups,
+    measuring_setup,
+)
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement, Versions
 
@@ -63,7 +69,7 @@ class LocalMeasurer:
         self,
         target: str | Target | None = None,
         *,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: TrialLimits = DEFAULT_LIMITS,
         backend: str = DEFAULT_BACKEND,
         monitor: Monitor | None = None,
     ) -> None:
@@ -73,7 +79,7 @@ class LocalMeasurer:
         self._runner = TrialRunner(self._server, measuring_setup(target, limits, backend), limits.run_timeout_s)
         self._pool = CompilePool(self._server, compile_setups(target, limits, backend), limits.compile_timeout_s)
         self._monitor = monitor or monitor_for(target)
-        self._pipeline = Pipeline(target, self._pool, self._runner, self._monitor.state)
+        self._pipeline = TrialPipeline(target, self._pool, self._runner, self._monitor.state)
         self._numbers = count()
         self._trials: dict[int, Future[Measurement]] = {}
         self._contests: dict[int, Future[Standings]] = {}

@@ -15,7 +15,7 @@ _MOST_COMPILE_WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Limits:
+class TrialLimits:
     """When a candidate is given up.
 
     `run_timeout_s` is for a whole trial, and more is allowed where a hundred perfect runs take longer. A candidate is
@@ -29,16 +29,16 @@ class Limits:
     compile_workers: int = 0
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = TrialLimits()
 
 
-def measuring_setup(target: Target, limits: Limits, backend: str) -> Setup:
+def measuring_setup(target: Target, limits: TrialLimits, backend: str) -> Setup:
     """Of the measuring worker: on a CPU it has the cores that are measured, at the end of the list; as many threads."""
     cores, threads = ((), 1) if target.kind == "gpu" else (tuple(usable_cores()[-target.threads :]), target.threads)
     return Setup("measure", backend, target, limits.abandon_factor, cores, threads)
 
 
-def compile_setups(target: Target, limits: Limits, backend: str) -> list[Setup]:
+def compile_setups(target: Target, limits: TrialLimits, backend: str) -> list[Setup]:
     """Of every compile worker: one worker fewer than cores beside a GPU."""
     cores = tuple(usable_cores())
     most = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)

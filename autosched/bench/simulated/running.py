@@ -55,7 +55,10 @@ def check(simulation: Simulation) -> list[str]:
     """
     remarks = [f"{source.name} does not tell its device" for source in simulation.sources if not source.device]
     for table in simulation.tables:
-        for source in _sources(simulation, table):
+        sources = _sources(simulation, table)
+        if simulation.sources and not sources:
+            remarks.append(f"{table.name} is searched cold: a table is no history of itself")
+        for source in sources:
             try:
                 there = _fitted(source, range(len(source.points)), table.space)
             except InputError as error:

@@ -33,7 +33,7 @@ _EXPECTED = 'a floating-point torch.dtype, torch.bool, or a text such as "bf16",
 
 
 @dataclass(frozen=True)
-class Argument:
+class RandomArgument:
     """What one argument of a function is drawn from: normal numbers, positive ones, or integers below `below`."""
 
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class FunctionCase:
 
     name: str
     function: Callable[..., Any]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[RandomArgument, ...]
     device: torch.device
 
     @property
@@ -126,7 +126,7 @@ def _case(path: Path, name: object, entry: object, device: torch.device) -> Func
     raise InputError(f"{path}, {name}: got {entry!r}; expected (function, [(shape, dtype), …])")
 
 
-def _argument(given: object) -> Argument:
+def _argument(given: object) -> RandomArgument:
     match given:
         case ([*shape], dtype):
             sizes = tuple(size for size in shape if type(size) is int and size >= 0)
@@ -135,20 +135,20 @@ def _argument(given: object) -> Argument:
     raise InputError(f"got {given!r}; expected (shape, dtype), such as ((4096, 768), torch.bfloat16)")
 
 
-def _of_type(shape: tuple[int, ...], dtype: object) -> Argument:
+def _of_type(shape: tuple[int, ...], dtype: object) -> RandomArgument:
     if isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.bool):
-        return Argument(shape, dtype)
+        return RandomArgument(shape, dtype)
     if isinstance(dtype, str):
         if found := _INTEGER.fullmatch(dtype):
-            return Argument(shape, getattr(torch, found["dtype"]), below=int(found["below"]))
+            return RandomArgument(shape, getattr(torch, found["dtype"]), below=int(found["below"]))
         if found := _FLOAT.fullmatch(dtype):
             named = getattr(torch, _SHORT.get(found["dtype"], found["dtype"]), None)
             if isinstance(named, torch.dtype) and named.is_floating_point:
-                return Argument(shape, named, positive=found["positive"] is not None)
+                return RandomArgument(shape, named, positive=found["positive"] is not None)
     raise InputError(f"got the type {dtype!r}; expected {_EXPECTED}")
 
 
-def _shapes(arguments: tuple[Argument, ...]) -> str:
+def _shapes(arguments: tuple[RandomArgument, ...]) -> str:
     """Every argument; of those in a row that have one type it stands behind the last: `8×16, 16 bfloat16, 8 int64`."""
     following = (*arguments[1:], None)
     return ", ".join(

@@ -41,7 +41,7 @@ class _Submitted:
     schedule: Schedule
 
 
-class Pipeline:
+class TrialPipeline:
     """What was submitted and has not come out. Results come in the order in which they are ready.
 
     On a CPU nothing is timed while something compiles. `device_state` says how the device is doing.

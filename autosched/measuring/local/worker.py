@@ -20,7 +20,7 @@ import torch
 from autosched.backends.backend import Backend
 from autosched.machine import memory
 from autosched.machine.devices import usable_cores
-from autosched.measuring.local.compiler import Compiler
+from autosched.measuring.local.compile_server import CompileServer
 from autosched.measuring.local.fork_server import FORK, MESSAGE_BYTES
 from autosched.measuring.local.jobs import Born, Job, Ready, Reply, Setup
 from autosched.measuring.local.trial_server import TrialServer
@@ -91,7 +91,7 @@ def _role(setup: Setup) -> Callable[[Job], Reply]:
     memory.limit_files()
     # As if there were as many compile workers as cores, which is what there are by default.
     share = memory.compiler_bytes(workers=len(usable_cores()))
-    return Compiler(load_backends(setup.backend, setup.target), setup.target, share).serve
+    return CompileServer(load_backends(setup.backend, setup.target), setup.target, share).serve
 
 
 def load_backends(location: str, target: Target) -> dict[str, Backend]:

@@ -18,8 +18,8 @@ P = TypeVar("P", bound=Hashable)
 _MOST_LOOKED_AT = 20_000
 # Then the neighbours of so many are looked at in any case, the best.
 _CENTRES = 32
-# Points that lie far from each other are chosen among so many.
-_SPREAD_OVER = 400
+# Points that lie far from each other are chosen among so many drawn at random.
+_SPREAD_OVER = 2_000
 
 
 class Source(Protocol[P]):
@@ -99,7 +99,7 @@ class Candidates(Generic[P]):
         return found[self._open[found]]
 
     def spread(self, count: int) -> Rows:
-        """So many open points, far from each other: each the farthest from those before of a few hundred drawn."""
+        """So many open points, far from each other: each the farthest from those before of some drawn."""
         pool = self.fresh(np.zeros(0, np.intp))
         pool = self._rng.permutation(pool)[:_SPREAD_OVER]
         columns = self.described.columns[pool]

@@ -29,8 +29,10 @@ _SHORT_LIST = 2_500
 _STUCK = 12
 _NEIGHBOURS = 0.33
 # Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
-# (Srinivas et al. 2010). With 1, or by expected improvement, searches stay too long where they first came to.
-_OPTIMISM = 3.0
+# (Srinivas et al. 2010). With less, or by expected improvement, some searches stay where they first came to.
+_OPTIMISM = 4.0
+# The same where histories are trusted wholly: they leave less open.
+_GUIDED_OPTIMISM = 1.0
 # Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
 # every trial, and cubed whenever everything is fitted.
 _MOST_LEARNT = 400
@@ -179,7 +181,12 @@ class Engine(Generic[P]):
             self._outlook = told.offset - self._expected(posterior.candidates, told.trust)
             if not told.ok.all():
                 self._outlook += np.log(self._chance(told, posterior.candidates))
-        return promise(means, deviations) + self._outlook
+        return promise(means, deviations, self._optimism(told.trust)) + self._outlook
+
+    def _optimism(self, trust: Doubles) -> float:
+        """Less where the prior knows of elsewhere; one that learns along with what is told here leaves all open."""
+        guided = min(1.0, float(trust.sum())) if self._prior.spread else 0.0
+        return _OPTIMISM + (_GUIDED_OPTIMISM - _OPTIMISM) * guided
 
     def _chance(self, told: _Told, candidates: Rows) -> Doubles:
         """The chance of each candidate to succeed."""
@@ -205,9 +212,9 @@ class Engine(Generic[P]):
         return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
 
 
-def promise(means: Doubles, deviations: Doubles) -> Doubles:
+def promise(means: Doubles, deviations: Doubles, optimism: float) -> Doubles:
     """How fast points may be, the more the faster: their lower confidence bounds, turned around."""
-    return _OPTIMISM * deviations - means
+    return optimism * deviations - means
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _LEAST_SUCCESSES = 8
 # Successes of a history that are learnt from, half of them the best.
 _MOST_LEARNT = 400
 # A history is trusted as if so many measurements here had confirmed it.
-_TRUST = 4.0
+_TRUST = 10.0
 # Points that are looked at together: memory is the number times that of what was learnt from.
 _AT_ONCE = 4096
 

@@ -67,9 +67,11 @@ class _Positions:
     def _is_difference(self, s: Map, loop: For) -> bool:
         """Whether it is one along several axes, and the last before anything else is computed of it."""
         largest = self._largest(s.dst.name) if len(s.dst.axes) > 1 else None
+        if largest is None or largest > _LARGEST:
+            return False
         readers = [r for r in loop.body if s.dst.name in read(r)]
         apart = all(isinstance(r, Map) and r.operator not in COMPARISONS and not self._is_integral(r) for r in readers)
-        return largest is not None and largest <= _LARGEST and bool(readers) and apart
+        return bool(readers) and apart
 
     def _is_integral(self, s: Map) -> bool:
         return self._largest(s.dst.name) is not None

@@ -36,8 +36,9 @@ class Call:
 
     @property
     def named(self) -> dict[str, Any]:
-        """All arguments by name."""
-        return {**self.positional, **self.keywords}
+        """All arguments by name, in the order of the parameters, however they were given."""
+        given = {**self.positional, **self.keywords}
+        return {name: given[name] for name in self.kernel.arg_names if name in given} | given
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:

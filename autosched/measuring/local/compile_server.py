@@ -13,7 +13,7 @@ from search_spaces import Schedule, Target
 from search_spaces.errors import unknown_name
 
 
-class Compiler:
+class CompileServer:
     """Serves `CompileJob`s, each of which may take `memory_bytes` more than the process has."""
 
     def __init__(self, backends: Mapping[str, Backend], target: Target, memory_bytes: int) -> None:

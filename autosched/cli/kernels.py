@@ -1,0 +1,158 @@
+"""The commands that use what was tuned: `autosched replay | export | compare | repro`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+import autosched
+from autosched.baselines.names import USUAL_BASELINES
+from autosched.cli.arguments import (
+    Baselines,
+    LogPath,
+    Operator,
+    PolicyName,
+    Sizes,
+    TargetName,
+    Threads,
+    chosen_baselines,
+    chosen_target,
+    console,
+    printed_target,
+    workload,
+)
+from autosched.machine.policies import Policy, policy_text
+from autosched.replaying.arguments import log_path
+from search_spaces import Target, Workload
+from tuning_logs.text import duration_text
+
+
+def replay_command(
+    operator: Operator,
+    sizes: Sizes,
+    target: TargetName = None,
+    threads: Threads = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
+    allow_stale: Annotated[
+        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
+    ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
+) -> None:
+    """Rebuild the best kernel of an operator from the log, without searching, and check its results.
+
+    With --source nothing is compiled, and a GPU need not be here.
+
+    ```
+    autosched replay matmul m=512 n=512 k=512 --source
+    ```
+    """
+    from autosched.replaying.replay import why_wrong_now
+
+    out, op = console(), workload(operator, sizes)
+    if source:
+        out.print(
+            Text(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
+        )
+        return
+    device = chosen_target(target, threads) if threads is not None else target
+    kernel = autosched.replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    taken = duration_text(kernel.record.measurement.latency_s)
+    out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
+    how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
+    out.print(Text(f"{how} {taken} with {policy_text(policy)}", style="bold"))
+    out.print(Text(str(kernel.schedule)), soft_wrap=True)
+    wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
+    if wrong:
+        out.print(Text(f"wrong results: {wrong}", style="red"))
+        raise typer.Exit(1)
+    out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
+
+
+def _source(op: Workload, target: Target, log: Path | None, policy: Policy, allow_stale: bool, predicted: bool) -> str:
+    from autosched.backends.reproduction import printed
+    from autosched.replaying.predicted_kernel import predicted_source
+    from autosched.replaying.replay import find_best, log_paths
+
+    if predicted:
+        return predicted_source(op, target, log_path(log), policy)
+    return printed(find_best(op, target, log_paths(log), policy, allow_stale))
+
+
+def export_command(
+    operator: Operator,
+    sizes: Sizes,
+    to: Annotated[Path, typer.Option(help="The Python file to write.")],
+    target: TargetName = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    allow_stale: Annotated[
+        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
+    ] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    ] = False,
+) -> None:
+    """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
+
+    ```
+    autosched export matmul m=4096 n=4096 k=4096 dtype=bfloat16 --target h200 --to matmul_4096.py
+    ```
+    """
+    found = workload(operator, sizes)
+    path = autosched.export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
+
+
+def compare_command(
+    operator: Operator,
+    sizes: Sizes,
+    target: TargetName = None,
+    threads: Threads = None,
+    log: LogPath = None,
+    policy: PolicyName = "cold",
+    rounds: Annotated[int, typer.Option(help="How often each contender is timed, in turn.")] = 30,
+    baselines: Baselines = None,
+) -> None:
+    """Time the best kernel against PyTorch, torch.compile and the vendor's library, interleaved in one run.
+
+    Of the baselines, cublaslt (the library's call with cuBLASLt preferred) and max-autotune (torch.compile, which may
+    take minutes) are left out unless they are named.
+
+    ```
+    autosched compare matmul m=512 n=512 k=512
+    ```
+    """
+    comparison = autosched.compare(
+        workload(operator, sizes),
+        chosen_target(target, threads),
+        log=log,
+        policy=policy,
+        rounds=rounds,
+        baselines=chosen_baselines(baselines, USUAL_BASELINES),
+    )
+    console().print(Text(str(comparison)), soft_wrap=True)
+
+
+def repro_command(
+    folder: Annotated[Path, typer.Argument(metavar="PATH", help="A folder below LOG.failures.")],
+) -> None:
+    """Repeat a failed trial that a search has kept: compile, run and check it once more. Exit status 1: it fails again.
+
+    ```
+    autosched repro tuning.jsonl.failures/wrong_result/3f9c2a71d0b46e55-8e1f06ab92c4
+    ```
+    """
+    from autosched.measuring.repro import repeat
+
+    repeated = repeat(folder)
+    console().print(Text(str(repeated)), soft_wrap=True)
+    if not repeated.measurement.ok:
+        raise typer.Exit(1)
