@@ -49,7 +49,7 @@ def misleading(elsewhere: Path) -> Path:
 
 
 def searched(folder: Path, history: Path | Sequence[Path], trials: int = 64, seed: int = 0) -> TuneResult:
-    log = folder / f"tuning_{seed}.jsonl"
+    log = folder / "tuning.jsonl"
     return tune(OP, HERE, trials, log=log, measurer=TileMeasurer(OP), history=history, seed=seed)
 
 
@@ -70,10 +70,11 @@ def test_a_history_that_ranks_well_is_believed_and_its_gain_is_told(elsewhere: P
 
 
 def test_a_history_that_misleads_fades_and_costs_little(misleading: Path, tmp_path: Path) -> None:
-    for name in ("misled", "cold"):
-        (tmp_path / name).mkdir()
-    misled = [searched(tmp_path / "misled", misleading, seed=seed) for seed in range(5)]
-    cold = [searched(tmp_path / "cold", (), seed=seed) for seed in range(5)]
+    folders = [tmp_path / str(number) for number in range(10)]
+    for folder in folders:
+        folder.mkdir()
+    misled = [searched(folder, misleading, seed=seed) for seed, folder in enumerate(folders[:5])]
+    cold = [searched(folder, (), seed=seed) for seed, folder in enumerate(folders[5:])]
     for result in misled:
         assert result.guidance.transfer is not None
         assert result.guidance.transfer.trust == 0
