@@ -77,7 +77,7 @@ class Engine(Generic[P]):
         Often fewer, so that what is learnt from them chooses the next; `least` says how many there are to be where
         workers would stand idle otherwise. None only when nothing is left.
         """
-        rows = self._first(count)
+        rows = self._first(count, least)
         self._out(rows)
         while len(rows) < min(count, least) or not len(rows):
             more = self._next()[: count - len(rows)]
@@ -109,9 +109,11 @@ class Engine(Generic[P]):
         self._candidates.close(rows)
         self._pending.update(dict.fromkeys(rows.tolist()))
 
-    def _first(self, count: int) -> Rows:
+    def _first(self, count: int, least: int) -> Rows:
         """What is measured before anything is predicted: the best of histories, or points far from each other."""
         missing = (_SEEDS if self._seeds else _FIRST) - len(self._logs) - len(self._pending)
+        if not self._logs:
+            missing = max(missing, least)
         if missing <= 0:
             return np.zeros(0, np.intp)
         seeds = self._candidates.rows(self._seeds)
