@@ -57,7 +57,7 @@ class Guidance:
         if self.unused:
             yield (
                 f"nothing learnt from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
-                "a device of this kind"
+                "a device of this kind, whose sketch this version knows"
             )
         if not self.sources:
             return
