@@ -7,14 +7,12 @@ from itertools import chain, zip_longest
 from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Candidates, Rows
 from autosched.strategies.engine.observations import History, labels, logarithms, spread
-from cost_models.gaussian_process import Described, Description, Kernel, factored, most_telling
+from cost_models.gaussian_process import CovarianceKernel, Described, Description, Doubles, factored, most_telling
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-Doubles = NDArray[np.float64]
 P_co = TypeVar("P_co", bound=Hashable, covariant=True)
 
 # Successes below which a history is no guide.
@@ -113,7 +111,9 @@ class _Source:
         self._known = description(space.codes([points[place] for place in kept]))
         values = labels(logs[kept])
         seen = most_telling(values, rng)
-        self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
+        self._kernel = CovarianceKernel.usual(self._known.columns.shape[1]).fitted(
+            self._known[seen], values[seen], first=True
+        )
         known = self._known.precise()
         lower = factored(np.asarray(self._kernel.between(known, known), dtype=np.float64), self._kernel.noise)
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
