@@ -122,6 +122,13 @@ def test_a_search_is_not_guided_by_its_own_log_whatever_it_is_called(tmp_path: P
     assert (guidance.sources, guidance.unused) == ((), ())
 
 
+def test_a_log_of_sketches_that_there_are_none_of_is_said_to_be_of_no_use(tmp_path: Path) -> None:
+    other = TuningLog(tmp_path / "other.jsonl")
+    other.append(*(record(tile, workload=OP, target=ELSEWHERE) for tile in range(1, 24)))
+    guidance = searched(tmp_path, other.path, 16).guidance
+    assert (guidance.sources, guidance.unused) == ((), (str(other.path),))
+
+
 def test_a_cold_search_reports_no_guidance(tmp_path: Path) -> None:
     result = searched(tmp_path, (), 16)
     assert result.guidance.sources == ()

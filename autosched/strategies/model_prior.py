@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Candidates, Rows
 from autosched.strategies.engine.observations import spread
 from cost_models import CostModel
+from cost_models.gaussian_process import Doubles
 from search_spaces import Schedule, SearchSpace
-
-Doubles = NDArray[np.float64]
 
 # Scores below are as good as this: a model's scale ends there.
 _LEAST_SCORE = 1e-6

@@ -13,9 +13,7 @@ from autosched.strategies.engine.candidates import Candidates, P, Rows
 from autosched.strategies.engine.observations import labels, logarithms
 from autosched.strategies.engine.posterior import Posterior
 from autosched.strategies.engine.prior import Prior, trusted
-from cost_models.gaussian_process import Kernel, most_telling
-
-Doubles = NDArray[np.float64]
+from cost_models.gaussian_process import CovarianceKernel, Doubles, most_telling
 
 # Points far from each other that are measured before anything is predicted.
 _FIRST = 6
@@ -62,7 +60,7 @@ class Engine(Generic[P]):
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
         self._stale = 0
-        self._kernel = Kernel.usual(self._candidates.described.columns.shape[1])
+        self._kernel = CovarianceKernel.usual(self._candidates.described.columns.shape[1])
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
