@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.tuning.searching.sources import Sources
@@ -29,6 +29,13 @@ class WarmStart:
     logs: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
 
+    def of_sketches(self, names: Collection[str]) -> WarmStart:
+        """Without the schedules of other sketches, which no space has: nothing can be made of them."""
+        kept = [(r, log) for r, log in zip(self.records, self.logs, strict=True) if r.schedule.sketch in names]
+        left = {log for _, log in kept}
+        idle = dict.fromkeys(log for log in self.logs if log not in left)
+        return WarmStart(tuple(r for r, _ in kept), tuple(log for _, log in kept), (*self.unused, *idle))
+
 
 def history(
     log: TuningLog,
@@ -49,7 +56,9 @@ def history(
         return WarmStart()
     kernels = {(r.schedule, r.measurement.source) for r in known}
     once: dict[object, tuple[str, TuningRecord]] = {}
-    for name, record in _held(log, op, target, policy, sources):
+    # What is named beside it may be the log itself, called otherwise.
+    others = [other for other in sources.others if other.path.resolve() != log.path.resolve()]
+    for name, record in _held((log, *others), op, target, policy):
         here = name == str(log.path) and record.key == (op.key, target.key)
         alike = record.provenance.policy == policy and record.target.kind == target.kind
         if alike and not (here and _kernel(record) in kernels):
@@ -59,18 +68,16 @@ def history(
     log_of = {id(record): name for name, record in once.values()}
     logs = tuple(log_of[id(record)] for record in records)
     named = {name for name, _ in once.values()}
-    return WarmStart(tuple(records), logs, tuple(n for o in sources.others if (n := str(o.path)) not in named))
+    return WarmStart(tuple(records), logs, tuple(n for o in others if (n := str(o.path)) not in named))
 
 
 def _kernel(record: TuningRecord) -> tuple[object, ...]:
     return record.schedule, record.measurement.source
 
 
-def _held(
-    log: TuningLog, op: Workload, target: Target, policy: str, sources: Sources
-) -> Iterator[tuple[str, TuningRecord]]:
-    """The nearest records of every log, with its name."""
-    for each in (log, *(other for other in sources.others if other.path != log.path)):
+def _held(logs: Sequence[TuningLog], op: Workload, target: Target, policy: str) -> Iterator[tuple[str, TuningRecord]]:
+    """The nearest records of every log, the first one that of the search, and of what ships; with their names."""
+    for each in logs:
         yield from ((str(each.path), record) for record in each.nearest(op, target, MOST_LOOKED_THROUGH))
-    shipped = [path for path in shipped_logs() if path != log.path and may_hold(path, None, policy)]
+    shipped = [path for path in shipped_logs() if path != logs[0].path and may_hold(path, None, policy)]
     yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_SHIPPED))

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Staged
+from autosched.backends.cuda.language.loops import UNROLL
 from autosched.backends.cuda.language.types import held_type, memory_type
 from autosched.backends.cuda.registers.layouts import register_offset, thread_offset
 from autosched.backends.cuda.registers.tiles import Held
-
-_UNROLL = "#pragma unroll"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class FmaDot:
         yield from self._part(0, "a_part", rows, self.a)
         yield from self._part(1, "b_part", columns, self.b)
         for depth, (variable, count) in enumerate((("k", plan.step), ("i", rows), ("j", columns)), 1):
-            yield f"{'    ' * depth}{_UNROLL}"
+            yield f"{'    ' * depth}{UNROLL}"
             yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {count}; {variable}++)"
         element = self.acc.element({plan.rows: "i", plan.columns: "j"})
         yield f"                {element} += a_part[i][k] * b_part[j][k];"
@@ -49,7 +48,7 @@ class FmaDot:
         # Innermost what are neighbours in memory, so that the compiler makes vectors of them.
         loops = [("k", plan.step), ("i", count)]
         for depth, (variable, size) in enumerate(reversed(loops) if along_k else loops, 1):
-            yield f"{'    ' * depth}{_UNROLL}"
+            yield f"{'    ' * depth}{UNROLL}"
             yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {size}; {variable}++)" + " {" * (depth == 2)
         free = f"({thread_offset(spread, plan.warps)} + {register_offset(spread, 'i')})"
         place = source.stage.element(free, "(step + k)") if along_k else source.stage.element("(step + k)", free)

@@ -17,8 +17,8 @@ from autosched.backends.cuda.dots import functions as fn
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Staged
+from autosched.backends.cuda.language.loops import UNROLL
 
-_UNROLL = "#pragma unroll"
 # The quad of a lane along the rows and along the columns (see `plans`).
 _QUADS = ("lane / 4 % 2", "lane / 8 % 2")
 
@@ -38,15 +38,15 @@ class VoltaDot:
         plan = self.plan
         name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, 70))
         row, column = self.strides
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int step = 0; step < {plan.depth // plan.step}; step++) {{"
         yield f"    alignas(16) uint32 a_part[{plan.row_tiles}][4], b_part[{plan.column_tiles}][4];"
         yield from self._part(0, "a_part[i]", "i", plan.row_tiles, plan.row_warps, self.a)
         yield from self._part(1, "b_part[j]", "j", plan.column_tiles, plan.column_warps, self.b)
-        yield f"    {_UNROLL}"
+        yield f"    {UNROLL}"
         yield "    for (int h = 0; h < 4; h += 2) {"
         for depth, (variable, count) in enumerate((("i", plan.row_tiles), ("j", plan.column_tiles)), 2):
-            yield f"{'    ' * depth}{_UNROLL}"
+            yield f"{'    ' * depth}{UNROLL}"
             yield f"{'    ' * depth}for (int {variable} = 0; {variable} < {count}; {variable}++)"
         at = f"{self.acc} + i * {2 * row} + j * {4 * column}"
         parts = ", ".join(f"{x}[h{more}]" for x in ("a_part[i]", "b_part[j]") for more in ("", " + 1"))
@@ -58,7 +58,7 @@ class VoltaDot:
         """Bring the rows or columns of one operand."""
         warp = "".join(f"{text} * 16 + " for text in self.plan.warp_digits(side))
         free = f"{tile} * {16 * warps} + {warp}{_QUADS[side]} * 4 + lane / 16 * 8"
-        yield f"    {_UNROLL}"
+        yield f"    {UNROLL}"
         yield f"    for (int {tile} = 0; {tile} < {count}; {tile}++) {{"
         if self.plan.along_k[side]:
             yield f"        const int row = {free} + lane % 4;"
@@ -66,7 +66,7 @@ class VoltaDot:
             yield f"        *(uint4*){part} = *(const uint4*)(shared + {source.at} + {place});"
         else:
             yield f"        const int column = {free};"
-            yield f"        {_UNROLL}"
+            yield f"        {UNROLL}"
             yield "        for (int h = 0; h < 2; h++) {"
             yield "            const int row = step * 8 + h * 4 + lane % 4;"
             place = source.stage.element("row", "column")

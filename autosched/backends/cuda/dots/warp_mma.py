@@ -15,8 +15,7 @@ from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
-
-_UNROLL = "#pragma unroll"
+from autosched.backends.cuda.language.loops import UNROLL
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class WarpDot:
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int step = 0; step < {self.steps}; ++step) {{"
         yield from _indented((self.parts(""), *self.take(""), *self.multiply("")))
         yield "}"
@@ -58,9 +57,9 @@ class WarpDot:
         plan = self.plan
         row, column = self.strides
         name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, self.capability))
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
-        yield f"    {_UNROLL}"
+        yield f"    {UNROLL}"
         yield f"    for (int j = 0; j < {plan.column_tiles}; ++j) {{"
         at, parts = f"{self.acc} + i * {2 * row} + j * {2 * column}", f"a_part{which}[i], b_part{which}[j]"
         if self.promoted:
@@ -76,7 +75,7 @@ class WarpDot:
 
     def _rows(self, part: str) -> Iterator[str]:
         plan, a = self.plan, self.a
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i) {{"
         if isinstance(a, Made):
             yield from _indented(self._made(a, part))
@@ -96,7 +95,7 @@ class WarpDot:
     def _made(self, a: Made, part: str) -> Iterator[str]:
         """Two neighbours of k each, from registers."""
         name = self.functions.use(*fn.pack(self.plan.element, self.capability))
-        yield _UNROLL
+        yield UNROLL
         yield "for (int h = 0; h < 4; ++h) {"
         at = f"(2 * i + h % 2) * {a.row} + (4 * step + h / 2 * 2) * {a.k}"
         yield f"    {part}[h] = {name}({a.name}[{at}], {a.name}[{at} + {a.k}]);"
@@ -107,7 +106,7 @@ class WarpDot:
     def _columns(self, part: str) -> Iterator[str]:
         plan, b = self.plan, self.b
         if not plan.along_k[1] and plan.element_bytes != 2:
-            yield _UNROLL
+            yield UNROLL
             yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
             column = f"j * {8 * plan.column_warps} + {self._warp(1, 8)}lane / 4"
             yield from _indented(self._elements(b.stage, b.at, f"{part}[j]", 2, column, "h"))
@@ -116,7 +115,7 @@ class WarpDot:
             return
         pairs = plan.column_tiles // 2
         if pairs:
-            yield _UNROLL
+            yield UNROLL
             yield f"for (int j = 0; j < {2 * pairs}; j += 2) {{"
             yield "    uint32 both[4];"
             yield from self._column_matrices(4, "both", "(j + lane / 16)")
@@ -127,7 +126,7 @@ class WarpDot:
             yield from self._column_matrices(2, f"{part}[{2 * pairs}]", str(2 * pairs))
             yield "}"
         if plan.element == "float32":
-            yield _UNROLL
+            yield UNROLL
             yield f"for (int j = 0; j < {plan.column_tiles}; ++j) {{"
             yield from _indented(self._rounded(f"{part}[j]", 2))
             yield "}"
@@ -154,7 +153,7 @@ class WarpDot:
     def _elements(self, stage: Stage, at: str, part: str, count: int, column: str, half: str) -> Iterator[str]:
         """Elements of a column, which is not along k: one a register, or four of eight bits."""
         size, step = self.plan.element_bytes, self.plan.step
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int h = 0; h < {count}; ++h) {{"
         yield f"    const int row = step * {step} + (lane % 4 + {half} * 4) * {4 // size}, column = {column};"
         place = f"shared + {at} + {stage.element('row', 'column')}"
@@ -167,7 +166,7 @@ class WarpDot:
     def _rounded(self, part: str, count: int) -> Iterator[str]:
         if self.plan.element == "float32":
             name = self.functions.common("round_tf32")
-            yield _UNROLL
+            yield UNROLL
             yield f"for (int h = 0; h < {count}; ++h) {part}[h] = {name}({part}[h]);"
 
     def _warp(self, side: int, size: int) -> str:

@@ -18,12 +18,12 @@ from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Staged
 from autosched.backends.cuda.language.index import grouped, scaled
+from autosched.backends.cuda.language.loops import UNROLL
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.cuda.registers.tiles import Held
 
-_UNROLL = "#pragma unroll"
 # Elements that rows of sums in shared memory are longer than they need be: 16 bytes, so that rows begin in other banks.
 _PADDING = 4
 # Sums that a thread reads at once.
@@ -46,7 +46,7 @@ class WmmaDot:
 
     def lines(self) -> Iterator[str]:
         """The whole dot."""
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int step = 0; step < {self.steps}; ++step) {{"
         yield from (f"    {line}" for line in (self.parts(""), *self.take(""), *self.multiply("")))
         yield "}"
@@ -68,16 +68,16 @@ class WmmaDot:
         free, k = f"({tile} * {16 * warps}{warp})", "step * 16"
         place = source.stage.element(free, k) if along_k else source.stage.element(k, free)
         pitch = source.stage.pitch // source.stage.element_bytes
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int {tile} = 0; {tile} < {count}; ++{tile})"
         yield f"    {name}({part}, shared_at + {source.at} + {place}, {pitch});"
 
     def multiply(self, which: str) -> Iterator[str]:
         plan = self.plan
         name = self.functions.use(*fn.wmma_multiply(plan.along_k))
-        yield _UNROLL
+        yield UNROLL
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
-        yield f"    {_UNROLL}"
+        yield f"    {UNROLL}"
         yield f"    for (int j = 0; j < {plan.column_tiles}; ++j)"
         yield f"        {name}({self.sums}[i][j], a_part{which}[i], b_part{which}[j]);"
 
@@ -103,7 +103,7 @@ def spread_sums(plan: DotPlan, sums: str, acc: Held, functions: Functions, print
     pitch = _pitch(plan)
     scratch = printer.shared.scratch(chunk_bytes(plan))
     block = printer.block
-    open_braces(block, f"{_UNROLL}\nfor (int i = 0; i < {plan.row_tiles}; ++i)")
+    open_braces(block, f"{UNROLL}\nfor (int i = 0; i < {plan.row_tiles}; ++i)")
     block.write("__syncthreads();")
     at = {
         axis: " + ".join(f"{text} * 16" for text in plan.warp_digits(side)) or "0"
@@ -113,7 +113,7 @@ def spread_sums(plan: DotPlan, sums: str, acc: Held, functions: Functions, print
     place = f"(({at[slower]}) * {pitch} + {at[fastest]}) * 4"
     address = f"shared_at + {scratch.removeprefix('shared + ')} + {place}"
     block.write(
-        f"{_UNROLL}\nfor (int j = 0; j < {plan.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
+        f"{UNROLL}\nfor (int j = 0; j < {plan.column_tiles}; ++j)\n    {store}({address}, {sums}[i][j], {pitch});"
     )
     printer.shared.meet()
     _read(plan, acc, chunk, (slower, fastest), f"{scratch}", pitch, printer)

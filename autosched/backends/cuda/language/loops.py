@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from autosched.backends.printing.scope import INDENT
 
+UNROLL = "#pragma unroll"
+
 
 def unrolled(nest: Sequence[tuple[str, int, int]], lines: Sequence[str]) -> str:
     """The lines for every value of some variables: each from 0 below an end, in steps.
@@ -21,7 +23,7 @@ def unrolled(nest: Sequence[tuple[str, int, int]], lines: Sequence[str]) -> str:
     for variable, end, step in nest:
         advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
         text += [
-            INDENT * depth + "#pragma unroll",
+            INDENT * depth + UNROLL,
             INDENT * depth + f"for (int {variable} = 0; {variable} < {end}; {advance})",
         ]
         depth += 1
