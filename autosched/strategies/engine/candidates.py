@@ -22,7 +22,7 @@ _CENTRES = 32
 _SPREAD_OVER = 2_000
 
 
-class Source(Protocol[P]):
+class CandidateSource(Protocol[P]):
     """Where candidates of a space come from that is too large for a list; all of them are legal."""
 
     def fresh(self, best: Sequence[P]) -> Iterable[P]:
@@ -42,7 +42,7 @@ class Candidates(Generic[P]):
 
     def __init__(
         self,
-        source: Source[P],
+        source: CandidateSource[P],
         describe: Callable[[Sequence[P]], Described],
         rng: np.random.Generator,
         listed: Sequence[P] | None = None,

@@ -56,7 +56,7 @@ class Histories:
         candidates: Candidates[Point],
         rng: np.random.Generator,
     ) -> None:
-        found = (_Source.of(space, told, rng) for told in history)
+        found = (_HistoryProcess.of(space, told, rng) for told in history)
         self._sources = [source for source in found if source is not None]
         self._candidates = candidates
         self._guesses = np.zeros((0, len(self._sources)))
@@ -93,7 +93,7 @@ def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
     return np.asarray(np.clip(found, 0.0, None))
 
 
-class _Source:
+class _HistoryProcess:
     """One history, learnt by a Gaussian process."""
 
     def __init__(
@@ -119,14 +119,14 @@ class _Source:
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
 
     @staticmethod
-    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _Source | None:
+    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _HistoryProcess | None:
         """None where too little is known of points that this space has values for."""
         logs = logarithms(history.seconds)
         kept = [i for i, point in enumerate(history.points) if np.isfinite(logs[i]) and space.describes(point)]
         if len(kept) < _LEAST_SUCCESSES:
             return None
         points = [space.read(history.points[i]) for i in kept]
-        return _Source(Description(space.columns), space, points, logs[kept], rng)
+        return _HistoryProcess(Description(space.columns), space, points, logs[kept], rng)
 
     def guesses(self, described: Described) -> Doubles:
         places = np.array_split(np.arange(len(described)), len(described) // _AT_ONCE + 1)
