@@ -219,8 +219,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="for --variants")
     arguments = parser.parse_args()
     if arguments.variants:
-        recorded = [name for name in recorded_spaces.PARTS if recorded_spaces.path_of(name).exists()]
-        variants(list(PRETENDED) if arguments.pretended else recorded, arguments)
+        variants(list(PRETENDED if arguments.pretended else recorded_spaces.PARTS), arguments)
         return 0
     if arguments.live:
         space = best_spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from chained_workloads import Scores, attention
-
 from autosched import backends, ops
 from autosched.backends import spaces
 from search_spaces import SearchSpace, Workload, target_named
@@ -61,11 +59,7 @@ def table_space(name: str = MATMUL_4096) -> SearchSpace:
 @cache
 def read_table(name: str = MATMUL_4096) -> tuple[TuningRecord, ...]:
     """The records of a table."""
-    return tuple(TuningLog(path_of(name)))
-
-
-def path_of(name: str) -> Path:
-    return FOLDER / f"{name}.jsonl.gz"
+    return tuple(TuningLog(FOLDER / f"{name}.jsonl.gz"))
 
 
 _PLAIN_PRODUCT: Allowed = {
@@ -99,25 +93,6 @@ PARTS = {
         },
         backends=("triton",),
     ),
-    "h200_matmul_1000": RecordedPart(
-        ops.matmul(1000, 1000, 1000, dtype="bfloat16", layout="nt"),
-        {
-            "tiled_dot_gpu": {
-                **_PLAIN_PRODUCT,
-                "m": (64, 128, 256),
-                "n": (64, 128, 256),
-                "k": (64, 128),
-                "split_k": (1, 2, 4),
-                "partials": ("workspace",),
-                "group": (8,),
-                "grid": ("tiles", "persistent"),
-                "per_sm": (1,),
-                "subtiles": (1,),
-                "warps": (4, 8),
-                "stages": (3, 4),
-            }
-        },
-    ),
     "h200_few_rows": RecordedPart(
         ops.matmul(128, 4096, 4096, dtype="bfloat16", layout="nt"),
         {
@@ -135,26 +110,6 @@ PARTS = {
                 "subtiles": (1,),
                 "warps": (4, 8),
                 "stages": (3, 4, 6),
-            }
-        },
-    ),
-    "h200_causal_attention": RecordedPart(
-        attention(64, 2048, 2048, 128, "bfloat16", Scores(causal=True)),
-        {
-            "chained_dot_gpu": {
-                "m": (32, 64, 128),
-                "c": (32, 64, 128),
-                "group": (1, 8),
-                "grid": ("tiles", "persistent"),
-                "per_sm": (1,),
-                "split": (1, 2),
-                "rows_load": ("pointer",),
-                "store": ("pointer",),
-                "specialize": ("none",),
-                "overlap": (False,),
-                "max_registers": (0,),
-                "warps": (4, 8),
-                "stages": (2, 3),
             }
         },
     ),

@@ -58,6 +58,23 @@ def test_points_that_were_told_are_not_asked_for() -> None:
     assert not {*searched(engine, 30)} & {*told}
 
 
+def test_what_others_chose_is_under_way_and_not_asked_for() -> None:
+    engine, others = plain_engine(SPACE, 0), list(SPACE)[1::3]
+    engine.measures(others)
+    asked = searched(engine, 40)
+    assert not {*asked} & {*others}
+    # Six points are measured before anything is predicted: these are under way.
+    assert len(plain_engine(SPACE, 0).ask(16)) == 6
+    assert len(engine.ask(16)) == 1
+
+
+def test_a_search_that_looks_anew_goes_on_as_before() -> None:
+    engine = plain_engine(SPACE, 0)
+    asked = searched(engine, 30)
+    engine.look_anew()
+    assert not {*searched(engine, 10)} & {*asked}
+
+
 @pytest.mark.parametrize("knobs", [{}, {"m": [16]}], ids=["none", "one"])
 def test_a_tiny_space_is_searched_to_its_end(knobs: dict[str, list[PlainValue]]) -> None:
     space = PlainSpace(knobs or {"m": [16]}, configurations=None if knobs else [])

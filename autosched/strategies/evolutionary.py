@@ -97,7 +97,7 @@ class Evolutionary:
         if not self._asked and self._history and self._records:
             self._try_prior()
         self._learn()
-        batch = _Selection(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
+        batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         explored = int(_RANDOM * count + self._rng.random())
         elite = [] if self._found else self._transferred()
         if not self._asked:
@@ -176,7 +176,7 @@ class Evolutionary:
         return [hopeful[i] for i in np.argsort(-scores, kind="stable")]
 
 
-class _Selection:
+class _Batch:
     """The schedules chosen so far for one ask, in order."""
 
     def __init__(self, known: set[Schedule], per_family: int) -> None:
