@@ -104,6 +104,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "engine": {},
     "no uncertainty": {CORE + "_OPTIMISM": 0.0},
     "one deviation": {CORE + "_OPTIMISM": 1.0},
+    "three deviations": {CORE + "_OPTIMISM": 3.0},
+    "noise and lengths free": {KERNEL + "_NOISE_SPREAD": 1.5, KERNEL + "_NOISE": 1e-2, KERNEL + "_LENGTH_SPREAD": 0.8},
     "expected improvement": {CORE + "promise": expected_improvement},
     "no steps from the best": {CORE + "_NEIGHBOURS": 0.0},
     "no effects of knobs": {KERNEL + "_EACH": 1e-9, KERNEL + "_PAIRS": 1e-9},
