@@ -37,6 +37,8 @@ _EFFECT_LENGTH = 0.5
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
 # Covariances that are computed at once: so many, and what they are computed from, stay in a core's cache.
 _BLOCK = 1 << 16
+# Triangles up to this size are inverted at once.
+_LEAST_HALVED = 96
 # Points that a fit looks at, half of them the best: it takes their number cubed.
 _MOST_FITTED = 150
 
@@ -208,6 +210,18 @@ def factored(covariance: Doubles, noise: float) -> Doubles:
             return np.asarray(np.linalg.cholesky(covariance + noise * np.eye(len(covariance))), dtype=np.float64)
         except np.linalg.LinAlgError:
             noise *= 10.0
+
+
+def inverted(lower: Doubles) -> Doubles:
+    """The inverse of a lower triangle, by halves: a quarter of the time of an inverse that knows of no triangle."""
+    size, half = len(lower), len(lower) // 2
+    if size <= _LEAST_HALVED:
+        return np.asarray(np.linalg.inv(lower))
+    found = np.zeros_like(lower)
+    found[:half, :half] = first = inverted(lower[:half, :half])
+    found[half:, half:] = last = inverted(lower[half:, half:])
+    found[half:, :half] = -last @ (lower[half:, :half] @ first)
+    return found
 
 
 def most_telling(labels: Doubles, rng: np.random.Generator, most: int = _MOST_FITTED) -> NDArray[np.intp]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autosched.strategies.engine import Engine, History, plain_engine
-from cost_models.gaussian_process import CovarianceKernel, Described, factored
+from cost_models.gaussian_process import CovarianceKernel, Described, factored, inverted
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -56,6 +56,12 @@ def test_points_that_were_told_are_not_asked_for() -> None:
     told = list(SPACE)[::2]
     engine.tell(told, [seconds(p) for p in told])
     assert not {*searched(engine, 30)} & {*told}
+
+
+def test_a_triangle_is_inverted_by_halves() -> None:
+    square = np.random.default_rng(0).standard_normal((301, 301))
+    lower = np.linalg.cholesky(square @ square.T + 301 * np.eye(301))
+    assert np.allclose(inverted(lower) @ lower, np.eye(301), atol=1e-12)
 
 
 def test_what_others_chose_is_under_way_and_not_asked_for() -> None:

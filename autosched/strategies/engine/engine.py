@@ -159,7 +159,7 @@ class Engine(Generic[P]):
         self._left_out = told.least_telling(self._rng)
         told = told.without(self._left_out)
         candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
-        self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
+        self._posterior = Posterior(self._kernel, self._candidates.described, self._observed(told), candidates)
         self._chances = self._outlook = None
         if len(candidates) > 1.5 * self._short_list:
             keep = np.argpartition(-self._worth(told), self._short_list)[: self._short_list]
@@ -175,13 +175,17 @@ class Engine(Generic[P]):
         """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
         posterior = self._posterior
         assert posterior is not None
-        posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
+        posterior.observes(self._observed(told))
         means, deviations = posterior.predicted(told.surprises)
         if self._outlook is None:
             self._outlook = told.offset - self._expected(posterior.candidates, told.trust)
             if not told.ok.all():
                 self._outlook += np.log(self._chance(told, posterior.candidates))
         return promise(means, deviations, self._optimism(told.trust)) + self._outlook
+
+    def _observed(self, told: _Told) -> Rows:
+        """What succeeded, and what is under way."""
+        return np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)])
 
     def _optimism(self, trust: Doubles) -> float:
         """Less where the prior knows of elsewhere; one that learns along with what is told here leaves all open."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Rows
-from cost_models.gaussian_process import CovarianceKernel, Described, Doubles, factored
+from cost_models.gaussian_process import CovarianceKernel, Described, Doubles, factored, inverted
 from cost_models.trees import Floats
 
 # Observations for which room is made at once.
@@ -34,7 +34,7 @@ class Posterior:
         size = len(observed)
         self._inverse = np.zeros((size + _ROOM, size + _ROOM))
         covariance = np.asarray(kernel.between(known, known), dtype=np.float64)
-        self._inverse[:size, :size] = np.linalg.inv(factored(covariance, kernel.noise))
+        self._inverse[:size, :size] = inverted(factored(covariance, kernel.noise))
         self._explained = np.zeros((size + _ROOM, len(candidates)), np.float32)
         self._explained[:size] = self._of(candidates)
         self._variance = self._left(self._explained[:size])
