@@ -133,7 +133,10 @@ class CovarianceKernel:
         precision = a.columns.dtype
         lengths: Numbers = np.exp(self.lengths).astype(precision)
         x, y = a.columns / lengths, b.columns / lengths
-        squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2.0 * (x @ y.T)
+        # Of one point and several hundred, OpenBLAS calls a product of finite numbers invalid that comes out finite.
+        with np.errstate(invalid="ignore"):
+            products = x @ y.T
+        squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2.0 * products
         joint, each, pairs = (precision.type(np.exp(weight)) for weight in self.weights)
         alike = a.effects @ b.effects.T
         r = np.sqrt(5.0 * np.maximum(squared, 0.0))
