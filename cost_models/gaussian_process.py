@@ -93,7 +93,7 @@ def _matern(r: Doubles) -> Doubles:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CovarianceKernel:
     """Covariances of labels whose variance is about 1; hyperparameters in logarithms.
 
     `lengths`: one for each feature. `weights`: of all features together, of each knob, of pairs of knobs.
@@ -104,9 +104,11 @@ class Kernel:
     log_noise: float
 
     @staticmethod
-    def usual(features: int) -> Kernel:
+    def usual(features: int) -> CovarianceKernel:
         """What is taken for granted before anything is known."""
-        return Kernel(np.full(features, np.log(_LENGTH)), np.log([_JOINT, _EACH, _PAIRS]), float(np.log(_NOISE)))
+        return CovarianceKernel(
+            np.full(features, np.log(_LENGTH)), np.log([_JOINT, _EACH, _PAIRS]), float(np.log(_NOISE))
+        )
 
     @property
     def variance(self) -> float:
@@ -135,11 +137,11 @@ class Kernel:
         r = np.sqrt(5.0 * np.maximum(squared, 0.0))
         return np.asarray(joint * _matern(r) + (each + pairs * alike) * alike, dtype=precision)
 
-    def of_chances(self, noise: float) -> Kernel:
+    def of_chances(self, noise: float) -> CovarianceKernel:
         """The same likeness for success (1) and failure (0) as labels, with a variance of 1."""
         return replace(self, weights=self.weights - np.log(self.variance), log_noise=float(np.log(noise)))
 
-    def fitted(self, points: Described, labels: Doubles, first: bool) -> Kernel:
+    def fitted(self, points: Described, labels: Doubles, first: bool) -> CovarianceKernel:
         """The most probable hyperparameters for these labels, sought from those of this kernel on.
 
         Steps by the signs of slopes: Rprop (Riedmiller and Braun 1993). Slopes: Rasmussen and Williams, equation 5.9.
@@ -169,7 +171,7 @@ class _Evidence:
         self._squares = ((columns[:, None] - columns[None]) ** 2).reshape(-1, columns.shape[1])
         self._alike = points.effects.astype(np.float64) @ points.effects.T
         self._labels = labels
-        usual = Kernel.usual(columns.shape[1])
+        usual = CovarianceKernel.usual(columns.shape[1])
         self._usual = np.concatenate([usual.lengths, usual.weights, [usual.log_noise]])
         spreads = [_LENGTH_SPREAD] * columns.shape[1] + [_WEIGHT_SPREAD] * 3 + [_NOISE_SPREAD]
         self._spreads = np.array(spreads)

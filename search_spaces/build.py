@@ -46,6 +46,11 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     return SearchSpace(workload, target, tuple(joint), able)
 
 
+def sketch_names() -> frozenset[str]:
+    """The names of all sketches that this version has; each is called as its rule."""
+    return frozenset(name for name, _ in sketches.rules())
+
+
 def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
     """Every sketch of a workload for what is offered; `tried` gets every rule, with why it does not match."""
     found: list[Sketch] = []

@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
-from autosched.bench.simulated.replayed import ReplayedTable, Search, replay
+from autosched.bench.simulated.replayed import PlainStrategy, ReplayedTable, replay
 from autosched.bench.simulated.score import score
-from autosched.bench.simulated.searches import SEARCHES, search_named
+from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
 from autosched.strategies.engine import Engine, History, plain_engine
 from autosched.strategies.engine.candidates import Rows
 from autosched.strategies.engine.engine import _Told
-from cost_models.gaussian_process import Kernel
+from cost_models.gaussian_process import CovarianceKernel
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.files import read_tables
 
@@ -80,7 +80,7 @@ def far_away(engine: Engine[Point], best: int) -> Rows:
 def fitted_from_nothing(engine: Engine[Point], told: _Told) -> None:
     """A restart: what was believed of the kernel is forgotten, where nothing better was found for long."""
     if engine._stale >= RESTARTS_AFTER:
-        engine._kernel, engine._fitted_at = Kernel.usual(len(engine._kernel.lengths)), 0
+        engine._kernel, engine._fitted_at = CovarianceKernel.usual(len(engine._kernel.lengths)), 0
     FIT(engine, told)
 
 
@@ -132,10 +132,10 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
     return rows, time.process_time() - started
 
 
-def search_of(variant: str, space: PlainSpace, seed: int) -> Search:
+def search_of(variant: str, space: PlainSpace, seed: int) -> PlainStrategy:
     if variant in BATCHES:
         return InBatches(plain_engine(space, seed), BATCHES[variant])
-    return search_named("evolutionary" if variant in VARIANTS else variant)(space, seed, ())
+    return strategy_named("evolutionary" if variant in VARIANTS else variant)(space, seed, ())
 
 
 def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
@@ -144,13 +144,13 @@ def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
     log = replay(source, plain_engine(source.space, 1000 + seed), budget, to_the_end=True)
     seconds = [float(s) for s in source.seconds[log]]
     history = History(source.name, [source.points[row] for row in log], seconds)
-    recipe, core = SEARCHES["recipe"], SEARCHES["evolutionary"]
+    recipe, core = STRATEGIES["recipe"], STRATEGIES["evolutionary"]
     runs = [(recipe, ()), (core, ()), (core, (history,))]
     to95 = [_trials_to_95(target, make(target.space, seed, told), budget) for make, told in runs]
     return to95[0], to95[1], to95[2]
 
 
-def _trials_to_95(table: ReplayedTable, search: Search, budget: int) -> int:
+def _trials_to_95(table: ReplayedTable, search: PlainStrategy, budget: int) -> int:
     curve = best_so_far(table.ascending[0], table.seconds[replay(table, search, budget)], budget)
     return evaluations_to(curve, 0.95) or budget
 

@@ -4,6 +4,8 @@ python tests/figures_search.py                 on a recorded table of an H200, w
 python tests/figures_search.py --table NAME    on another one than the product of 4096³ (tests/recorded_spaces.py)
 python tests/figures_search.py --lag 1         the same, each batch asked for before the one before it is known
 python tests/figures_search.py --live          on the matmul space of this machine's CPU, measuring every trial
+python tests/figures_search.py --variants      on every recorded table, without one piece after the other
+python tests/figures_search.py --variants --pretended   on whole spaces, the device being trees (pretended_device.py)
 """
 
 from __future__ import annotations
@@ -13,28 +15,165 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from multiprocessing import Pool
+from typing import Protocol
+from unittest import mock
 
 import best_spaces
 import numpy as np
+import pretended_device
 import recorded_spaces
+from numpy.typing import NDArray
 
 import cost_models
 import search_spaces
 from autosched import ops, strategies
 from autosched.machine import devices
 from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
-from search_spaces import SearchSpace
+from autosched.strategies.evolution import Evolution
+from search_spaces import SearchSpace, Workload
 from tuning_logs import Measurement, Provenance, TuningRecord
+from tuning_logs.text import table_lines
 
 CHECKPOINTS = (50, 100, 200)
 BATCH = 16
-CONTENDERS = (("evolutionary", "xgboost"), ("evolutionary", "roofline"), ("random", "random"))
+CONTENDERS: tuple[tuple[str, str], ...] = (
+    ("evolutionary", "xgboost"),
+    ("evolutionary", "roofline"),
+    ("random", "random"),
+)
+
+
+CORE, EVOLUTION = "autosched.strategies.engine.engine.", "autosched.strategies.evolution."
+PRIOR, STRATEGY = "autosched.strategies.model_prior.", "autosched.strategies.evolutionary."
+
+
+def nothing_evolves(evolution: Evolution, parents: Sequence[search_spaces.Schedule]) -> list[search_spaces.Schedule]:
+    """As many schedules as would have come up, drawn at random."""
+    return [evolution._space.sample(evolution._rng) for _ in range(4 * evolution.wanted)]
+
+
+def expected(means: NDArray[np.float64], deviations: NDArray[np.float64], optimism: float) -> NDArray[np.float64]:
+    """What the process expects, without what may be better than that."""
+    return -means
+
+
+def foreseen(means: NDArray[np.float64], deviations: NDArray[np.float64], optimism: float) -> NDArray[np.float64]:
+    """Nothing: what is left is what the cost model predicts."""
+    return np.zeros(len(means))
+
+
+# What stands in for a part of the strategy when a piece of it is left out.
+VARIANTS: dict[str, dict[str, object]] = {
+    "evolutionary": {},
+    "by the cost model alone": {CORE + "promise": foreseen},
+    "no uncertainty": {CORE + "promise": expected},
+    "no cost model": {PRIOR + "ModelPrior.__len__": lambda prior: 0},
+    "no steps from the best": {CORE + "_NEIGHBOURS": 0.0},
+    "nothing evolves": {EVOLUTION + "Evolution._evolved": nothing_evolves},
+    "nothing at random": {STRATEGY + "_RANDOM": 0.0},
+}
+
+
+PRETENDED: dict[str, Callable[[], Workload]] = {
+    "1000³": lambda: ops.matmul(1000, 1000, 1000, dtype="bfloat16", layout="nt"),
+    "128x4096x4096": lambda: ops.matmul(128, 4096, 4096, dtype="bfloat16", layout="nt"),
+    "4096³": lambda: ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"),
+    "16384x3072x768": lambda: ops.matmul(16384, 3072, 768, dtype="float16", layout="nt"),
+    "5124x700x2048": lambda: ops.matmul(5124, 700, 2048, dtype="float16", layout="nn"),
+    "1021x2039x4093": lambda: ops.matmul(1021, 2039, 4093, dtype="bfloat16", layout="nt"),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One search of a variant: on a recorded table, or on a pretended device, by name."""
+
+    variant: str
+    where: str
+    seed: int
+    lag: int
+    starts: bool
+    trials: int
+
+    @property
+    def latencies(self) -> list[float]:
+        """The best latency after every trial."""
+        if self.where in PRETENDED:
+            space = pretended_device.product_space(PRETENDED[self.where]())
+            measurer: Answers = pretended_device.PretendedDevice(space)
+        else:
+            space = recorded_spaces.table_space(self.where)
+            measurer = RecordedMeasurer(recorded_spaces.read_table(self.where))
+        with ExitStack() as stack:
+            for name, value in VARIANTS.get(self.variant, {}).items():
+                stack.enter_context(mock.patch(name, value))
+            contender = ("random", "random") if self.variant == "random" else CONTENDERS[0]
+            space = space if self.starts else without_starts(space)
+            return search(space, measurer, contender, self.seed, self.trials, self.lag)
+
+
+def latencies_of(job: Job) -> list[float]:
+    return job.latencies
+
+
+def variants(wheres: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Print a row for each: trials to 95 % and 99 % of the best known everywhere, and the mean quality over all."""
+    seeds, trials = range(arguments.seeds), CHECKPOINTS[-1]
+    whats = [(variant, where) for variant in (*VARIANTS, "random") for where in wheres]
+    starts = not arguments.no_starts
+    jobs = [Job(*what, seed, arguments.lag, starts, trials) for what in whats for seed in seeds]
+    with Pool(arguments.processes) as pool:
+        found = pool.map(latencies_of, jobs, chunksize=1)
+    best = {
+        where: _best_of(where, [c for job, c in zip(jobs, found, strict=True) if job.where == where])
+        for where in wheres
+    }
+    qualities = {
+        what: [[best[what[1]] / s for s in found[i * len(seeds) + n]] for n in seeds] for i, what in enumerate(whats)
+    }
+    rows: list[tuple[str, ...]] = [("", *wheres, *(f"after {n}" for n in CHECKPOINTS))]
+    for variant in (*VARIANTS, "random"):
+        parts = [qualities[variant, where] for where in wheres]
+        reached = [f"{mean_trials(0.95, part):.0f} {mean_trials(0.99, part):.0f}" for part in parts]
+        after = [f"{statistics.fmean(c[min(n, len(c)) - 1] for part in parts for c in part):.1%}" for n in CHECKPOINTS]
+        rows.append((variant, *reached, *after))
+    print(f"trials to 95 % and to 99 % of the best, means of {len(seeds)} seeds ({trials} where it never came)")
+    for line in table_lines(rows, right=range(1, len(rows[0]))):
+        print(line)
+
+
+def _best_of(where: str, curves: Sequence[Sequence[float]]) -> float:
+    """The best of a recorded table; on a pretended device the best that was found."""
+    if where in PRETENDED:
+        return min(curve[-1] for curve in curves)
+    return min(r.measurement.latency_s for r in recorded_spaces.read_table(where) if r.measurement.ok)
+
+
+def mean_trials(quality: float, curves: Sequence[Sequence[float]]) -> float:
+    """How many it takes to come to a quality; all of them where it never does."""
+    return statistics.fmean(next((n for n, best in enumerate(c, 1) if best >= quality), len(c)) for c in curves)
+
+
+def without_starts(space: SearchSpace) -> SearchSpace:
+    """The same space whose sketches propose no points to start from."""
+    return replace(space, sketches=tuple(replace(sketch, seeds=()) for sketch in space.sketches))
+
+
+class Answers(Protocol):
+    """As much of a measurer as a search needs."""
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[search_spaces.Schedule], *, seed: int = ...
+    ) -> list[Future[Measurement]]: ...
 
 
 def search(
-    space: SearchSpace, measurer: Measurer, contender: tuple[str, str], seed: int, trials: int, lag: int = 0
+    space: SearchSpace, measurer: Answers, contender: tuple[str, str], seed: int, trials: int, lag: int = 0
 ) -> list[float]:
     """The best latency known after every trial of one search; infinite before the first success.
 
@@ -75,7 +214,14 @@ def main() -> int:
     parser.add_argument(
         "--no-starts", action="store_true", help="without the points that sketches propose to start from"
     )
+    parser.add_argument("--variants", action="store_true")
+    parser.add_argument("--pretended", action="store_true", help="with --variants: on whole spaces of products")
+    parser.add_argument("--processes", type=int, default=1, help="for --variants")
     arguments = parser.parse_args()
+    if arguments.variants:
+        recorded = [name for name in recorded_spaces.PARTS if recorded_spaces.path_of(name).exists()]
+        variants(list(PRETENDED) if arguments.pretended else recorded, arguments)
+        return 0
     if arguments.live:
         space = best_spaces.build(ops.matmul(512, 512, 512), devices.cpu_target())
         print(f"{space.workload.label} on {space.target.device}, {space.size} schedules, every trial measured")
@@ -87,7 +233,7 @@ def main() -> int:
         print(f"{space.workload.label} on {space.target.device}, {len(records)} recorded schedules", end="")
         print(f", the best {optimum * 1e6:.1f} µs")
     if arguments.no_starts:
-        space = replace(space, sketches=tuple(replace(s, seeds=()) for s in space.sketches))
+        space = without_starts(space)
     curves: dict[tuple[str, str], list[list[float]]] = {c: [] for c in contenders}
     started = time.perf_counter()
     measurer: Measurer = local_measurer(space.target) if arguments.live else RecordedMeasurer(records)

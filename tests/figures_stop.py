@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 import cost_models
 from autosched import strategies
 from autosched.bench.simulated.replayed import ReplayedTable, replay
-from autosched.bench.simulated.searches import search_named
+from autosched.bench.simulated.strategies import strategy_named
 from autosched.bench.suites.gemm_suite import read_gemm_suite
 from autosched.bench.suites.shipped import suite_path
 from autosched.machine import devices
@@ -135,7 +135,7 @@ def replayed_curves(paths: Sequence[Path], seeds: int, budget: int) -> Iterator[
         name = path.name.partition(".")[0]
         table = ReplayedTable.of(recorded, name)
         for seed in range(seeds):
-            search = search_named("evolutionary")(table.space, seed, ())
+            search = strategy_named("evolutionary")(table.space, seed, ())
             seconds = [float(table.seconds[row]) for row in replay(table, search, budget, to_the_end=True)]
             latencies = [t if math.isfinite(t) else None for t in seconds]
             yield Curve(f"{name}, seed {seed}", name.partition("-")[0], latencies)

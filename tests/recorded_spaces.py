@@ -61,7 +61,11 @@ def table_space(name: str = MATMUL_4096) -> SearchSpace:
 @cache
 def read_table(name: str = MATMUL_4096) -> tuple[TuningRecord, ...]:
     """The records of a table."""
-    return tuple(TuningLog(FOLDER / f"{name}.jsonl.gz"))
+    return tuple(TuningLog(path_of(name)))
+
+
+def path_of(name: str) -> Path:
+    return FOLDER / f"{name}.jsonl.gz"
 
 
 _PLAIN_PRODUCT: Allowed = {

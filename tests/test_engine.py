@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autosched.strategies.engine import Engine, History, plain_engine
-from cost_models.gaussian_process import Described, Kernel, factored
+from cost_models.gaussian_process import CovarianceKernel, Described, factored
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -132,10 +132,20 @@ def test_workers_that_would_wait_get_as_many_different_points_as_there_are_of_th
     assert len(set(engine.ask(4, least=4)) - set(asked)) == 4
 
 
+def test_a_first_batch_is_of_points_far_from_each_other_however_many_they_are() -> None:
+    places = {point: SPACE.codes([point])[0] for point in SPACE}
+    for seed in range(3):
+        asked = [places[p] for p in plain_engine(SPACE, seed).ask(16, least=16)]
+        assert len(asked) == 16
+        assert min((a != b).sum() for i, a in enumerate(asked) for b in asked[:i]) >= 2
+
+
 def test_covariances_of_many_points_can_be_factored_however_much_more_variance_than_noise_there_is() -> None:
     rng = np.random.default_rng(0)
     points = np.unique(rng.integers(0, 8, (400, 3)), axis=0).astype(np.float32) / 7
-    kernel = replace(Kernel.usual(3), weights=np.log([300.0, 0.1, 0.1]), lengths=np.full(3, 1.0), log_noise=-12.0)
+    kernel = replace(
+        CovarianceKernel.usual(3), weights=np.log([300.0, 0.1, 0.1]), lengths=np.full(3, 1.0), log_noise=-12.0
+    )
     described = Described(points, np.zeros((len(points), 2), np.float32))
     covariances = kernel.between(described, described).astype(np.float64)
     assert np.isfinite(np.linalg.cholesky(covariances + kernel.noise * np.eye(len(points)))).all()

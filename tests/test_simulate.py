@@ -20,7 +20,7 @@ from autosched.bench.simulated.figures import best_so_far, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.running import Simulation, check, simulate
 from autosched.bench.simulated.score import expected_of_random, score, scored_range
-from autosched.bench.simulated.searches import SEARCHES, RandomSearch
+from autosched.bench.simulated.strategies import STRATEGIES, RandomSearch
 from autosched.cli.commands import app
 from autosched.machine.blas_threads import one_in_new_processes
 from search_spaces import InputError
@@ -113,7 +113,7 @@ def test_a_search_that_proposes_nothing_new_is_stopped() -> None:
     assert replay(TABLE, Stuck(TABLE.space, 0), 20) == [0]
 
 
-@pytest.mark.parametrize("strategy", list(SEARCHES))
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_processes_find_what_one_process_finds(strategy: str) -> None:
     plan = Simulation([TABLE], strategy, budget=12, seeds=2)
     alone, shared = ([dataclasses.replace(f, seconds_each=0.0) for f in simulate(plan, jobs)] for jobs in (1, 2))

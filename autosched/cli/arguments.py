@@ -26,7 +26,7 @@ from search_spaces.workloads.dtypes import FLOATS
 
 if TYPE_CHECKING:
     from autosched.tuning.searching.preparation import Trials
-    from autosched.tuning.searching.sources import History
+    from autosched.tuning.searching.sources import OtherLogs
 
 # What a shell and its scripts take for "used wrongly".
 _USAGE_ERROR = 2
@@ -130,7 +130,7 @@ def chosen_trials(text: str) -> Trials:
         raise InputError(f"--trials {text}: expected a number, or auto") from None
 
 
-def chosen_history(history: list[Path] | None, cold: bool) -> History:
+def chosen_history(history: list[Path] | None, cold: bool) -> OtherLogs:
     """The argument `history` of `tune`.
 
     Raises:

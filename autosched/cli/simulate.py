@@ -17,7 +17,7 @@ from autosched.bench.simulated.figures import Figures
 from autosched.bench.simulated.picture import check_drawable, draw_curves
 from autosched.bench.simulated.replayed import ReplayedTable
 from autosched.bench.simulated.running import Simulation, check, simulate
-from autosched.bench.simulated.searches import SEARCHES, search_named
+from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
 from autosched.cli.arguments import INTERRUPTED, console
 from search_spaces import InputError
 from tuning_logs.exchange.files import read_tables
@@ -29,7 +29,7 @@ def simulate_command(
         typer.Argument(metavar="TABLE…", help="Kernel Tuner caches, T4 files, or tuning logs, compressed or not."),
     ],
     strategy: Annotated[
-        str, typer.Option(help=f"What searches: {', '.join(SEARCHES)}; recipe is plain Ansor.")
+        str, typer.Option(help=f"What searches: {', '.join(STRATEGIES)}; recipe is plain Ansor.")
     ] = "evolutionary",
     budget: Annotated[int, typer.Option(help="Evaluations of a run; failed ones count.")] = 400,
     seeds: Annotated[int, typer.Option(help="Runs on each table.")] = 20,
@@ -69,7 +69,7 @@ def simulate_command(
             raise InputError(f"{name} {value}; expected an integer of at least 1")
     if history_budget is not None and not history:
         raise InputError(f"--history-budget {history_budget} is for what --history tells; expected --history TABLE too")
-    search_named(strategy, with_history=bool(history))
+    strategy_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)
     simulation = Simulation(_read(tables), strategy, budget, seeds, _read(history or []), history_budget)

@@ -1,17 +1,21 @@
 """Evolutionary search steered by a cost model: a population evolves under predicted scores, and its best are measured.
 
-Source: Ansor (OSDI 2020, section 5.1). Different here: crossover by knobs; part of each batch are neighbours of the
-best measured schedules; a batch is spread over the space instead of crowding around one point.
+The search core (`autosched.strategies.engine`) chooses among what evolved: a Gaussian process over the knobs learns
+what the cost model misses here, and how sure that is. Source of the evolution: Ansor (OSDI 2020, section 5.1).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 
+from autosched.strategies.engine import Engine
+from autosched.strategies.engine.candidates import Candidates
+from autosched.strategies.evolution import PARENTS, Evolution
+from autosched.strategies.knob_columns import KnobColumns
+from autosched.strategies.model_prior import ModelPrior
 from autosched.strategies.prior_guard import PriorGuard, Transfer
 from autosched.strategies.strategy import Family, Stopped, draw, family_of, schedules_of
 from autosched.strategies.transfer import transferred
@@ -19,28 +23,12 @@ from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
-# Candidates per schedule asked for and generation, within bounds. Twice as many double the time and gain 2 % at most:
-# within the scatter of 24 searches of a simulated device.
-_CANDIDATES_PER_ASKED = 2
-_POPULATION = (48, 128)
-_GENERATIONS = 4
-_MUTATION = 0.85
-# The starting population: this part from the best measured, the rest drawn at random. With half of it drawn at random,
-# searches of a simulated CPU ended 7 % slower (24 seeds).
-_FROM_BEST = 0.8
-_PARENTS = 24
-# Parts of a batch: random schedules (which keep the model honest where it never looked), and neighbours of the best.
-_RANDOM = 0.08
-_NEIGHBOURS = 0.25
-# Centres of such neighbourhoods, one for so many schedules asked for.
-_ASKED_PER_CENTRE = 16
-# In a batch, at most so many schedules differ from one already chosen in a single knob.
+# In a batch that no process chose, at most so many schedules differ from one already chosen in a single knob, and at
+# most this part is of one family.
 _CROWD = 2
-# Parents of one family, schedules with equal tiles: others have their turn, though they are slower so far. Without this
-# bound four of five trials went to the family that was fastest first (matrix products on an H200, 250 trials each).
-_PER_FAMILY = 4
-# At most this part of a batch is of one family.
 _FAMILY_PART = 0.2
+# This part of a batch is drawn at random: it keeps the model honest where it never looked.
+_RANDOM = 0.08
 # At most this part of the first batch is what was best elsewhere; up to the second part it, and the batches after it,
 # are filled with the points that sketches propose to start from, until all of these were asked for.
 _TRANSFER_PART = 0.4
@@ -48,9 +36,8 @@ _START_PART = 0.6
 # Before there is data, this part of the rest is what the prior ranks first among so many draws each.
 _PRIOR_PART = 0.5
 _PRIOR_DRAWS = 8
-# Candidates whose chance to fail is greater are not proposed, but for the random part of a batch. What is let through
-# wrongly costs a trial, what is stopped wrongly may be the best: so only where failures are four to one.
-_HOPELESS = 0.8
+# Candidates that the process follows while it chooses a batch, the most promising of some hundred.
+_SHORT_LIST = 200
 # Of what earlier runs measured here, so many trials show what the prior is worth.
 _MOST_TRIED = 64
 # The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
@@ -71,13 +58,17 @@ class Evolutionary:
         self._heard: list[TuningRecord] = []
         self._guard = PriorGuard()
         self._misled = False
-        self._elite: list[Schedule] = []
-        self._infeasible: set[Schedule] = set()
         self._rejected_before = space.rejected
-        self._learnt = 0, 0
+        self._learnt = 0
         self._fitted = 0
         self._asked = False
+        # What succeeded here.
+        self._found: list[Schedule] = []
         self._seeds: list[Schedule] = []
+        self._evolution = Evolution(space, cost_model, rng)
+        self._candidates = Candidates(self._evolution, KnobColumns(space), rng)
+        self._prior = ModelPrior(space, cost_model, self._candidates)
+        self._engine = Engine(self._candidates, self._prior, (), rng, _SHORT_LIST)
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
@@ -86,11 +77,17 @@ class Evolutionary:
             return
         self._records.extend(records)
         self._guard.told(records)
-        self._known |= schedules_of(self._space, records)
+        own = schedules_of(self._space, records)
+        self._known |= own
+        held = {s for s in own if self._space.holds(s)}
+        told = [r for r in records if r.schedule in held]
+        seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for r in told]
+        self._engine.tell([self._space.bind(r.schedule).unbound for r in told], seconds)
+        self._found += [r.schedule for r in told if r.measurement.ok]
 
     @property
     def stopped(self) -> Stopped:
-        return Stopped(self._space.rejected - self._rejected_before, len(self._infeasible))
+        return Stopped(self._space.rejected - self._rejected_before, len(self._evolution.infeasible))
 
     @property
     def transfer(self) -> Transfer | None:
@@ -100,20 +97,24 @@ class Evolutionary:
         if not self._asked and self._history and self._records:
             self._try_prior()
         self._learn()
-        batch = _Selection(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
+        batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
         explored = int(_RANDOM * count + self._rng.random())
+        elite = [] if self._found else self._transferred()
         if not self._asked:
-            batch.take(self._elite, round(_TRANSFER_PART * count))
+            batch.take(elite, round(_TRANSFER_PART * count))
             self._seeds = self._space.seeds()
         self._asked = True
         transferred_first = set(batch.chosen)
         batch.take(self._seeds, round(_START_PART * count))
         started = batch.chosen.keys() - transferred_first
         self._seeds = [s for s in self._seeds if s not in self._known and s not in batch.chosen]
-        if self._elite and not self._begins_anew():
-            near = self._neighbours(-(-count // _ASKED_PER_CENTRE))
-            batch.take(self._ranked(near), len(batch.chosen) + round(_NEIGHBOURS * count))
-            batch.take(self._ranked(self._evolved(count)), count - explored)
+        self._evolution.wanted = count
+        anew = self._begins_anew()
+        if self._found and not anew:
+            batch.add(self._by_the_process(batch.chosen, count - explored))
+        elif elite and not anew:
+            evolved = [self._space.bind(s) for s in self._evolution.fresh(elite)]
+            batch.take(self._ranked(evolved), count - explored)
         else:
             pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
             free = count - len(batch.chosen)
@@ -121,9 +122,19 @@ class Evolutionary:
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]
         self._known.update(asked)
+        self._engine.measures([s.unbound for s in asked])
         if self._history and not self._records:
             self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
         return asked
+
+    def _by_the_process(self, chosen: Iterable[Schedule], until: int) -> list[Schedule]:
+        """So many that there are `until`, the process knowing what was chosen already."""
+        chosen = list(chosen)
+        self._engine.measures([s.unbound for s in chosen])
+        self._prior.compared_with(self._candidates.rows(self._found))
+        self._engine.look_anew()
+        missing = until - len(chosen)
+        return [self._space.bind(s) for s in self._engine.ask(missing, least=missing)] if missing > 0 else []
 
     def _begins_anew(self) -> bool:
         """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
@@ -141,60 +152,31 @@ class Evolutionary:
         self._misled = True
 
     def _learn(self) -> None:
-        believed = self._history[: round(self._guard.trust * len(self._history))]
-        records = [*believed, *self._heard, *self._records]
-        if self._learnt == (len(believed), len(records)):
+        records = self._believed()
+        if self._learnt == len(records):
             return
-        self._learnt = len(believed), len(records)
-        self._elite = _elite(self._space, self._records) or _transferred(self._space, records)
+        self._learnt = len(records)
         if len(self._records) >= (1 + _GROWTH) * self._fitted:
             self._fitted = len(self._records)
             self._model.fit(self._space, records)
+            self._prior.learnt()
 
-    def _neighbours(self, centres: int) -> list[Schedule]:
-        best_of_family = dict.fromkeys(family_of(s) for s in self._elite)
-        first = [next(s for s in self._elite if family_of(s) == family) for family in islice(best_of_family, centres)]
-        found = (n for centre in first for n in self._space.neighbours(centre))
-        return list(dict.fromkeys(n for n in found if n not in self._known))
+    def _believed(self) -> list[TuningRecord]:
+        """What is learnt from: of what came from elsewhere as much as is trusted."""
+        return [*self._history[: round(self._guard.trust * len(self._history))], *self._heard, *self._records]
 
-    def _evolved(self, count: int) -> list[Schedule]:
-        """Every new schedule that came up in the generations, in order."""
-        size = int(np.clip(_CANDIDATES_PER_ASKED * count, *_POPULATION))
-        population = self._first_population(size)
-        seen = dict.fromkeys(population)
-        for _ in range(_GENERATIONS - 1):
-            population = self._next_population(population)
-            seen.update(dict.fromkeys(population))
-        return [s for s in seen if s not in self._known]
-
-    def _first_population(self, size: int) -> list[Schedule]:
-        parents = self._elite[:_PARENTS]
-        from_best = max(len(parents), int(_FROM_BEST * size))
-        mutated = [self._mutated(parents[i % len(parents)]) for i in range(from_best - len(parents))]
-        return [*parents, *mutated, *(self._space.sample(self._rng) for _ in range(size - from_best))]
-
-    def _next_population(self, population: list[Schedule]) -> list[Schedule]:
-        """Children of parents drawn with probability proportional to their predicted score."""
-        scores = np.maximum(self._model.predict(self._space, population), 1e-6)
-        parents = self._rng.choice(len(population), size=(len(population), 2), p=scores / scores.sum())
-        mutates = self._rng.random(len(population)) < _MUTATION
-        return [
-            self._mutated(population[a]) if mutate else self._space.crossover(population[a], population[b], self._rng)
-            for (a, b), mutate in zip(parents, mutates, strict=True)
-        ]
-
-    def _mutated(self, schedule: Schedule) -> Schedule:
-        return self._space.mutate(schedule, self._rng)
+    def _transferred(self) -> list[Schedule]:
+        """While nothing has succeeded here: what did elsewhere. Several of these may come to one schedule here."""
+        return transferred(self._space, [r for r in self._believed() if r.measurement.ok], 2 * PARENTS)
 
     def _ranked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
         """Highest predicted score first, without what is predicted to fail; equal scores in the given order."""
-        hopeless = self._model.failure_chance(self._space, schedules) > _HOPELESS
-        self._infeasible.update(s.unbound for s, stop in zip(schedules, hopeless, strict=True) if stop)
-        scores = self._model.predict(self._space, schedules)
-        return [schedules[i] for i in np.argsort(-scores, kind="stable") if not hopeless[i]]
+        hopeful = self._evolution.hopeful(schedules)
+        scores = self._model.predict(self._space, hopeful)
+        return [hopeful[i] for i in np.argsort(-scores, kind="stable")]
 
 
-class _Selection:
+class _Batch:
     """The schedules chosen so far for one ask, in order."""
 
     def __init__(self, known: set[Schedule], per_family: int) -> None:
@@ -202,6 +184,11 @@ class _Selection:
         self._per_family = per_family
         self._families: Counter[Family] = Counter()
         self.chosen: dict[Schedule, None] = {}
+
+    def add(self, schedules: Iterable[Schedule]) -> None:
+        """Choose all of these."""
+        for schedule in schedules:
+            self._choose(schedule)
 
     def take(self, ranked: Iterable[Schedule], until: int) -> None:
         """Choose from the front of `ranked` until there are `until`: first what does not crowd, then the rest."""
@@ -233,28 +220,6 @@ def _differences(a: Schedule, b: Schedule) -> int:
     if a.sketch != b.sketch:
         return len(a.values)
     return (a.backend != b.backend) + sum(x != y for x, y in zip(a.values, b.values, strict=True))
-
-
-def _elite(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
-    """The fastest schedules of this space, best first, not too many of one family."""
-    key = (space.workload.key, space.target.key)
-    ok = sorted((r for r in records if r.measurement.ok and r.key == key), key=lambda r: r.measurement.undisturbed_s)
-    own = dict.fromkeys(r.schedule for r in ok)
-    return list(islice(_bound(_spread(own), space.bind), _PARENTS))
-
-
-def _spread(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
-    """The schedules in order, but of every family only the first few."""
-    families: Counter[Family] = Counter()
-    for schedule in schedules:
-        families[family_of(schedule)] += 1
-        if families[family_of(schedule)] <= _PER_FAMILY:
-            yield schedule
-
-
-def _transferred(space: SearchSpace, records: Sequence[TuningRecord]) -> list[Schedule]:
-    """While nothing has succeeded here: what did elsewhere. Several of these may come to one schedule of this space."""
-    return transferred(space, [r for r in records if r.measurement.ok], 2 * _PARENTS)
 
 
 def _bound(schedules: Iterable[Schedule], bind: Callable[[Schedule], Schedule]) -> Iterator[Schedule]:

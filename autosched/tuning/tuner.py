@@ -20,7 +20,7 @@ from autosched.tuning.searching.loop import Alone
 from autosched.tuning.searching.preparation import Trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from autosched.tuning.searching.sources import History, Sources
+from autosched.tuning.searching.sources import OtherLogs, Sources
 from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import Target, Workload
@@ -36,7 +36,7 @@ def tune(
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
-    history: History = ...,
+    history: OtherLogs = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -54,7 +54,7 @@ def tune(
     cost_model: str | CostModel = ...,
     seed: int = ...,
     log: str | os.PathLike[str] | None = ...,
-    history: History = ...,
+    history: OtherLogs = ...,
     policy: Policy = ...,
     measurer: Measurer | None = ...,
     backend: str | None = ...,
@@ -71,7 +71,7 @@ def tune(
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
-    history: History = None,
+    history: OtherLogs = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,

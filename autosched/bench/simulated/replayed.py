@@ -20,7 +20,7 @@ Seconds = NDArray[np.float64]
 _FRUITLESS_ASKS = 50
 
 
-class Search(Protocol):
+class PlainStrategy(Protocol):
     """What proposes points, and is told what they took (None: failed): the engine, or what it is compared with."""
 
     def ask(self, count: int) -> list[Point]: ...
@@ -70,7 +70,7 @@ class ReplayedTable:
         return {point: row for row, point in enumerate(self.points)}
 
 
-def replay(table: ReplayedTable, search: Search, budget: int, to_the_end: bool = False) -> list[int]:
+def replay(table: ReplayedTable, search: PlainStrategy, budget: int, to_the_end: bool = False) -> list[int]:
     """Let a search measure at most `budget` points of the table; returns their rows, in the order of measuring.
 
     It ends where the optimum was measured, from which on nothing can be found, unless it is to go `to_the_end`. A point

@@ -13,7 +13,7 @@ import numpy as np
 
 from autosched.bench.simulated.figures import Figures, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
-from autosched.bench.simulated.searches import search_named
+from autosched.bench.simulated.strategies import strategy_named
 from autosched.machine.blas_threads import one_in_new_processes
 from autosched.strategies.engine import History
 from search_spaces import InputError
@@ -109,7 +109,7 @@ def _collected(simulation: Simulation, runs: Iterator[tuple[list[int], float]]) 
 def _run(run: _Run) -> tuple[list[int], float]:
     """The rows that a search measured, and the seconds that it took itself."""
     history = [_history(source, run) for source in run.sources]
-    make = search_named(run.strategy)
+    make = strategy_named(run.strategy)
     start = time.perf_counter()
     rows = replay(run.table, make(run.table.space, run.seed, history), run.budget)
     return rows, time.perf_counter() - start
@@ -118,7 +118,7 @@ def _run(run: _Run) -> tuple[list[int], float]:
 def _history(source: ReplayedTable, run: _Run) -> History:
     rows: Sequence[int] = range(len(source.points))
     if run.source_budget is not None:
-        search = search_named(run.strategy)(source.space, run.seed, ())
+        search = strategy_named(run.strategy)(source.space, run.seed, ())
         rows = replay(source, search, run.source_budget, to_the_end=True)
     there = _fitted(source, rows, run.table.space)
     return History(source.device, there.points, there.seconds)

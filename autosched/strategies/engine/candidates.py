@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.gaussian_process import Described
-from search_spaces.errors import EmptySearchSpaceError
 
 Rows = NDArray[np.intp]
 # Points of a space.
@@ -17,24 +16,22 @@ P = TypeVar("P", bound=Hashable)
 
 # Of a space that is listed, so many points at most are looked at in one go, drawn at random.
 _MOST_LOOKED_AT = 20_000
+# Then the neighbours of so many are looked at in any case, the best.
+_CENTRES = 32
 # Points that lie far from each other are chosen among so many drawn at random.
 _SPREAD_OVER = 2_000
-# Of a space too large for a list: so many are drawn, and as many children of the best made.
-_DRAWN = 1_000
 
 
-class Searchable(Protocol[P]):
-    """A space whose points a search may draw, change and mix; all of them are legal."""
+class CandidateSource(Protocol[P]):
+    """Where candidates of a space come from that is too large for a list; all of them are legal."""
 
-    def sample(self, rng: np.random.Generator) -> P:
-        """Raises EmptySearchSpaceError where there is no point."""
+    def fresh(self, best: Sequence[P]) -> Iterable[P]:
+        """Points to look at, known or not, where `best` are all that succeeded, the best first."""
         ...
 
-    def mutate(self, point: P, rng: np.random.Generator, /) -> P: ...
-
-    def crossover(self, a: P, b: P, rng: np.random.Generator) -> P: ...
-
-    def neighbours(self, point: P, /) -> Iterator[P]: ...
+    def neighbours(self, point: P) -> Iterable[P]:
+        """The points one step away."""
+        ...
 
 
 class Candidates(Generic[P]):
@@ -45,12 +42,12 @@ class Candidates(Generic[P]):
 
     def __init__(
         self,
-        space: Searchable[P],
+        source: CandidateSource[P],
         describe: Callable[[Sequence[P]], Described],
         rng: np.random.Generator,
         listed: Sequence[P] | None = None,
     ) -> None:
-        self._space = space
+        self._source = source
         self._rng = rng
         self._describe = describe
         self._all = listed is not None
@@ -86,18 +83,19 @@ class Candidates(Generic[P]):
         return self._open[rows]
 
     def fresh(self, best: Rows) -> Rows:
-        """Open points to look at anew, where `best` are the best known; none where none is left."""
+        """Open points to look at anew, where `best` succeeded, the best first; none where none is left."""
         if not self._all:
-            return self._drawn(best)
+            rows = np.unique(self.rows(self._source.fresh(self.points(best))))
+            return rows[self._open[rows]]
         left = np.flatnonzero(self._open)
         if len(left) > _MOST_LOOKED_AT:
             drawn = self._rng.choice(left, _MOST_LOOKED_AT, replace=False)
-            left = np.unique(np.concatenate([drawn, *[self.neighbours(row) for row in best]]))
+            left = np.unique(np.concatenate([drawn, *[self.neighbours(row) for row in best[:_CENTRES]]]))
         return left
 
     def neighbours(self, row: int) -> Rows:
         """The open points one step away from this one."""
-        found = self.rows(self._space.neighbours(self._points[row]))
+        found = self.rows(self._source.neighbours(self._points[row]))
         return found[self._open[found]]
 
     def spread(self, count: int) -> Rows:
@@ -112,24 +110,3 @@ class Candidates(Generic[P]):
             distance = np.minimum(distance, np.abs(columns - columns[chosen[-1]]).sum(axis=1))
             distance[chosen] = -1.0
         return pool[chosen]
-
-    def _drawn(self, best: Rows) -> Rows:
-        """Random points, neighbours of the best, and children of them."""
-        found: dict[P, None] = {}
-        try:
-            found.update(dict.fromkeys(self._space.sample(self._rng) for _ in range(_DRAWN)))
-        except EmptySearchSpaceError:
-            if not self._points:
-                raise
-        found.update(dict.fromkeys(self._children(self.points(best))))
-        rows = self.rows(found)
-        near = [self.neighbours(row) for row in best[:2]]
-        rows = np.unique(np.concatenate([rows, *near]))
-        return rows[self._open[rows]]
-
-    def _children(self, parents: Sequence[P]) -> list[P]:
-        children = []
-        for _ in range(_DRAWN if parents else 0):
-            a, b = (parents[int(i)] for i in self._rng.integers(len(parents), size=2))
-            children.append(self._space.mutate(self._space.crossover(a, b, self._rng), self._rng))
-        return children

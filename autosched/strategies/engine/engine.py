@@ -13,9 +13,7 @@ from autosched.strategies.engine.candidates import Candidates, P, Rows
 from autosched.strategies.engine.observations import labels, logarithms
 from autosched.strategies.engine.posterior import Posterior
 from autosched.strategies.engine.prior import Prior, trusted
-from cost_models.gaussian_process import Kernel, most_telling
-
-Doubles = NDArray[np.float64]
+from cost_models.gaussian_process import CovarianceKernel, Doubles, most_telling
 
 # Points far from each other that are measured before anything is predicted.
 _FIRST = 6
@@ -36,8 +34,6 @@ _GUIDED_OPTIMISM = 1.0
 # Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
 # every trial, and cubed whenever everything is fitted.
 _MOST_LEARNT = 400
-# The best points known, which children are made of in a space too large for a list.
-_PARENTS = 32
 # Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
 _FAILURE_NOISE = 0.05
 # A chance of success below this is as good as this: what is known of failures may be wrong.
@@ -48,21 +44,30 @@ class Engine(Generic[P]):
     """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
 
     def __init__(
-        self, candidates: Candidates[P], prior: Prior[P], seeds: Sequence[P], rng: np.random.Generator
+        self,
+        candidates: Candidates[P],
+        prior: Prior[P],
+        seeds: Sequence[P],
+        rng: np.random.Generator,
+        short_list: int = _SHORT_LIST,
     ) -> None:
-        """`seeds`: what is measured first, if there is any."""
+        """`seeds`: what is measured first, if there is any; `short_list`: candidates that are kept in view."""
         self._rng = rng
         self._candidates = candidates
         self._prior = prior
         self._seeds = seeds
+        self._short_list = short_list
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
         self._stale = 0
-        self._kernel = Kernel.usual(self._candidates.described.columns.shape[1])
+        self._kernel = CovarianceKernel.usual(self._candidates.described.columns.shape[1])
         self._posterior: Posterior | None = None
         self._chances: Posterior | None = None
         self._fitted_at = 0
         self._left_out = np.zeros(0, np.intp)
+        # What follows from all that was told, until more is: what was, and what is expected of the candidates.
+        self._told: _Told | None = None
+        self._outlook: Doubles | None = None
 
     def ask(self, count: int, least: int = 1) -> list[P]:
         """At most `count` points to measure next: legal, all different, and neither asked nor told before.
@@ -70,7 +75,7 @@ class Engine(Generic[P]):
         Often fewer, so that what is learnt from them chooses the next; `least` says how many there are to be where
         workers would stand idle otherwise. None only when nothing is left.
         """
-        rows = self._first(count)
+        rows = self._first(count, least)
         self._out(rows)
         while len(rows) < min(count, least) or not len(rows):
             more = self._next()[: count - len(rows)]
@@ -84,18 +89,29 @@ class Engine(Generic[P]):
         """What points took, asked for or not; None, infinity or NaN where they failed."""
         rows = self._candidates.rows(points)
         self._candidates.close(rows)
+        self._told = self._outlook = None
         for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
             self._stale = 0 if log < min(self._logs.values(), default=np.inf) else self._stale + 1
             self._pending.pop(row, None)
             self._logs[row] = float(log)
 
+    def look_anew(self) -> None:
+        """Have the next point chosen among fresh candidates, and by what the prior says now."""
+        self._told = self._posterior = None
+
+    def measures(self, points: Sequence[P]) -> None:
+        """Take note that these, which others chose, are measured too."""
+        self._out(self._candidates.rows(points))
+
     def _out(self, rows: Rows) -> None:
         self._candidates.close(rows)
         self._pending.update(dict.fromkeys(rows.tolist()))
 
-    def _first(self, count: int) -> Rows:
+    def _first(self, count: int, least: int) -> Rows:
         """What is measured before anything is predicted: the best of histories, or points far from each other."""
         missing = (_SEEDS if self._seeds else _FIRST) - len(self._logs) - len(self._pending)
+        if not self._logs:
+            missing = max(missing, least)
         if missing <= 0:
             return np.zeros(0, np.intp)
         seeds = self._candidates.rows(self._seeds)
@@ -104,10 +120,11 @@ class Engine(Generic[P]):
 
     def _next(self) -> Rows:
         """The one point to measure next; none where nothing is left."""
-        told = _Told.of(self._logs, self._prior.spread)
+        if self._told is None:
+            self._told = self._less_expected(_Told.of(self._logs, self._prior.spread))
+        told = self._told
         if not len(told.good):
             return self._candidates.spread(1)
-        told = self._less_expected(told)
         if self._posterior is None or len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
             self._fit(told)
         posterior = self._posterior
@@ -130,25 +147,29 @@ class Engine(Generic[P]):
         return self._candidates.neighbours(best)
 
     def _widen(self, rows: Rows) -> None:
+        self._outlook = None if len(rows) else self._outlook
         for posterior in (self._posterior, self._chances):
             if posterior is not None:
                 posterior.widened(rows, self._candidates.described)
 
     def _fit(self, told: _Told) -> None:
-        """Learn everything anew, and look at everything, of which the most promising stay candidates."""
-        described = self._candidates.described
-        seen = most_telling(told.labels, self._rng)
-        self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
-        self._fitted_at = len(self._logs)
+        """Learn what is new, and look at everything, of which the most promising stay candidates."""
+        if len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
+            self._fit_kernel(told)
         self._left_out = told.least_telling(self._rng)
         told = told.without(self._left_out)
-        candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")[:_PARENTS]])
+        candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
         self._posterior = Posterior(self._kernel, self._candidates.described, told.good, candidates)
-        self._chances = None
-        if len(candidates) > 1.5 * _SHORT_LIST:
-            keep = np.argpartition(-self._worth(told), _SHORT_LIST)[:_SHORT_LIST]
+        self._chances = self._outlook = None
+        if len(candidates) > 1.5 * self._short_list:
+            keep = np.argpartition(-self._worth(told), self._short_list)[: self._short_list]
             self._posterior.narrowed(keep)
-            self._chances = None
+            self._chances = self._outlook = None
+
+    def _fit_kernel(self, told: _Told) -> None:
+        described, seen = self._candidates.described, most_telling(told.labels, self._rng)
+        self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
+        self._fitted_at = len(self._logs)
 
     def _worth(self, told: _Told) -> Doubles:
         """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
@@ -156,9 +177,11 @@ class Engine(Generic[P]):
         assert posterior is not None
         posterior.observes(np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)]))
         means, deviations = posterior.predicted(told.surprises)
-        means += self._expected(posterior.candidates, told.trust) - told.offset
-        worth = promise(means, deviations, self._optimism(told.trust))
-        return worth if told.ok.all() else worth + np.log(self._chance(told, posterior.candidates))
+        if self._outlook is None:
+            self._outlook = told.offset - self._expected(posterior.candidates, told.trust)
+            if not told.ok.all():
+                self._outlook += np.log(self._chance(told, posterior.candidates))
+        return promise(means, deviations, self._optimism(told.trust)) + self._outlook
 
     def _optimism(self, trust: Doubles) -> float:
         """Less where the prior knows of elsewhere; one that learns along with what is told here leaves all open."""
@@ -177,7 +200,7 @@ class Engine(Generic[P]):
 
     def _less_expected(self, told: _Told) -> _Told:
         """What was told, with surprises: what histories did not say beforehand."""
-        if not len(self._prior):
+        if not len(self._prior) or not len(told.good):
             return told
         trust = trusted(self._prior.guesses(told.good), told.labels)
         expected = self._expected(told.good, trust)

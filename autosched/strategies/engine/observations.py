@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cost_models.gaussian_process import Doubles
 from search_spaces.schedules.plain_space import Point
-
-Doubles = NDArray[np.float64]
 
 # The least spread of logarithms: times that differ by less are equal.
 _LEAST_SPREAD = 1e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,15 +11,52 @@ from autosched.strategies.engine.engine import Engine
 from autosched.strategies.engine.observations import History
 from autosched.strategies.engine.prior import Histories
 from cost_models.gaussian_process import Description
+from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
 # The best of histories that are looked through for points that are legal here.
 _MOST_SEEDS = 50
 
 
+# Of a space too large for a list: so many are drawn, and as many children of the best made.
+_DRAWN = 1_000
+_PARENTS = 32
+
+
+class PlainSource:
+    """Random points, children of the best, and neighbours of the first of them."""
+
+    def __init__(self, space: PlainSpace, rng: np.random.Generator) -> None:
+        self._space = space
+        self._rng = rng
+
+    def fresh(self, best: Sequence[Point]) -> list[Point]:
+        drawn = self._drawn(any_known=bool(best))
+        near = [n for point in best[:2] for n in self._space.neighbours(point)]
+        return list(dict.fromkeys([*drawn, *self._children(best[:_PARENTS]), *near]))
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        return self._space.neighbours(point)
+
+    def _drawn(self, any_known: bool) -> list[Point]:
+        try:
+            return [self._space.sample(self._rng) for _ in range(_DRAWN)]
+        except EmptySearchSpaceError:
+            if not any_known:
+                raise
+            return []
+
+    def _children(self, parents: Sequence[Point]) -> list[Point]:
+        children = []
+        for _ in range(_DRAWN if parents else 0):
+            a, b = (parents[int(i)] for i in self._rng.integers(len(parents), size=2))
+            children.append(self._space.mutate(self._space.crossover(a, b, self._rng), self._rng))
+        return children
+
+
 def plain_engine(space: PlainSpace, seed: int, history: Sequence[History] = ()) -> Engine[Point]:
     """The search of a plain space, begun with what was measured elsewhere."""
     rng, description = np.random.default_rng(seed), Description(space.columns)
-    candidates = Candidates(space, lambda points: description(space.codes(points)), rng, space.points)
+    candidates = Candidates(PlainSource(space, rng), lambda points: description(space.codes(points)), rng, space.points)
     prior = Histories(space, history, candidates, rng)
     return Engine(candidates, prior, [p for p in prior.best()[:_MOST_SEEDS] if space.holds(p)], rng)

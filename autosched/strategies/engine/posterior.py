@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Rows
-from cost_models.gaussian_process import Described, Kernel, factored
+from cost_models.gaussian_process import CovarianceKernel, Described, Doubles, factored
 from cost_models.trees import Floats
-
-Doubles = NDArray[np.float64]
 
 # Observations for which room is made at once.
 _ROOM = 64
@@ -27,7 +25,7 @@ class Posterior:
     of the first observations alone.
     """
 
-    def __init__(self, kernel: Kernel, described: Described, observed: Rows, candidates: Rows) -> None:
+    def __init__(self, kernel: CovarianceKernel, described: Described, observed: Rows, candidates: Rows) -> None:
         self.kernel = kernel
         self.candidates = candidates
         self.observed = observed

@@ -7,14 +7,12 @@ from itertools import chain, zip_longest
 from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autosched.strategies.engine.candidates import Candidates, Rows
 from autosched.strategies.engine.observations import History, labels, logarithms, spread
-from cost_models.gaussian_process import Described, Description, Kernel, factored, most_telling
+from cost_models.gaussian_process import CovarianceKernel, Described, Description, Doubles, factored, most_telling
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-Doubles = NDArray[np.float64]
 P_co = TypeVar("P_co", bound=Hashable, covariant=True)
 
 # Successes below which a history is no guide.
@@ -58,7 +56,7 @@ class Histories:
         candidates: Candidates[Point],
         rng: np.random.Generator,
     ) -> None:
-        found = (_Source.of(space, told, rng) for told in history)
+        found = (_HistoryProcess.of(space, told, rng) for told in history)
         self._sources = [source for source in found if source is not None]
         self._candidates = candidates
         self._guesses = np.zeros((0, len(self._sources)))
@@ -95,7 +93,7 @@ def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
     return np.asarray(np.clip(found, 0.0, None))
 
 
-class _Source:
+class _HistoryProcess:
     """One history, learnt by a Gaussian process."""
 
     def __init__(
@@ -113,20 +111,22 @@ class _Source:
         self._known = description(space.codes([points[place] for place in kept]))
         values = labels(logs[kept])
         seen = most_telling(values, rng)
-        self._kernel = Kernel.usual(self._known.columns.shape[1]).fitted(self._known[seen], values[seen], first=True)
+        self._kernel = CovarianceKernel.usual(self._known.columns.shape[1]).fitted(
+            self._known[seen], values[seen], first=True
+        )
         known = self._known.precise()
         lower = factored(np.asarray(self._kernel.between(known, known), dtype=np.float64), self._kernel.noise)
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
 
     @staticmethod
-    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _Source | None:
+    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _HistoryProcess | None:
         """None where too little is known of points that this space has values for."""
         logs = logarithms(history.seconds)
         kept = [i for i, point in enumerate(history.points) if np.isfinite(logs[i]) and space.describes(point)]
         if len(kept) < _LEAST_SUCCESSES:
             return None
         points = [space.read(history.points[i]) for i in kept]
-        return _Source(Description(space.columns), space, points, logs[kept], rng)
+        return _HistoryProcess(Description(space.columns), space, points, logs[kept], rng)
 
     def guesses(self, described: Described) -> Doubles:
         places = np.array_split(np.arange(len(described)), len(described) // _AT_ONCE + 1)

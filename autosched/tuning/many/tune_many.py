@@ -24,7 +24,7 @@ from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
-from autosched.tuning.searching.sources import History, Sources
+from autosched.tuning.searching.sources import OtherLogs, Sources
 from autosched.tuning.traced_result import TracedTuneResult
 from cost_models import CostModel, SharedModel
 from search_spaces import EmptySearchSpaceError, Target, Workload
@@ -39,7 +39,7 @@ def tune_many(
     cost_model: str | CostModel = "xgboost",
     seed: int = 0,
     log: str | os.PathLike[str] | None = None,
-    history: History = None,
+    history: OtherLogs = None,
     policy: Policy = "cold",
     measurer: Measurer | None = None,
     backend: str | None = None,

@@ -57,7 +57,7 @@ class Guidance:
         if self.unused:
             yield (
                 f"nothing learnt from {', '.join(self.unused)}: no successful record of such a kernel, timed alike on "
-                "a device of this kind"
+                "a device of this kind, whose sketch this version knows"
             )
         if not self.sources:
             return
@@ -87,7 +87,7 @@ def _came_of(transfer: Transfer) -> str:
     if transfer.guided_s and transfer.others_s and transfer.gain:
         verdict = "gained" if transfer.gain >= 1 else "lost"
         parts.append(
-            f"the best of {transfer.guided} trials that they led to took {duration_text(transfer.guided_s)}, of "
-            f"{transfer.others} others {duration_text(transfer.others_s)}: {verdict} {abs(1 - 1 / transfer.gain):.0%}"
+            f"the best of {transfer.guided} trials that they led to took {duration_text(transfer.guided_s)}, of the "
+            f"other {transfer.others} {duration_text(transfer.others_s)}: {verdict} {abs(1 - 1 / transfer.gain):.0%}"
         )
     return "; ".join(parts) or "too few trials to tell what that brought"

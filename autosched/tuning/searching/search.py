@@ -26,6 +26,7 @@ from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace
+from search_spaces.build import sketch_names
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
@@ -196,7 +197,8 @@ class Search:
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        self._start = history(self.log, op, device, self._policy, self.records, self.sources)
+        told = history(self.log, op, device, self._policy, self.records, self.sources)
+        self._start = told.of_sketches(sketch_names())
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 

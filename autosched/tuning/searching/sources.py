@@ -14,7 +14,7 @@ from tuning_logs.log import INDEX_FROM_BYTES
 # A log that was measured elsewhere, by a colleague or on another machine.
 _OtherLog = str | os.PathLike[str] | TuningLog
 # Such logs, in addition to the user's and to what ships; None: no others; (): not even these.
-History = _OtherLog | Sequence[_OtherLog] | None
+OtherLogs = _OtherLog | Sequence[_OtherLog] | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Sources:
     cold: bool = False
 
     @staticmethod
-    def of(history: History) -> Sources:
+    def of(history: OtherLogs) -> Sources:
         """What a user asks for, checked: a file that is none of a log, or holds no record, is refused before a search.
 
         Raises:

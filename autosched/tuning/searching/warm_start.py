@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autosched.tuning.searching.sources import Sources
@@ -28,6 +28,13 @@ class WarmStart:
     records: tuple[TuningRecord, ...] = ()
     logs: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+
+    def of_sketches(self, names: Collection[str]) -> WarmStart:
+        """Without the schedules of other sketches, which no space has: nothing can be made of them."""
+        kept = [(r, log) for r, log in zip(self.records, self.logs, strict=True) if r.schedule.sketch in names]
+        left = {log for _, log in kept}
+        idle = dict.fromkeys(log for log in self.logs if log not in left)
+        return WarmStart(tuple(r for r, _ in kept), tuple(log for _, log in kept), (*self.unused, *idle))
 
 
 def history(

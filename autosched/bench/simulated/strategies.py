@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from autosched.bench.simulated.plain_recipe import PlainRecipe
-from autosched.bench.simulated.replayed import Search
+from autosched.bench.simulated.replayed import PlainStrategy
 from autosched.strategies.engine import History, plain_engine
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-MakeSearch = Callable[[PlainSpace, int, Sequence[History]], Search]
+MakeStrategy = Callable[[PlainSpace, int, Sequence[History]], PlainStrategy]
 
 
 class RandomSearch:
@@ -30,15 +30,15 @@ class RandomSearch:
         """It learns nothing."""
 
 
-def _recipe(space: PlainSpace, seed: int, history: Sequence[History]) -> Search:
+def _recipe(space: PlainSpace, seed: int, history: Sequence[History]) -> PlainStrategy:
     return PlainRecipe(space, seed)
 
 
-def _random(space: PlainSpace, seed: int, history: Sequence[History]) -> Search:
+def _random(space: PlainSpace, seed: int, history: Sequence[History]) -> PlainStrategy:
     return RandomSearch(space, seed)
 
 
-SEARCHES: Mapping[str, MakeSearch] = {
+STRATEGIES: Mapping[str, MakeStrategy] = {
     "evolutionary": plain_engine,
     "recipe": _recipe,
     "random": _random,
@@ -49,16 +49,16 @@ SEARCHES: Mapping[str, MakeSearch] = {
 _LEARN_FROM_HISTORY = ("evolutionary",)
 
 
-def search_named(name: str, with_history: bool = False) -> MakeSearch:
+def strategy_named(name: str, with_history: bool = False) -> MakeStrategy:
     """What makes the search of that name.
 
     Raises:
         InputError: there is no such search, or it makes nothing of history.
     """
-    if name not in SEARCHES:
-        raise unknown_name("strategy", name, SEARCHES)
+    if name not in STRATEGIES:
+        raise unknown_name("strategy", name, STRATEGIES)
     if with_history and name not in _LEARN_FROM_HISTORY:
         raise InputError(
             f"--strategy {name} takes no history; expected {', '.join(_LEARN_FROM_HISTORY)} with --history"
         )
-    return SEARCHES[name]
+    return STRATEGIES[name]

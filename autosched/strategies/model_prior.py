@@ -1,0 +1,64 @@
+"""What a cost model says of schedules, as a guess that the search core begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autosched.strategies.engine.candidates import Candidates, Rows
+from autosched.strategies.engine.observations import spread
+from cost_models import CostModel
+from cost_models.gaussian_process import Doubles
+from search_spaces import Schedule, SearchSpace
+
+# Scores below are as good as this: a model's scale ends there.
+_LEAST_SCORE = 1e-6
+# What is predicted to be faster than all that is known counts down to here, in spreads of what is known.
+_LEAST_DISTANCE = -0.9
+
+
+class ModelPrior:
+    """One guess: the label that a schedule would have, were its latency the predicted one."""
+
+    spread = 0.0
+
+    def __init__(self, space: SearchSpace, model: CostModel, candidates: Candidates[Schedule]) -> None:
+        self._space = space
+        self._model = model
+        self._candidates = candidates
+        self._logs = np.zeros(0)
+        self._origin, self._spread, self._mean, self._deviation = 0.0, 1.0, 0.0, 1.0
+
+    def __len__(self) -> int:
+        return 1
+
+    def best(self) -> Sequence[Schedule]:
+        return []
+
+    def learnt(self) -> None:
+        """The model has learnt: what it said before no longer holds."""
+        self._logs[:] = np.nan
+
+    def compared_with(self, rows: Rows) -> None:
+        """Bring guesses to the scale of the labels of these rows, which succeeded."""
+        logs = self._predicted(rows)
+        self._origin, self._spread = float(np.quantile(logs, 0.02)), spread(logs)
+        pressed = self._pressed(logs)
+        self._mean, self._deviation = float(pressed.mean()), max(float(pressed.std()), 1e-3)
+
+    def guesses(self, rows: Rows) -> Doubles:
+        return ((self._pressed(self._predicted(rows)) - self._mean) / self._deviation)[:, None]
+
+    def _pressed(self, logs: Doubles) -> Doubles:
+        """As labels are (`autosched.strategies.engine.observations`)."""
+        return np.asarray(np.log1p(np.maximum((logs - self._origin) / self._spread, _LEAST_DISTANCE)))
+
+    def _predicted(self, rows: Rows) -> Doubles:
+        """The logarithms of latencies, up to a constant."""
+        more = len(self._candidates.described) - len(self._logs)
+        self._logs = np.concatenate([self._logs, np.full(more, np.nan)])
+        new = np.unique(rows[np.isnan(self._logs[rows])])
+        scores = self._model.predict(self._space, [self._space.bind(s) for s in self._candidates.points(new)])
+        self._logs[new] = -np.log(np.maximum(scores, _LEAST_SCORE))
+        return np.asarray(self._logs[rows])
