@@ -98,16 +98,31 @@ class Evolutionary:
             self._try_prior()
         self._learn()
         batch = _Batch(self._known, per_family=max(_CROWD, round(_FAMILY_PART * count)))
-        explored = int(_RANDOM * count + self._rng.random())
         elite = [] if self._found else self._transferred()
+        started = self._start(batch, elite, count)
+        self._fill(batch, elite, count)
+        rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
+        asked = [*batch.chosen, *rest]
+        self._known.update(asked)
+        self._engine.measures([s.unbound for s in asked])
+        if self._history and not self._records:
+            self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
+        return asked
+
+    def _start(self, batch: _Batch, elite: Sequence[Schedule], count: int) -> set[Schedule]:
+        """Begin the first batch with the elite of elsewhere, and every one with points of sketches; returns these."""
         if not self._asked:
             batch.take(elite, round(_TRANSFER_PART * count))
             self._seeds = self._space.seeds()
         self._asked = True
         transferred_first = set(batch.chosen)
         batch.take(self._seeds, round(_START_PART * count))
-        started = batch.chosen.keys() - transferred_first
         self._seeds = [s for s in self._seeds if s not in self._known and s not in batch.chosen]
+        return batch.chosen.keys() - transferred_first
+
+    def _fill(self, batch: _Batch, elite: Sequence[Schedule], count: int) -> None:
+        """All but the random part: by the process, and by the cost model alone while nothing has succeeded here."""
+        explored = int(_RANDOM * count + self._rng.random())
         self._evolution.wanted = count
         anew = self._begins_anew()
         if self._found and not anew:
@@ -119,13 +134,6 @@ class Evolutionary:
             pool = draw(self._space, _PRIOR_DRAWS * count, self._known, self._rng)
             free = count - len(batch.chosen)
             batch.take(self._ranked(pool), len(batch.chosen) + round(_PRIOR_PART * free))
-        rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
-        asked = [*batch.chosen, *rest]
-        self._known.update(asked)
-        self._engine.measures([s.unbound for s in asked])
-        if self._history and not self._records:
-            self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
-        return asked
 
     def _by_the_process(self, chosen: Iterable[Schedule], until: int) -> list[Schedule]:
         """So many that there are `until`, the process knowing what was chosen already."""
