@@ -36,7 +36,7 @@ import autosched
 from autosched.machine import devices
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.timing import cold_timer, interleaved
-from autosched.strategies.engine import plain_engine
+from autosched.strategies.bayesian import plain_search
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog
 
@@ -478,11 +478,11 @@ def proposing() -> None:
     space = PlainSpace(TILE_SPACE, legal=lambda knobs: tiles_fit(dict(knobs)))
     for threads, limited in (("as numpy has them", contextlib.nullcontext), ("one", one_meanwhile)):
         for at_once in (8, 1):
-            engine, begin = plain_engine(space, seed=0), time.perf_counter()
+            strategy, begin = plain_search(space, seed=0), time.perf_counter()
             for _ in range(64 // at_once):
                 with limited():
-                    asked = engine.ask(at_once, least=at_once)
-                    engine.tell(asked, [pretended_s(point) for point in asked])
+                    asked = strategy.ask(at_once, least=at_once)
+                    strategy.tell(asked, [pretended_s(point) for point in asked])
             took_ms = (time.perf_counter() - begin) / 64 * 1e3
             print(f"64 trials, {at_once} at once, threads: {threads}: {took_ms:.2f} ms of the search engine for each")
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from figures_engine import read_table
+from figures_bayesian import read_table
 
 from autosched.bench.simulated.replayed import ReplayedTable
 from cost_models import fitted_rows

@@ -19,11 +19,11 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import numpy as np
-from figures_engine import _trials_to_95, read_table
+from figures_bayesian import _trials_to_95, read_table
 
 from autosched.bench.simulated.figures import best_so_far, evaluations_to
 from autosched.bench.simulated.replayed import ReplayedTable, replay
-from autosched.strategies.engine import History, plain_engine
+from autosched.strategies.bayesian import History, plain_search
 from search_spaces.schedules.plain_space import Point
 from tuning_logs.text import table_lines
 
@@ -32,18 +32,18 @@ class Exploring:
     """A search core of whose points a part is replaced by random ones."""
 
     def __init__(self, table: ReplayedTable, part: float, seed: int) -> None:
-        self._engine = plain_engine(table.space, seed)
+        self._search = plain_search(table.space, seed)
         self._rng = np.random.default_rng([seed, 1])
         self._part = part
         self._left = [table.points[place] for place in self._rng.permutation(len(table.points))]
 
     def ask(self, count: int) -> list[Point]:
         if self._rng.random() >= self._part:
-            return self._engine.ask(1)
+            return self._search.ask(1)
         return [self._left.pop()]
 
     def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
-        self._engine.tell(points, seconds)
+        self._search.tell(points, seconds)
         told = set(points)
         self._left = [point for point in self._left if point not in told]
 
@@ -90,7 +90,7 @@ def target_trials(job: tuple[Path, Path, Taught | None, int, int]) -> int:
         log = log if taught.whole else exported(known, log)
         history = (History(known.name, [known.points[row] for row in log], [float(known.seconds[r]) for r in log]),)
     table = read_table(target)
-    return _trials_to_95(table, plain_engine(table.space, seed, history), budget)
+    return _trials_to_95(table, plain_search(table.space, seed, history), budget)
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ CONTENDERS: tuple[tuple[str, str], ...] = (
 )
 
 
-CORE, EVOLUTION = "autosched.strategies.engine.engine.", "autosched.strategies.evolution."
+CORE, EVOLUTION = "autosched.strategies.bayesian.search.", "autosched.strategies.evolution."
 PRIOR, STRATEGY = "autosched.strategies.model_prior.", "autosched.strategies.evolutionary."
 
 

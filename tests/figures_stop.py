@@ -1,6 +1,6 @@
 """Whether searches stop at the right time: what was said of the remaining gain, and what it was.
 
-python tests/figures_stop.py replay CURVES TABLE… [--seeds 3] [--budget 600]   replays public tables by the engine
+python tests/figures_stop.py replay CURVES TABLE… [--seeds 3] [--budget 600]   replays public tables by the search core
 python tests/figures_stop.py calibrate CURVES…                                  predicted gains against actual ones
 python tests/figures_stop.py fit CURVES…                                        the constants that make them most likely
 python tests/figures_stop.py live CURVES [--suite gemm] [--only NAME,…] [--seconds 60] [--target h200]
@@ -129,7 +129,7 @@ def recorded_curves(seeds: int, budget: int) -> Iterator[Curve]:
 
 
 def replayed_curves(paths: Sequence[Path], seeds: int, budget: int) -> Iterator[Curve]:
-    """Those of the engine on recorded tables."""
+    """Those of the Bayesian search on recorded tables."""
     for path in paths:
         (recorded,) = read_tables(path)
         name = path.name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""`autosched ask-tell`: the engine over lines of JSON, whatever comes in, and started in no time."""
+"""`autosched ask-tell`: the Bayesian search over lines of JSON, whatever comes in, and started in no time."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
 
 import autosched
-from autosched.strategies.engine import Engine, History, plain_engine
+from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from search_spaces import InputError, LogError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
@@ -219,11 +219,11 @@ def test_kernels_that_two_threads_call_are_tuned_one_after_the_other(log: Path) 
 def test_the_search_is_told_what_others_measured(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[History] = []
 
-    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> Engine[Point]:
+    def listening(space: PlainSpace, seed: int, history: Sequence[History]) -> BayesianSearch[Point]:
         told.extend(history)
-        return plain_engine(space, seed, history)
+        return plain_search(space, seed, history)
 
-    monkeypatch.setattr("autosched.tuning.autotune.search.plain_engine", listening)
+    monkeypatch.setattr("autosched.tuning.autotune.search.plain_search", listening)
     timings = [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [0.5]]]
     cache = tmp_path / "scale.autotune.json"
     cache.write_text(json.dumps({"key": [256], "configs_timings": timings}))

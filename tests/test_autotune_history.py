@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent))
 from log_records import record
 from recorded_tables import small_table
 
-from autosched.strategies.engine import History
+from autosched.strategies.bayesian import History
 from autosched.tuning.autotune.other_tables import tables_of_kernel, told_elsewhere
 from search_spaces import InputError, LogError, Schedule, target_named
 from search_spaces.schedules.plain_space import PlainSpace

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.backends import spaces
-from autosched.strategies.engine.candidates import Candidates
+from autosched.strategies.bayesian.candidates import Candidates
 from autosched.strategies.evolution import Evolution
 from autosched.strategies.knob_columns import KnobColumns
 from autosched.strategies.model_prior import ModelPrior

@@ -1,4 +1,4 @@
-"""`autosched ask-tell`: the search engine served to another program, as lines of JSON on standard input and output.
+"""`autosched ask-tell`: the search strategy served to another program, as lines of JSON on standard input and output.
 
 {"op": "init", "names": […], "values": [[…], …], "configs": [[…], …], "seed": 0, "budget": 400, "ctx": {…}}
     begins a search, whatever was searched before. Without "configs" every combination of values is legal. "ctx" may
@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TextIO, TypeGuard
 
-from autosched.strategies.engine import Engine, History, plain_engine
+from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from search_spaces import AutoschedError, InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.fitting import fitted
@@ -48,7 +48,7 @@ class _Served:
 
     def __init__(self) -> None:
         self._space: PlainSpace | None = None
-        self._engine: Engine[Point] | None = None
+        self._search: BayesianSearch[Point] | None = None
 
     def answer(self, line: str) -> dict[str, Any]:
         try:
@@ -63,10 +63,10 @@ class _Served:
             case "ask":
                 return {"configs": self._begun[1].ask(_count(message))}
             case "tell":
-                space, engine = self._begun
+                space, strategy = self._begun
                 points, seconds = _points(message), _seconds(message)
                 _check_told(points, seconds, space)
-                engine.tell(points, seconds)
+                strategy.tell(points, seconds)
                 return {"ok": True}
             case unknown:
                 raise InputError(f"op {unknown!r}; expected one of {_OPERATIONS}")
@@ -86,14 +86,14 @@ class _Served:
         seed, budget = message.get("seed", 0), message.get("budget")
         if not _is_count(seed) or not (budget is None or _is_count(budget)):
             raise InputError(f"seed {seed!r} and budget {budget!r}; expected integers of at least 0")
-        self._space, self._engine = space, plain_engine(space, seed, history)
+        self._space, self._search = space, plain_search(space, seed, history)
         return {"ok": True, **({"notes": notes} if notes else {})}
 
     @property
-    def _begun(self) -> tuple[PlainSpace, Engine[Point]]:
-        if self._space is None or self._engine is None:
+    def _begun(self) -> tuple[PlainSpace, BayesianSearch[Point]]:
+        if self._space is None or self._search is None:
             raise InputError('no search was begun; expected {"op": "init", "names": …, "values": …} first')
-        return self._space, self._engine
+        return self._space, self._search
 
 
 def _message(line: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Evolutionary search steered by a cost model: a population evolves under predicted scores, and its best are measured.
 
-The search core (`autosched.strategies.engine`) chooses among what evolved: a Gaussian process over the knobs learns
+The search core (`autosched.strategies.bayesian`) chooses among what evolved: a Gaussian process over the knobs learns
 what the cost model misses here, and how sure that is. Source of the evolution: Ansor (OSDI 2020, section 5.1).
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from autosched.strategies.engine import Engine
-from autosched.strategies.engine.candidates import Candidates
+from autosched.strategies.bayesian import BayesianSearch
+from autosched.strategies.bayesian.candidates import Candidates
 from autosched.strategies.evolution import PARENTS, Evolution
 from autosched.strategies.knob_columns import KnobColumns
 from autosched.strategies.model_prior import ModelPrior
@@ -68,7 +68,7 @@ class Evolutionary:
         self._evolution = Evolution(space, cost_model, rng)
         self._candidates = Candidates(self._evolution, KnobColumns(space), rng)
         self._prior = ModelPrior(space, cost_model, self._candidates)
-        self._engine = Engine(self._candidates, self._prior, (), rng, _SHORT_LIST)
+        self._search = BayesianSearch(self._candidates, self._prior, (), rng, _SHORT_LIST)
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
@@ -82,7 +82,7 @@ class Evolutionary:
         held = {s for s in own if self._space.holds(s)}
         told = [r for r in records if r.schedule in held]
         seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for r in told]
-        self._engine.tell([self._space.bind(r.schedule).unbound for r in told], seconds)
+        self._search.tell([self._space.bind(r.schedule).unbound for r in told], seconds)
         self._found += [r.schedule for r in told if r.measurement.ok]
 
     @property
@@ -104,7 +104,7 @@ class Evolutionary:
         rest = draw(self._space, count - len(batch.chosen), self._known | batch.chosen.keys(), self._rng)
         asked = [*batch.chosen, *rest]
         self._known.update(asked)
-        self._engine.measures([s.unbound for s in asked])
+        self._search.measures([s.unbound for s in asked])
         if self._history and not self._records:
             self._guard.predicted(asked, self._model.predict(self._space, asked), batch.chosen.keys() - started)
         return asked
@@ -138,11 +138,11 @@ class Evolutionary:
     def _by_the_process(self, chosen: Iterable[Schedule], until: int) -> list[Schedule]:
         """So many that there are `until`, the process knowing what was chosen already."""
         chosen = list(chosen)
-        self._engine.measures([s.unbound for s in chosen])
+        self._search.measures([s.unbound for s in chosen])
         self._prior.compared_with(self._candidates.rows(self._found))
-        self._engine.look_anew()
+        self._search.look_anew()
         missing = until - len(chosen)
-        return [self._space.bind(s) for s in self._engine.ask(missing, least=missing)] if missing > 0 else []
+        return [self._space.bind(s) for s in self._search.ask(missing, least=missing)] if missing > 0 else []
 
     def _begins_anew(self) -> bool:
         """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autosched.strategies.engine.candidates import Candidates, Rows
-from autosched.strategies.engine.observations import spread
+from autosched.strategies.bayesian.candidates import Candidates, Rows
+from autosched.strategies.bayesian.observations import spread
 from cost_models import CostModel
 from cost_models.gaussian_process import Doubles
 from search_spaces import Schedule, SearchSpace
@@ -51,7 +51,7 @@ class ModelPrior:
         return ((self._pressed(self._predicted(rows)) - self._mean) / self._deviation)[:, None]
 
     def _pressed(self, logs: Doubles) -> Doubles:
-        """As labels are (`autosched.strategies.engine.observations`)."""
+        """As labels are (`autosched.strategies.bayesian.observations`)."""
         return np.asarray(np.log1p(np.maximum((logs - self._origin) / self._spread, _LEAST_DISTANCE)))
 
     def _predicted(self, rows: Rows) -> Doubles:

@@ -21,7 +21,7 @@ _FRUITLESS_ASKS = 50
 
 
 class PlainStrategy(Protocol):
-    """What proposes points, and is told what they took (None: failed): the engine, or what it is compared with."""
+    """What proposes points, and is told what they took (None: failed): the search core, or what it is compared with."""
 
     def ask(self, count: int) -> list[Point]: ...
 

@@ -15,7 +15,7 @@ from autosched.bench.simulated.figures import Figures, figures
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.strategies import strategy_named
 from autosched.machine.blas_threads import one_in_new_processes
-from autosched.strategies.engine import History
+from autosched.strategies.bayesian import History
 from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs.exchange.fitting import Fitted, fitted

@@ -8,7 +8,7 @@ import numpy as np
 
 from autosched.bench.simulated.plain_recipe import PlainRecipe
 from autosched.bench.simulated.replayed import PlainStrategy
-from autosched.strategies.engine import History, plain_engine
+from autosched.strategies.bayesian import History, plain_search
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
@@ -39,7 +39,7 @@ def _random(space: PlainSpace, seed: int, history: Sequence[History]) -> PlainSt
 
 
 STRATEGIES: Mapping[str, MakeStrategy] = {
-    "evolutionary": plain_engine,
+    "evolutionary": plain_search,
     "recipe": _recipe,
     "random": _random,
 }

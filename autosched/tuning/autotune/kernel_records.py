@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from autosched.strategies.engine import History
+from autosched.strategies.bayesian import History
 from autosched.tuning.autotune.configurations import point_of
 from search_spaces import LogError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point

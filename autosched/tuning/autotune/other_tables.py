@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from autosched.strategies.engine import History
+from autosched.strategies.bayesian import History
 from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace
 from tuning_logs import OwnKernel

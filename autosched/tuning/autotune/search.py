@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autosched.machine.blas_threads import one_meanwhile
-from autosched.strategies.engine import Engine, plain_engine
+from autosched.strategies.bayesian import BayesianSearch, plain_search
 from autosched.tuning.autotune.configurations import schedule_of
 from autosched.tuning.autotune.kernel_records import best_point, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
@@ -63,11 +63,11 @@ class KernelSearch:
         """
         task = self.task
         known = task.known
-        engine, count = self._engine(known), len(standing(known))
-        while tried := self._trials(engine, task.wanted - count):
+        strategy, count = self._search(known), len(standing(known))
+        while tried := self._trials(strategy, task.wanted - count):
             latencies = self._latencies()
             with one_meanwhile():
-                engine.tell(tried, [latencies[point] for point in tried])
+                strategy.tell(tried, [latencies[point] for point in tried])
             count += len(tried)
         self._finals(known)
         best = best_point(task.records.of(task.kernel, task.target, task.space), task.space)
@@ -75,23 +75,23 @@ class KernelSearch:
             raise self._none_works()
         return best
 
-    def _engine(self, known: Sequence[TuningRecord]) -> Engine[Point]:
+    def _search(self, known: Sequence[TuningRecord]) -> BayesianSearch[Point]:
         task = self.task
         elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
         history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
         with one_meanwhile():
-            engine = plain_engine(task.space, task.seed, history)
+            strategy = plain_search(task.space, task.seed, history)
             if known:
-                engine.tell(*outcomes(standing(known), task.space))
-        return engine
+                strategy.tell(*outcomes(standing(known), task.space))
+        return strategy
 
-    def _trials(self, engine: Engine[Point], left: int) -> list[Point]:
+    def _trials(self, strategy: BayesianSearch[Point], left: int) -> list[Point]:
         """Ask for some, and try those that have compiled: also of those that were asked for before; none at the end.
 
         When there is nothing more to ask for, what still compiles gets as long again as the search took.
         """
         slower = self._compiling.values()
-        asked = self._ask(engine, min(left - len(slower), _AT_ONCE, _CORES - len(slower)))
+        asked = self._ask(strategy, min(left - len(slower), _AT_ONCE, _CORES - len(slower)))
         begin = time.perf_counter()
         self._compile(asked)
         if asked:
@@ -106,12 +106,12 @@ class KernelSearch:
         begun = self.trials.compile([self.task.choices.configuration(point) for point in points])
         self._compiling |= zip(points, begun, strict=True)
 
-    def _ask(self, engine: Engine[Point], count: int) -> list[Point]:
+    def _ask(self, strategy: BayesianSearch[Point], count: int) -> list[Point]:
         if count < 1:
             return []
         begin = time.perf_counter()
         with one_meanwhile():
-            asked = engine.ask(count, least=count)
+            asked = strategy.ask(count, least=count)
         self._propose_s = (time.perf_counter() - begin) / max(1, len(asked))
         return asked
 

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from autosched.strategies.engine.candidates import Candidates, Rows
-from autosched.strategies.engine.observations import History, labels, logarithms, spread
+from autosched.strategies.bayesian.candidates import Candidates, Rows
+from autosched.strategies.bayesian.observations import History, labels, logarithms, spread
 from cost_models.gaussian_process import CovarianceKernel, Described, Description, Doubles, factored, most_telling
 from search_spaces.schedules.plain_space import PlainSpace, Point
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from autosched.strategies.engine.candidates import Candidates
-from autosched.strategies.engine.engine import Engine
-from autosched.strategies.engine.observations import History
-from autosched.strategies.engine.prior import Histories
+from autosched.strategies.bayesian.candidates import Candidates
+from autosched.strategies.bayesian.observations import History
+from autosched.strategies.bayesian.prior import Histories
+from autosched.strategies.bayesian.search import BayesianSearch
 from cost_models.gaussian_process import Description
 from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.plain_space import PlainSpace, Point
@@ -54,9 +54,9 @@ class PlainSource:
         return children
 
 
-def plain_engine(space: PlainSpace, seed: int, history: Sequence[History] = ()) -> Engine[Point]:
+def plain_search(space: PlainSpace, seed: int, history: Sequence[History] = ()) -> BayesianSearch[Point]:
     """The search of a plain space, begun with what was measured elsewhere."""
     rng, description = np.random.default_rng(seed), Description(space.columns)
     candidates = Candidates(PlainSource(space, rng), lambda points: description(space.codes(points)), rng, space.points)
     prior = Histories(space, history, candidates, rng)
-    return Engine(candidates, prior, [p for p in prior.best()[:_MOST_SEEDS] if space.holds(p)], rng)
+    return BayesianSearch(candidates, prior, [p for p in prior.best()[:_MOST_SEEDS] if space.holds(p)], rng)

@@ -9,10 +9,10 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched.strategies.engine.candidates import Candidates, P, Rows
-from autosched.strategies.engine.observations import labels, logarithms
-from autosched.strategies.engine.posterior import Posterior
-from autosched.strategies.engine.prior import Prior, trusted
+from autosched.strategies.bayesian.candidates import Candidates, P, Rows
+from autosched.strategies.bayesian.observations import labels, logarithms
+from autosched.strategies.bayesian.posterior import Posterior
+from autosched.strategies.bayesian.prior import Prior, trusted
 from cost_models.gaussian_process import CovarianceKernel, Doubles, most_telling
 
 # Points far from each other that are measured before anything is predicted.
@@ -40,7 +40,7 @@ _FAILURE_NOISE = 0.05
 _LEAST_CHANCE = 0.02
 
 
-class Engine(Generic[P]):
+class BayesianSearch(Generic[P]):
     """Ask-and-tell search of one space. The same seed and the same answers give the same proposals."""
 
     def __init__(

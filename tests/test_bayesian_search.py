@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autosched.strategies.engine import Engine, History, plain_engine
+from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from cost_models.gaussian_process import CovarianceKernel, Described, factored, inverted
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
@@ -25,37 +25,37 @@ def seconds(point: Point) -> float:
     return 1e-3 * (1 + sum(d * d for d in away) / 4 + (order == "nm"))
 
 
-def searched(engine: Engine[Point], budget: int, count: int = 16) -> list[Point]:
+def searched(strategy: BayesianSearch[Point], budget: int, count: int = 16) -> list[Point]:
     """The points that were asked for, in order."""
     asked: list[Point] = []
-    while len(asked) < budget and (points := engine.ask(min(count, budget - len(asked)))):
-        engine.tell(points, [seconds(p) for p in points])
+    while len(asked) < budget and (points := strategy.ask(min(count, budget - len(asked)))):
+        strategy.tell(points, [seconds(p) for p in points])
         asked += points
     return asked
 
 
 def test_it_finds_the_best_of_a_smooth_space_in_few_trials() -> None:
     for seed in range(3):
-        assert min(map(seconds, searched(plain_engine(SPACE, seed), 60))) <= 1.25e-3
+        assert min(map(seconds, searched(plain_search(SPACE, seed), 60))) <= 1.25e-3
 
 
 def test_it_asks_for_every_point_once_and_then_for_none() -> None:
     space = PlainSpace({"m": TILES, "n": TILES})
-    asked = searched(plain_engine(PlainSpace({**dict.fromkeys("mnk", TILES), "warps": [4], "order": ["mn"]}), 0), 1000)
+    asked = searched(plain_search(PlainSpace({**dict.fromkeys("mnk", TILES), "warps": [4], "order": ["mn"]}), 0), 1000)
     assert len(asked) == len(set(asked)) == 125
     assert len(list(space)) == 25
 
 
 def test_the_same_seed_and_answers_give_the_same_points() -> None:
-    assert searched(plain_engine(SPACE, 1), 40) == searched(plain_engine(SPACE, 1), 40)
-    assert searched(plain_engine(SPACE, 1), 8) != searched(plain_engine(SPACE, 2), 8)
+    assert searched(plain_search(SPACE, 1), 40) == searched(plain_search(SPACE, 1), 40)
+    assert searched(plain_search(SPACE, 1), 8) != searched(plain_search(SPACE, 2), 8)
 
 
 def test_points_that_were_told_are_not_asked_for() -> None:
-    engine = plain_engine(SPACE, 0)
+    strategy = plain_search(SPACE, 0)
     told = list(SPACE)[::2]
-    engine.tell(told, [seconds(p) for p in told])
-    assert not {*searched(engine, 30)} & {*told}
+    strategy.tell(told, [seconds(p) for p in told])
+    assert not {*searched(strategy, 30)} & {*told}
 
 
 def test_a_triangle_is_inverted_by_halves() -> None:
@@ -65,50 +65,50 @@ def test_a_triangle_is_inverted_by_halves() -> None:
 
 
 def test_what_others_chose_is_under_way_and_not_asked_for() -> None:
-    engine, others = plain_engine(SPACE, 0), list(SPACE)[1::3]
-    engine.measures(others)
-    asked = searched(engine, 40)
+    strategy, others = plain_search(SPACE, 0), list(SPACE)[1::3]
+    strategy.measures(others)
+    asked = searched(strategy, 40)
     assert not {*asked} & {*others}
     # Six points are measured before anything is predicted: these are under way.
-    assert len(plain_engine(SPACE, 0).ask(16)) == 6
-    assert len(engine.ask(16)) == 1
+    assert len(plain_search(SPACE, 0).ask(16)) == 6
+    assert len(strategy.ask(16)) == 1
 
 
 def test_a_search_that_looks_anew_goes_on_as_before() -> None:
-    engine = plain_engine(SPACE, 0)
-    asked = searched(engine, 30)
-    engine.look_anew()
-    assert not {*searched(engine, 10)} & {*asked}
+    strategy = plain_search(SPACE, 0)
+    asked = searched(strategy, 30)
+    strategy.look_anew()
+    assert not {*searched(strategy, 10)} & {*asked}
 
 
 @pytest.mark.parametrize("knobs", [{}, {"m": [16]}], ids=["none", "one"])
 def test_a_tiny_space_is_searched_to_its_end(knobs: dict[str, list[PlainValue]]) -> None:
     space = PlainSpace(knobs or {"m": [16]}, configurations=None if knobs else [])
-    engine = plain_engine(space, 0)
-    points = engine.ask(8)
+    strategy = plain_search(space, 0)
+    points = strategy.ask(8)
     assert len(points) == len(list(space))
-    engine.tell(points, [1e-3] * len(points))
-    assert engine.ask(8) == []
+    strategy.tell(points, [1e-3] * len(points))
+    assert strategy.ask(8) == []
 
 
 def test_a_space_of_a_million_million_points_is_searched() -> None:
     space = PlainSpace({f"k{i}": list(range(1, 11)) for i in range(12)})
-    engine, best = plain_engine(space, 0), []
+    strategy, best = plain_search(space, 0), []
     for _ in range(15):
-        points = engine.ask(8)
+        points = strategy.ask(8)
         took = [1e-3 * (1 + sum(abs(float(str(v)) - 3) for v in p)) for p in points]
-        engine.tell(points, took)
+        strategy.tell(points, took)
         best += took
     drawn = np.random.default_rng(0).integers(1, 11, (len(best), 12))
     assert min(best) < 1e-3 * (1 + np.abs(drawn - 3).sum(axis=1).min())
 
 
 def test_a_search_where_everything_fails_goes_on() -> None:
-    engine = plain_engine(SPACE, 0)
+    strategy = plain_search(SPACE, 0)
     for _ in range(10):
-        points = engine.ask(8)
+        points = strategy.ask(8)
         assert points
-        engine.tell(points, [None] * len(points))
+        strategy.tell(points, [None] * len(points))
 
 
 def history_of(factor: float) -> History:
@@ -119,13 +119,13 @@ def history_of(factor: float) -> History:
 
 def test_the_best_of_a_history_is_measured_first() -> None:
     best = min(map(seconds, SPACE))
-    for asked in (searched(plain_engine(SPACE, seed, history=[history_of(7.0)]), 3) for seed in range(3)):
+    for asked in (searched(plain_search(SPACE, seed, history=[history_of(7.0)]), 3) for seed in range(3)):
         assert min(map(seconds, asked)) == best
 
 
 def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
     found = [
-        [min(map(seconds, searched(plain_engine(SPACE, seed, history=h), 40))) for seed in range(3)]
+        [min(map(seconds, searched(plain_search(SPACE, seed, history=h), 40))) for seed in range(3)]
         for h in ([history_of(-1.0)], [])
     ]
     assert np.median(found[0]) <= 1.1 * np.median(found[1])
@@ -134,7 +134,7 @@ def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
 def test_of_several_histories_the_one_that_guesses_right_is_followed() -> None:
     right, wrong = history_of(7.0), history_of(-1.0)
     found = [
-        [min(map(seconds, searched(plain_engine(SPACE, seed, history=h), 12))) for seed in range(3)]
+        [min(map(seconds, searched(plain_search(SPACE, seed, history=h), 12))) for seed in range(3)]
         for h in ([wrong, right], [right, wrong], [right])
     ]
     assert max(found[0] + found[1]) <= 1.25 * max(found[2])
@@ -142,23 +142,23 @@ def test_of_several_histories_the_one_that_guesses_right_is_followed() -> None:
 
 def test_history_may_be_of_points_that_this_space_has_not_and_of_none() -> None:
     strange = History("other", [(3, 5, 7, 9, "no"), (8,)], [1e-3, None])
-    assert searched(plain_engine(SPACE, 0, history=[strange, History("none", [], [])]), 8)
+    assert searched(plain_search(SPACE, 0, history=[strange, History("none", [], [])]), 8)
     smaller = PlainSpace({**dict.fromkeys("mnk", TILES[:3]), "warps": [4], "order": ["mn"]})
-    assert all(smaller.holds(p) for p in searched(plain_engine(smaller, 0, history=[history_of(1.0)]), 8))
+    assert all(smaller.holds(p) for p in searched(plain_search(smaller, 0, history=[history_of(1.0)]), 8))
 
 
 def test_workers_that_would_wait_get_as_many_different_points_as_there_are_of_them() -> None:
-    engine = plain_engine(SPACE, 0)
-    searched(engine, 8)
-    asked = engine.ask(16, least=8)
+    strategy = plain_search(SPACE, 0)
+    searched(strategy, 8)
+    asked = strategy.ask(16, least=8)
     assert len(asked) == len(set(asked)) == 8
-    assert len(set(engine.ask(4, least=4)) - set(asked)) == 4
+    assert len(set(strategy.ask(4, least=4)) - set(asked)) == 4
 
 
 def test_a_first_batch_is_of_points_far_from_each_other_however_many_they_are() -> None:
     places = {point: SPACE.codes([point])[0] for point in SPACE}
     for seed in range(3):
-        asked = [places[p] for p in plain_engine(SPACE, seed).ask(16, least=16)]
+        asked = [places[p] for p in plain_search(SPACE, seed).ask(16, least=16)]
         assert len(asked) == 16
         assert min((a != b).sum() for i, a in enumerate(asked) for b in asked[:i]) >= 2
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from autosched.strategies.engine.candidates import Rows
+from autosched.strategies.bayesian.candidates import Rows
 from cost_models.gaussian_process import CovarianceKernel, Described, Doubles, factored, inverted
 from cost_models.trees import Floats
 

@@ -1,9 +1,9 @@
 """How few trials the search core needs on recorded tables, against the plain recipe and random search; and ablations.
 
-python tests/figures_engine.py TABLE.json.gz …                     score and trials to 95 %, in the median of the seeds
-python tests/figures_engine.py TABLE.json.gz … --variants all      without one piece after the other
-python tests/figures_engine.py TABLE.json.gz … --transfer          every ordered pair, from a log of the other
-python tests/figures_engine.py TABLE.json.gz … --speed             what the search itself takes for a trial
+python tests/figures_bayesian.py TABLE.json.gz …                     score and trials to 95 %, medians of the seeds
+python tests/figures_bayesian.py TABLE.json.gz … --variants all      without one piece after the other
+python tests/figures_bayesian.py TABLE.json.gz … --transfer          every ordered pair, from a log of the other
+python tests/figures_bayesian.py TABLE.json.gz … --speed             what the search itself takes for a trial
 
 Tables are what `autosched simulate` takes, which has the score, and what else it tells of one search.
 """
@@ -30,9 +30,9 @@ from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_
 from autosched.bench.simulated.replayed import PlainStrategy, ReplayedTable, replay
 from autosched.bench.simulated.score import score
 from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
-from autosched.strategies.engine import Engine, History, plain_engine
-from autosched.strategies.engine.candidates import Rows
-from autosched.strategies.engine.engine import _Told
+from autosched.strategies.bayesian import BayesianSearch, History, plain_search
+from autosched.strategies.bayesian.candidates import Rows
+from autosched.strategies.bayesian.search import _Told
 from cost_models.gaussian_process import CovarianceKernel
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.files import read_tables
@@ -63,32 +63,32 @@ def expected_improvement(means: Doubles, deviations: Doubles, optimism: float) -
 
 # Trials without improvement after which restarts begin, and how many of those that follow are one.
 RESTARTS_AFTER, RESTARTS_EVERY = 20, 5
-STEPS, FIT = Engine._near, Engine._fit
+STEPS, FIT = BayesianSearch._near, BayesianSearch._fit
 
 
-def far_away(engine: Engine[Point], best: int) -> Rows:
+def far_away(strategy: BayesianSearch[Point], best: int) -> Rows:
     """A restart: what is next is the candidate of which least is known; steps from the best between restarts."""
-    if engine._stale < RESTARTS_AFTER or engine._stale % RESTARTS_EVERY:
-        return STEPS(engine, best)
-    posterior = engine._posterior
+    if strategy._stale < RESTARTS_AFTER or strategy._stale % RESTARTS_EVERY:
+        return STEPS(strategy, best)
+    posterior = strategy._posterior
     assert posterior is not None
     _, deviations = posterior.predicted(np.zeros(len(posterior.observed)))
-    left = np.where(engine._candidates.is_open(posterior.candidates), deviations, -1.0)
+    left = np.where(strategy._candidates.is_open(posterior.candidates), deviations, -1.0)
     return posterior.candidates[[int(left.argmax())]]
 
 
-def fitted_from_nothing(engine: Engine[Point], told: _Told) -> None:
+def fitted_from_nothing(strategy: BayesianSearch[Point], told: _Told) -> None:
     """A restart: what was believed of the kernel is forgotten, where nothing better was found for long."""
-    if engine._stale >= RESTARTS_AFTER:
-        engine._kernel, engine._fitted_at = CovarianceKernel.usual(len(engine._kernel.lengths)), 0
-    FIT(engine, told)
+    if strategy._stale >= RESTARTS_AFTER:
+        strategy._kernel, strategy._fitted_at = CovarianceKernel.usual(len(strategy._kernel.lengths)), 0
+    FIT(strategy, told)
 
 
 @dataclass(frozen=True)
 class InBatches:
     """A search that is told of points only when so many of them were asked for."""
 
-    search: Engine[Point]
+    search: BayesianSearch[Point]
     size: int
 
     def ask(self, count: int) -> list[Point]:
@@ -98,10 +98,10 @@ class InBatches:
         self.search.tell(points, seconds)
 
 
-CORE, KERNEL = "autosched.strategies.engine.engine.", "cost_models.gaussian_process."
+CORE, KERNEL = "autosched.strategies.bayesian.search.", "cost_models.gaussian_process."
 # What stands in for a part of the search core when a piece of it is left out; and pieces that it has not.
 VARIANTS: dict[str, dict[str, object]] = {
-    "engine": {},
+    "whole": {},
     "no uncertainty": {CORE + "_OPTIMISM": 0.0},
     "one deviation": {CORE + "_OPTIMISM": 1.0},
     "three deviations": {CORE + "_OPTIMISM": 3.0},
@@ -112,13 +112,13 @@ VARIANTS: dict[str, dict[str, object]] = {
     "nothing but effects": {KERNEL + "_JOINT": 1e-9},
     "no pairs of knobs": {KERNEL + "_PAIRS": 1e-9},
     "slow end not pressed": {CORE + "labels": unpressed},
-    "begins at random": {"autosched.strategies.engine.candidates._SPREAD_OVER": 1},
+    "begins at random": {"autosched.strategies.bayesian.candidates._SPREAD_OVER": 1},
     "no factors of two": {"search_spaces.schedules.plain_features._MANY_VALUES": math.inf},
     "failures not learnt": {CORE + "_LEAST_CHANCE": 1.0},
-    "restarts far away": {CORE + "Engine._near": far_away},
-    "restarts of the kernel": {CORE + "Engine._fit": fitted_from_nothing},
+    "restarts far away": {CORE + "BayesianSearch._near": far_away},
+    "restarts of the kernel": {CORE + "BayesianSearch._fit": fitted_from_nothing},
 }
-# The engine, where so many points are always under way together.
+# The search, where so many points are always under way together.
 BATCHES = {"batches of 8": 8, "batches of 16": 16, "batches of 32": 32}
 
 
@@ -136,14 +136,14 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
 
 def search_of(variant: str, space: PlainSpace, seed: int) -> PlainStrategy:
     if variant in BATCHES:
-        return InBatches(plain_engine(space, seed), BATCHES[variant])
+        return InBatches(plain_search(space, seed), BATCHES[variant])
     return strategy_named("evolutionary" if variant in VARIANTS else variant)(space, seed, ())
 
 
 def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
     """Trials to 95 % by the recipe and by the search core alone, and with its own log of another device."""
     source, target, seed, budget = (*map(read_table, job[:2]), *job[2:])
-    log = replay(source, plain_engine(source.space, 1000 + seed), budget, to_the_end=True)
+    log = replay(source, plain_search(source.space, 1000 + seed), budget, to_the_end=True)
     seconds = [float(s) for s in source.seconds[log]]
     history = History(source.name, [source.points[row] for row in log], seconds)
     recipe, core = STRATEGIES["recipe"], STRATEGIES["evolutionary"]
@@ -176,11 +176,11 @@ def one_speed(job: tuple[Path, int]) -> float:
     order = np.random.default_rng(0).permutation(len(table.points))[:told]
     known = [table.points[row] for row in order]
     started = time.process_time()
-    engine = plain_engine(table.space, 0)
-    engine.tell(known, table.seconds[order].tolist())
+    strategy = plain_search(table.space, 0)
+    strategy.tell(known, table.seconds[order].tolist())
     for _ in range(trials := told // 6):
-        asked = engine.ask(1)
-        engine.tell(asked, [float(table.seconds[table.rows[point]]) for point in asked])
+        asked = strategy.ask(1)
+        strategy.tell(asked, [float(table.seconds[table.rows[point]]) for point in asked])
     return (time.process_time() - started) / trials
 
 
@@ -223,7 +223,7 @@ def ablations(variants: Sequence[str], paths: Sequence[Path], seeds: int, budget
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path)
-    parser.add_argument("--variants", default="engine,recipe,random", help="comma-separated, or all")
+    parser.add_argument("--variants", default="whole,recipe,random", help="comma-separated, or all")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=400)
     parser.add_argument("--processes", type=int, default=1)

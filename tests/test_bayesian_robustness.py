@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from autosched.strategies.engine import plain_engine
+from autosched.strategies.bayesian import plain_search
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [1, 2, 4, 8, 16, 32]
@@ -36,10 +36,10 @@ def by_chance(point: Point) -> float:
 def searched(space: PlainSpace, seconds: Seconds, budget: int, seed: int = 0, count: int = 16) -> list[Point]:
     """The points that were asked for, in order; nothing may divide by zero or overflow on the way."""
     asked: list[Point] = []
-    engine = plain_engine(space, seed)
+    strategy = plain_search(space, seed)
     with np.errstate(divide="raise", over="raise", invalid="raise"):
-        while len(asked) < budget and (points := engine.ask(min(count, budget - len(asked)))):
-            engine.tell(points, [seconds(p) for p in points])
+        while len(asked) < budget and (points := strategy.ask(min(count, budget - len(asked)))):
+            strategy.tell(points, [seconds(p) for p in points])
             asked += points
     assert len(set(asked)) == len(asked)
     return asked
@@ -94,12 +94,12 @@ def test_names_and_order_of_knobs_and_the_unit_of_times_do_not_change_what_is_as
 
 
 def test_of_what_was_told_beyond_some_hundreds_only_a_part_is_learnt_from() -> None:
-    engine, points = plain_engine(SPACE, 0), list(SPACE)
+    strategy, points = plain_search(SPACE, 0), list(SPACE)
     known = points[::2]
-    with mock.patch("autosched.strategies.engine.engine._MOST_LEARNT", 40):
-        engine.tell(known, [TIMES["large tiles fail"](p) for p in known])
+    with mock.patch("autosched.strategies.bayesian.search._MOST_LEARNT", 40):
+        strategy.tell(known, [TIMES["large tiles fail"](p) for p in known])
         for _ in range(6):
-            asked = engine.ask(8, least=8)
+            asked = strategy.ask(8, least=8)
             assert len({*asked} - {*known}) == 8
-            engine.tell(asked, [TIMES["large tiles fail"](p) for p in asked])
+            strategy.tell(asked, [TIMES["large tiles fail"](p) for p in asked])
             known += asked
