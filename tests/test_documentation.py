@@ -126,9 +126,9 @@ def test_the_readme_is_short_and_holds_the_commands_that_continuous_integration_
     assert 'pip install -e ".[test]" && pytest -n 2 --dist loadfile' in lines
 
 
-def test_every_figure_of_the_readme_stands_in_the_tables_of_performance() -> None:
+def test_every_figure_of_the_readme_stands_in_the_tables_of_performance_or_search() -> None:
     claims = README.read_text(encoding="utf-8").partition("## How fast")[2].partition("## ")[0]
-    tables = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    tables = "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("performance", "search"))
     figures = re.findall(r"\d+\.\d+", claims)
     assert len(figures) > 30
     assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", tables)] == []
