@@ -57,7 +57,7 @@ def test_of_many_numbers_models_see_by_how_many_twos_they_can_be_divided() -> No
 
 
 def test_true_is_another_value_than_one_and_a_list_of_json_is_a_tuple() -> None:
-    space = PlainSpace({"flag": [1, True], "tile": [[16, 16], [32, 8]]}, configurations=[[True, [16, 16]]])
+    space = PlainSpace({"flag": [True], "tile": [[16, 16], [32, 8]]}, configurations=[[True, [16, 16]]])
     assert list(space) == [(True, (16, 16))]
     assert not space.holds((1, (16, 16)))
 
@@ -87,6 +87,7 @@ def test_a_space_of_one_point_has_no_neighbours() -> None:
     [
         ({"tile": []}, None, "knob tile: expected one value or more"),
         ({"tile": [16, 16]}, None, "each once"),
+        ({"fast": [1, True]}, None, "each once, for Python"),
         ({"tile": [16]}, [[32]], "tile=32 is not one of its values"),
         ({"tile": [16]}, [[16, 1]], "expected a value for each of tile"),
     ],

@@ -44,8 +44,12 @@ class PlainSpace:
         self.names = tuple(knobs)
         self.values: tuple[Point, ...] = tuple(tuple(map(_hashable, values)) for values in knobs.values())
         for name, values in zip(self.names, self.values, strict=True):
-            if not values or len({*map(identity, values)}) != len(values):
-                raise InputError(f"knob {name}: expected one value or more, each once; got {list(values)}")
+            # Points are keys of tables, in which 1 and True are one.
+            if not values or len({*values}) != len(values):
+                raise InputError(
+                    f"knob {name}: expected one value or more, each once, for Python, to which 1 is True; "
+                    f"got {list(values)}"
+                )
         self._positions = [{identity(v): i for i, v in enumerate(values)} for values in self.values]
         self._legal = legal
         self._given = None if configurations is None else [self._known(point) for point in configurations]
