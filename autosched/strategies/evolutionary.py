@@ -17,7 +17,7 @@ from autosched.strategies.evolution import PARENTS, Evolution
 from autosched.strategies.knob_columns import KnobColumns
 from autosched.strategies.model_prior import ModelPrior
 from autosched.strategies.prior_guard import PriorGuard, Transfer
-from autosched.strategies.strategy import Family, Stopped, draw, family_of, schedules_of
+from autosched.strategies.strategy import Family, Stopped, draw, family_of, own_trials
 from autosched.strategies.transfer import transferred
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
@@ -77,13 +77,11 @@ class Evolutionary:
             return
         self._records.extend(records)
         self._guard.told(records)
-        own = schedules_of(self._space, records)
-        self._known |= own
-        held = {s for s in own if self._space.holds(s)}
-        told = [r for r in records if r.schedule in held]
-        seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for r in told]
-        self._search.tell([self._space.bind(r.schedule).unbound for r in told], seconds)
-        self._found += [r.schedule for r in told if r.measurement.ok]
+        own = own_trials(self._space, records)
+        self._known |= {schedule for schedule, _ in own}
+        seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for _, r in own]
+        self._search.tell([schedule for schedule, _ in own], seconds)
+        self._found += [schedule for schedule, r in own if r.measurement.ok]
 
     @property
     def stopped(self) -> Stopped:
