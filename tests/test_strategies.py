@@ -16,8 +16,8 @@ import cost_models
 import search_spaces
 from autosched import strategies
 from autosched.strategies import Strategy
+from autosched.strategies.evolution.transfer import adapted
 from autosched.strategies.strategy import draw
-from autosched.strategies.transfer import adapted
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named

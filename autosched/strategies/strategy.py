@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from autosched.strategies.prior_guard import Transfer
+from autosched.strategies.evolution.prior_guard import Transfer
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
