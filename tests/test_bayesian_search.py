@@ -123,6 +123,15 @@ def test_the_best_of_a_history_is_measured_first() -> None:
         assert min(map(seconds, asked)) == best
 
 
+@pytest.mark.parametrize("least", [1, 16])
+def test_of_a_history_too_short_to_learn_from_the_best_is_measured_first_and_then_points_far_away(least: int) -> None:
+    best, second, third, failed = list(SPACE)[100:104]
+    history = History("other", [third, best, failed, second], [4.0, 1.0, None, 2.0])
+    asked = plain_search(SPACE, 0, history=[history]).ask(16, least=least)
+    assert asked[:3] == [best, second, third]
+    assert len({*asked}) == len(asked) == max(6, least)
+
+
 def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
     found = [
         [min(map(seconds, searched(plain_search(SPACE, seed, history=h), 40))) for seed in range(3)]

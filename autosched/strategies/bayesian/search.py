@@ -108,15 +108,23 @@ class BayesianSearch(Generic[P]):
         self._pending.update(dict.fromkeys(rows.tolist()))
 
     def _first(self, count: int, least: int) -> Rows:
-        """What is measured before anything is predicted: the best of histories, or points far from each other."""
-        missing = (_SEEDS if self._seeds else _FIRST) - len(self._logs) - len(self._pending)
+        """What is measured before anything is predicted: the best of histories, or points far from each other.
+
+        Both where histories are too short to predict anything.
+        """
+        begun, guided = len(self._logs) + len(self._pending), bool(self._seeds and len(self._prior))
+        missing = (_SEEDS if guided else _FIRST) - begun
         if not self._logs:
             missing = max(missing, least)
         if missing <= 0:
             return np.zeros(0, np.intp)
         seeds = self._candidates.rows(self._seeds)
         seeds = seeds[self._candidates.is_open(seeds)]
-        return (seeds if len(seeds) else self._candidates.spread(missing))[: min(missing, count)]
+        if guided and len(seeds):
+            return seeds[: min(missing, count)]
+        seeds = seeds[: min(max(_SEEDS - begun, 0), count)]
+        self._candidates.close(seeds)
+        return np.concatenate([seeds, self._candidates.spread(missing - len(seeds))])[:count]
 
     def _next(self) -> Rows:
         """The one point to measure next; none where nothing is left."""
