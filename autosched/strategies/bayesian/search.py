@@ -59,6 +59,7 @@ class BayesianSearch(Generic[P]):
         self._short_list = short_list
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
+        self._best_log = np.inf
         self._stale = 0
         self._kernel = CovarianceKernel.usual(self._candidates.described.columns.shape[1])
         self._posterior: Posterior | None = None
@@ -91,7 +92,8 @@ class BayesianSearch(Generic[P]):
         self._candidates.close(rows)
         self._told = self._outlook = None
         for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
-            self._stale = 0 if log < min(self._logs.values(), default=np.inf) else self._stale + 1
+            self._stale = 0 if log < self._best_log else self._stale + 1
+            self._best_log = min(self._best_log, float(log))
             self._pending.pop(row, None)
             self._logs[row] = float(log)
 
