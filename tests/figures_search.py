@@ -34,7 +34,7 @@ import search_spaces
 from autosched import ops, strategies
 from autosched.machine import devices
 from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
-from autosched.strategies.evolution import Evolution
+from autosched.strategies.evolution.population import Evolution
 from search_spaces import SearchSpace, Workload
 from tuning_logs import Measurement, Provenance, TuningRecord
 from tuning_logs.text import table_lines
@@ -48,8 +48,8 @@ CONTENDERS: tuple[tuple[str, str], ...] = (
 )
 
 
-CORE, EVOLUTION = "autosched.strategies.bayesian.search.", "autosched.strategies.evolution."
-PRIOR, STRATEGY = "autosched.strategies.model_prior.", "autosched.strategies.evolutionary."
+CORE, EVOLUTION = "autosched.strategies.bayesian.search.", "autosched.strategies.evolution.population."
+PRIOR, STRATEGY = "autosched.strategies.evolution.model_prior.", "autosched.strategies.evolutionary."
 
 
 def nothing_evolves(evolution: Evolution, parents: Sequence[search_spaces.Schedule]) -> list[search_spaces.Schedule]:

@@ -16,7 +16,7 @@ from log_records import H200, record
 from test_warm_start import ELSEWHERE, HERE, OP, TileMeasurer, warm_start
 
 from autosched.backends import spaces
-from autosched.strategies.prior_guard import PriorGuard
+from autosched.strategies.evolution.prior_guard import PriorGuard
 from autosched.tuning.results import TuneResult
 from autosched.tuning.tuner import tune
 from cost_models.quality.ranking import rank_correlation, recall, regret

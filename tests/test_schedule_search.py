@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from autosched.backends import spaces
 from autosched.strategies.bayesian.candidates import Candidates
-from autosched.strategies.evolution import Evolution
-from autosched.strategies.knob_columns import KnobColumns
-from autosched.strategies.model_prior import ModelPrior
+from autosched.strategies.evolution.knob_columns import KnobColumns
+from autosched.strategies.evolution.model_prior import ModelPrior
+from autosched.strategies.evolution.population import Evolution
 from search_spaces import Schedule, SearchSpace, ops, target_named
 from search_spaces.devices.target import cpu
 from tuning_logs import TuningRecord

@@ -91,6 +91,12 @@ def test_a_schedule_of_another_space_is_refused_with_what_is_allowed() -> None:
         space.bind(Schedule(schedule.sketch, schedule.values[1:]))
 
 
+def test_a_record_whose_knobs_are_in_another_order_binds() -> None:
+    space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
+    schedule = space.sample(np.random.default_rng(0))
+    assert space.bind(Schedule(schedule.sketch, schedule.values[::-1], backend=schedule.backend)) == schedule
+
+
 def test_an_unbound_schedule_says_how_to_bind_it() -> None:
     with pytest.raises(InputError, match=r"SearchSpace\.bind"):
         _ = Schedule("row_whole", ()).program

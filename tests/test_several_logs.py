@@ -15,7 +15,7 @@ from log_records import A100, H200, SMALL, line_of, record, tiles
 from recorded_tables import small_table
 
 from autosched.cli.commands import app
-from search_spaces import ops
+from search_spaces import Schedule, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
 from tuning_logs.exchange.files import write_table
 from tuning_logs.packing import write_packed
@@ -206,6 +206,25 @@ def test_what_comes_back_from_another_tuner_is_known_by_what_was_measured(tmp_pa
     assert sorted((r.provenance.finals, r.measurement.detail) for r in TuningLog(both)) == [
         (0, ""), (0, ""), (0, "too slow"), (7, "")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("format", ["kernel-tuner", "t4"])
+def test_the_knobs_of_every_sketch_come_back_in_their_order(tmp_path: Path, format: str) -> None:
+    log, table, back = (tmp_path / name for name in ("log.jsonl", "table.json", "back.jsonl"))
+    whole = Schedule("row_whole", (("rows", 2), ("vectors", (4, 1)), ("columns", 8)), backend="triton")
+    looped = Schedule("row_looped", (("rows", 2), ("columns", 8), ("online", True), ("vectors", (4, 1))))
+    before_online = Schedule("row_looped", (("columns", 8), ("rows", 2), ("vectors", (4, 1))))
+    schedules = [whole, looped, before_online]
+    TuningLog(log).append(*(dataclasses.replace(record(), schedule=schedule) for schedule in schedules))
+    assert run("export", "--log", log, "--format", format, "--to", table).exit_code == 0
+    run("import", table, "--log", back)
+    assert [r.schedule for r in TuningLog(back)] == schedules
+    assert run("import", table, "--log", log).output.strip() == f"{log}: 0 records more, 3 were there already"
+
+
+def test_copies_are_known_whatever_the_order_of_their_knobs() -> None:
+    turned = dataclasses.replace(record(), schedule=Schedule("tiled", record().schedule.values[::-1]))
+    assert merged([record(), turned]) == [record()]
 
 
 def test_exporting_asks_which_kernel_is_meant(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from autosched.machine import devices
 from autosched.replaying import replay
 from autosched.replaying.log_export import export, folder_name
 from autosched.replaying.replay import find_best
-from autosched.strategies.transfer import transferred
+from autosched.strategies.evolution.transfer import transferred
 from autosched.tuning.searching.sources import USUAL
 from autosched.tuning.searching.warm_start import history
 from search_spaces import InputError, Schedule, TileProgram, Workload, target_named

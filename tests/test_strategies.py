@@ -16,8 +16,8 @@ import cost_models
 import search_spaces
 from autosched import strategies
 from autosched.strategies import Strategy
+from autosched.strategies.evolution.transfer import adapted
 from autosched.strategies.strategy import draw
-from autosched.strategies.transfer import adapted
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named
@@ -215,6 +215,33 @@ def test_exhaustive_search_follows_the_order_of_the_space() -> None:
     space = best_spaces.build(ops.gelu_scale(4096), CPU)
     strategy = create("exhaustive", space)
     assert [*strategy.ask(5), *strategy.ask(5)] == list(space)[:10]
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "random", "exhaustive"])
+def test_what_was_tried_before_a_knob_was_added_is_known_and_never_tried_again(strategy: str) -> None:
+    whole = best_spaces.build(ops.softmax(512, 50257, dtype="bfloat16"), H200)
+    space = whole.restricted(
+        "row_looped", rows=[(512, 1)], columns=[(25, 2048), (13, 4096)], warps=[4, 8], stages=[1, 2]
+    )
+    added = {name for name, _ in space.sketches[0].added}
+    device, everything = Device(space, 0), list(space)
+    told = device.measure(everything[::2], 0)
+    before = [
+        replace(r, schedule=replace(r.schedule, values=tuple(v for v in r.schedule.values if v[0] not in added)))
+        for r in told
+        if all(r.schedule.knobs[name] == value for name, value in space.sketches[0].added)
+    ]
+    assert added
+    assert 4 < len(before) < len(everything) < 500
+    searcher = strategies.create(strategy, space, cost_models.create("roofline", 0), np.random.default_rng(0))
+    searcher.tell(before)
+    asked: list[Schedule] = []
+    while batch := searcher.ask(64):
+        asked += batch
+        searcher.tell(device.measure(batch, len(told) + len(asked)))
+    known = {space.bind(r.schedule) for r in before}
+    assert len({*asked}) == len(asked) == len(everything) - len(known)
+    assert not known & {*asked}
 
 
 def test_different_seeds_give_different_proposals() -> None:

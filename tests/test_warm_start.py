@@ -24,8 +24,8 @@ import cost_models
 from autosched import strategies
 from autosched.backends import spaces
 from autosched.machine.policies import Policy
+from autosched.strategies.evolution.transfer import transferred
 from autosched.strategies.evolutionary import Evolutionary
-from autosched.strategies.transfer import transferred
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import SHIPPED, history
 from autosched.tuning.tuner import tune

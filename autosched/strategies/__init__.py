@@ -18,7 +18,7 @@ from search_spaces.plug_ins import lacking, only_class, takes
 __all__ = ["Stopped", "Strategy", "StrategyFactory", "Transferring", "create", "names"]
 
 # Modules of this package that hold no strategy.
-_OTHERS = frozenset({"__init__", "evolution", "knob_columns", "model_prior", "prior_guard", "strategy", "transfer"})
+_OTHERS = frozenset({"__init__", "strategy"})
 
 
 def names() -> tuple[str, ...]:

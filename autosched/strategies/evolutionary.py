@@ -13,12 +13,12 @@ import numpy as np
 
 from autosched.strategies.bayesian import BayesianSearch
 from autosched.strategies.bayesian.candidates import Candidates
-from autosched.strategies.evolution import PARENTS, Evolution
-from autosched.strategies.knob_columns import KnobColumns
-from autosched.strategies.model_prior import ModelPrior
-from autosched.strategies.prior_guard import PriorGuard, Transfer
-from autosched.strategies.strategy import Family, Stopped, draw, family_of, schedules_of
-from autosched.strategies.transfer import transferred
+from autosched.strategies.evolution.knob_columns import KnobColumns
+from autosched.strategies.evolution.model_prior import ModelPrior
+from autosched.strategies.evolution.population import PARENTS, Evolution
+from autosched.strategies.evolution.prior_guard import PriorGuard, Transfer
+from autosched.strategies.evolution.transfer import transferred
+from autosched.strategies.strategy import Family, Stopped, draw, family_of, own_trials
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
@@ -40,13 +40,13 @@ _PRIOR_DRAWS = 8
 _SHORT_LIST = 200
 # Of what earlier runs measured here, so many trials show what the prior is worth.
 _MOST_TRIED = 64
-# The cost model is refitted when this part more is known here: at every batch at first, at every second one from 512
-# records on, where one batch more changes little and a fit takes longer.
+# The cost model is refitted when this part more is known here than at its last fit: among many, one batch more changes
+# little, and a fit takes longer.
 _GROWTH = 1 / 8
 
 
 class Evolutionary:
-    """The default strategy. What was told is learnt at the next ask."""
+    """The default strategy. What was told is learnt when a batch is asked for."""
 
     def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
         self._space = space
@@ -77,13 +77,11 @@ class Evolutionary:
             return
         self._records.extend(records)
         self._guard.told(records)
-        own = schedules_of(self._space, records)
-        self._known |= own
-        held = {s for s in own if self._space.holds(s)}
-        told = [r for r in records if r.schedule in held]
-        seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for r in told]
-        self._search.tell([self._space.bind(r.schedule).unbound for r in told], seconds)
-        self._found += [r.schedule for r in told if r.measurement.ok]
+        own = own_trials(self._space, records)
+        self._known |= {schedule for schedule, _ in own}
+        seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for _, r in own]
+        self._search.tell([schedule for schedule, _ in own], seconds)
+        self._found += [schedule for schedule, r in own if r.measurement.ok]
 
     @property
     def stopped(self) -> Stopped:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from autosched.strategies.prior_guard import Transfer
+from autosched.strategies.evolution.prior_guard import Transfer
 from cost_models import CostModel
-from search_spaces import Schedule, SearchSpace
+from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
 # So many draws in a row that bring nothing new say that almost all of the space is known.
@@ -84,10 +85,23 @@ class StrategyFactory(Protocol):
     def __call__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator, /) -> Strategy: ...
 
 
-def schedules_of(space: SearchSpace, records: Iterable[TuningRecord]) -> set[Schedule]:
-    """The schedules of those records that are of the space's workload and target."""
+def own_trials(space: SearchSpace, records: Iterable[TuningRecord]) -> list[tuple[Schedule, TuningRecord]]:
+    """The records of the space's workload and target, each with its schedule as the space has it now.
+
+    A record of before a knob was added has the value that all had then. What the space has no more is left out.
+    """
     key = (space.workload.key, space.target.key)
-    return {r.schedule for r in records if r.key == key}
+    found = []
+    for record in records:
+        if record.key == key:
+            with suppress(InputError):
+                found.append((space.bind(record.schedule).unbound, record))
+    return found
+
+
+def schedules_of(space: SearchSpace, records: Iterable[TuningRecord]) -> set[Schedule]:
+    """The schedules of those records that are of the space's workload and target, as the space has them now."""
+    return {schedule for schedule, _ in own_trials(space, records)}
 
 
 def draw(space: SearchSpace, count: int, known: Set[Schedule], rng: np.random.Generator) -> list[Schedule]:

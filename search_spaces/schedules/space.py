@@ -72,11 +72,12 @@ class Sketch:
         return replace(self, rules_of=rules)
 
     def completed(self, values: Values) -> Values:
-        """The values of a record, and of the knobs that it was made before."""
-        if len(values) == len(self.knobs):
+        """The values of a record and of the knobs that it was made before, in the order of the knobs."""
+        names = [k.name for k in self.knobs]
+        if list(values) == names:
             return values
         added = {**dict(self.added), **values}
-        return Values({k.name: added[k.name] for k in self.knobs if k.name in added} | values)
+        return Values({name: added[name] for name in names if name in added} | values)
 
     def depths(self, start: Values) -> list[int]:
         """The values that the depth knob of a start may have: up to its own, largest first."""

@@ -22,6 +22,7 @@ def origin_to_json(origin: Origin | None) -> dict[str, Any]:
             "workload": origin.subject.to_json(),
             "target": origin.target.to_json(),
             "provenance": origin.provenance.to_json(),
+            "orders": [[sketch, list(names)] for sketch, names in origin.orders],
         }
     }
 
@@ -42,6 +43,7 @@ def origin_from_json(data: Mapping[str, Any]) -> Origin | None:
             subject=subject_of(told["workload"]),
             target=Target.from_json(told["target"]),
             provenance=Provenance.from_json(told["provenance"]),
+            orders=tuple((str(sketch), tuple(map(str, names))) for sketch, names in told.get("orders", [])),
         )
     except FOREIGN_LINE as error:
         raise ValueError(f"{_MEMBER}: expected workload, target and provenance ({error!r})") from None

@@ -42,6 +42,7 @@ def tables_of(records: Iterable[TuningRecord]) -> Iterator[RecordedTable]:
 def _table_of(records: Sequence[TuningRecord]) -> RecordedTable:
     last = records[-1]
     rows = [(_values(record.schedule), record) for record in standing(records)]
+    orders = dict.fromkeys((record.schedule.sketch, tuple(record.schedule.knobs)) for _, record in rows)
     names = names_in(values for values, _ in rows)
     trials = latest(_trial(point_of(values, names), record) for values, record in rows)
     return RecordedTable(
@@ -50,7 +51,7 @@ def _table_of(records: Sequence[TuningRecord]) -> RecordedTable:
         names=names,
         values=values_of(trials, len(names)),
         trials=trials,
-        origin=Origin(last.subject, last.target, last.provenance),
+        origin=Origin(last.subject, last.target, last.provenance, tuple(orders)),
     )
 
 
@@ -91,6 +92,12 @@ def records_of(table: RecordedTable) -> list[TuningRecord]:
     return [_record(table, table.origin, trial, place) for place, trial in enumerate(table.trials)]
 
 
+def _in_order(origin: Origin, sketch: str, knobs: dict[str, PlainValue]) -> dict[str, PlainValue]:
+    """The knobs in the order of their sketch: the names of a table have the order of all its sketches together."""
+    ours = (names for of, names in origin.orders if of == sketch and knobs.keys() == set(names))
+    return {name: knobs[name] for name in next(ours, tuple(knobs))}
+
+
 def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: int) -> TuningRecord:
     knobs = gathered(dict(zip(table.names, trial.point, strict=True)))
     sketch, backend = str(knobs.pop(_SKETCH)), str(knobs.pop(_BACKEND, ""))
@@ -99,7 +106,7 @@ def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: i
     return TuningRecord(
         subject=origin.subject,
         target=origin.target,
-        schedule=Schedule.from_json({"sketch": sketch, "values": knobs}, backend),
+        schedule=Schedule.from_json({"sketch": sketch, "values": _in_order(origin, sketch, knobs)}, backend),
         measurement=Measurement(
             status=trial.status,
             latencies_s=repeats,

@@ -40,11 +40,15 @@ class RecordedTrial:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a table that was made of a tuning log is of: enough to make records of it again."""
+    """What a table that was made of a tuning log is of: enough to make records of it again.
+
+    `orders` are the sketches with their knobs in order; a sketch that gained knobs has several.
+    """
 
     subject: Subject
     target: Target
     provenance: Provenance
+    orders: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -88,12 +88,13 @@ def new_to(log: TuningLog, records: Iterable[TuningRecord]) -> list[TuningRecord
 def _identity(record: TuningRecord) -> Hashable:
     """What two measurements never have in common: when and where something was measured, and what came of it.
 
-    Files of other tuners tell neither seed nor number of a trial; times of day go to microseconds there, and latencies
-    through another unit.
+    Files of other tuners tell neither seed nor number of a trial, and not always the order of knobs; times of day go to
+    microseconds there, and latencies through another unit.
     """
     measured, told = record.measurement, record.provenance
+    schedule = record.schedule.sketch, record.schedule.backend, frozenset(record.schedule.values)
     latencies = tuple(float(f"{latency:.6g}") for latency in measured.latencies_s)
-    return record.key, record.schedule, round(told.unix_s, 6), told.policy, measured.status, latencies
+    return record.key, schedule, round(told.unix_s, 6), told.policy, measured.status, latencies
 
 
 def _told(record: TuningRecord) -> tuple[bool, int]:

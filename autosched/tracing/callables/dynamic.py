@@ -23,7 +23,7 @@ from torch import Tensor
 from autosched.backends import spaces
 from autosched.kernels import first_use
 from autosched.kernels.kernel import Kernel, load_kernel
-from autosched.strategies.transfer import adapted
+from autosched.strategies.evolution.transfer import adapted
 from autosched.tracing.callables.function import TracedFunction, argument_names, trace_function
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.capture.capture import name_of

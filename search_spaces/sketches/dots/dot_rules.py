@@ -266,8 +266,6 @@ class _DotRules:
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
 
 
-# What decides how many registers a thread has.
-_CAPPED = ("warps", "max_registers")
 # What decides how much waits in shared memory, beside the tile: the more is decided, the more is known of that.
 _WAITING = (
     (),
