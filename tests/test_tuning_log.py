@@ -278,6 +278,12 @@ def test_a_search_is_told_fast_and_slow_schedules_of_more_than_one_workload() ->
     assert telling(long[:10]) == long[:10]
 
 
+def test_a_search_is_told_of_a_schedule_once_by_its_latest_record() -> None:
+    again = [record(1, 1e-6), record(2, 2e-6), record(1, 3e-6, finals=7), record(2, 4e-6, finals=7)]
+    assert telling(again) == again[2:]
+    assert telling([record(1), record(1, target=A100)]) == [record(1), record(1, target=A100)]
+
+
 def test_nearest_leaves_out_other_operators(log: TuningLog) -> None:
     log.append(record(1, workload=ops.softmax(64, 64)))
     assert log.nearest(SMALL, H200, 10) == []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tuning_logs.ranking import standing
 from tuning_logs.record import TuningRecord
+from tuning_logs.selection import spread_evenly
 
 # For so many of the fastest one slower record ships. From the fastest alone a cost model does not learn what makes a
 # schedule slow: of searches of another shape of a simulated CPU (8 seeds, 96 trials), those told of the 200 fastest
@@ -23,9 +24,8 @@ def worth_shipping(records: Sequence[TuningRecord], best: int) -> list[TuningRec
     """
     fast_first = sorted((r for r in standing(records) if r.measurement.ok), key=lambda r: r.measurement.latency_s)
     slower = fast_first[best:]
-    spread = min(len(slower), best // _FAST_PER_SLOW)
-    middles = [(2 * i + 1) * len(slower) // (2 * spread) for i in range(spread)]
-    kept = {r.schedule for r in [*fast_first[:best], *(slower[i] for i in middles), *_deciding(records)]}
+    spread = [slower[place] for place in spread_evenly(len(slower), best // _FAST_PER_SLOW)]
+    kept = {r.schedule for r in [*fast_first[:best], *spread, *_deciding(records)]}
     return [_without_detail(r) for r in records if r.schedule in kept]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from search_spaces import Target, Workload
 from search_spaces.workloads.dtypes import DTYPES
+from tuning_logs.ranking import standing
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
@@ -52,16 +53,29 @@ def nearest(records: Iterable[TuningRecord], subject: Subject, target: Target, l
 def telling(nearest_first: Sequence[TuningRecord], most: int = MOST_TOLD) -> list[TuningRecord]:
     """Of what `nearest` has found, what a search is told: fast and slow schedules of more than one workload or device.
 
-    At most so many, in their order.
+    At most so many, in their order, and one for each schedule of a workload and device: its latest.
     """
     groups: dict[Hashable, list[TuningRecord]] = {}
     for record in nearest_first:
         groups.setdefault((record.key, record.provenance.policy), []).append(record)
     told: list[TuningRecord] = []
     most_of_one = round(max(_PART_OF_ONE, 1 / max(1, len(groups))) * most)
-    for group in groups.values():
+    for group in map(_latest, groups.values()):
         told += _fast_and_slow(group, min(most_of_one, most - len(told)))
     return told
+
+
+def _latest(fast_first: Sequence[TuningRecord]) -> list[TuningRecord]:
+    """One record per schedule: of those of one moment the fastest."""
+    by_time = sorted(fast_first, key=lambda r: (r.provenance.unix_s, r.provenance.finals, -r.measurement.latency_s))
+    latest = {id(record) for record in standing(by_time)}
+    return [record for record in fast_first if id(record) in latest]
+
+
+def spread_evenly(among: int, most: int) -> list[int]:
+    """At most so many places among others, with as many between two of them everywhere."""
+    chosen = min(among, most)
+    return [(2 * i + 1) * among // (2 * chosen) for i in range(chosen)]
 
 
 def _fast_and_slow(fast_first: Sequence[TuningRecord], most: int) -> list[TuningRecord]:
@@ -69,7 +83,7 @@ def _fast_and_slow(fast_first: Sequence[TuningRecord], most: int) -> list[Tuning
         return list(fast_first)
     spread = int(_SLOWER_PART * most)
     fast, slower = fast_first[: most - spread], fast_first[most - spread :]
-    return [*fast, *(slower[(2 * i + 1) * len(slower) // (2 * spread)] for i in range(spread))]
+    return [*fast, *(slower[place] for place in spread_evenly(len(slower), spread))]
 
 
 def are_alike(a: Subject, b: Subject) -> bool:
