@@ -37,6 +37,8 @@ _EFFECT_LENGTH = 0.5
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
 # Covariances that are computed at once: so many, and what they are computed from, stay in a core's cache.
 _BLOCK = 1 << 16
+# Where rounding spoils covariances, they are factored with ten times the noise, at most so many times.
+_MOST_TENFOLD = 12
 # Triangles up to this size are inverted at once.
 _LEAST_HALVED = 96
 # Points that a fit looks at, half of them the best: it takes their number cubed.
@@ -207,12 +209,17 @@ class _Evidence:
 
 
 def factored(covariance: Doubles, noise: float) -> Doubles:
-    """The Cholesky factor of covariances with noise on their diagonal: more of it where rounding needs more."""
-    while True:
+    """The Cholesky factor of covariances with noise on their diagonal: more of it where rounding needs more.
+
+    Raises:
+        numpy.linalg.LinAlgError: these are no covariances.
+    """
+    for _ in range(_MOST_TENFOLD):
         try:
             return np.asarray(np.linalg.cholesky(covariance + noise * np.eye(len(covariance))), dtype=np.float64)
         except np.linalg.LinAlgError:
             noise *= 10.0
+    raise np.linalg.LinAlgError("expected covariances, whose factor exists with enough noise on their diagonal")
 
 
 def inverted(lower: Doubles) -> Doubles:

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, ListedFake, records, scale, tensors, time_instantly
 
 import autosched
+from search_spaces import AutoschedError
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +127,22 @@ def test_hooks_of_the_tuner_are_called_around_trials_and_never_around_calls(log:
     assert [("after", block) for block in trials[::2]] == trials[1::2]
     tuned[(1,)](*tensors())
     assert called == [*trials, last]
+
+
+def test_no_hook_is_called_before_a_call_that_does_not_come(log: Path) -> None:
+    told: list[int] = []
+
+    class Uncompiled(FakeKernel):
+        def run(self, *arguments: Any, **keywords: Any) -> None:
+            raise RuntimeError("no code for this")
+
+    def before(arguments: dict[str, Any], reset_only: bool) -> None:
+        told.append(arguments["BLOCK"])
+
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, pre_hook=before)(Uncompiled(scale))
+    with pytest.raises(AutoschedError, match=r"none of 8 configurations works .* RuntimeError: no code for this"):
+        tuned[(1,)](*tensors())
+    assert not told
 
 
 def test_a_hook_after_a_failed_trial_is_told_the_error(log: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from time import perf_counter, sleep
+from threading import Event, Timer
 
 import pytest
+import torch
 
 sys.path.append(str(Path(__file__).parent))
 from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
@@ -16,7 +19,7 @@ from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instan
 import autosched
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.trials.compiling import Compiling, wait_for_most
+from autosched.tuning.autotune.trials.compiling import Compilers, Compiling, wait_for_all, wait_for_most
 
 Compiler = Callable[[Configuration], Future[object]]
 
@@ -30,7 +33,10 @@ def ended() -> Future[object]:
 @pytest.fixture
 def compile_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compiler], None]:
     time_instantly(monkeypatch)
-    monkeypatch.setattr("autosched.tuning.autotune.search._PATIENCE_S", 0.0)
+    for patience in ("_PATIENCE_S", "_FIRST_PATIENCE_S"):
+        monkeypatch.setattr(f"autosched.tuning.autotune.search.{patience}", 0.0)
+    for cores in ("_CORES", "_AT_ONCE"):
+        monkeypatch.setattr(f"autosched.tuning.autotune.search.{cores}", 2)
 
     def patch(compiler: Compiler) -> None:
         def begin(call: Call, some: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
@@ -72,10 +78,71 @@ def test_what_compiles_longer_than_the_others_is_tried_after_them(
     assert len({r.schedule for r in records(tmp_path / "own.jsonl")}) == 8
 
 
-def test_the_slower_half_is_waited_for_as_long_again() -> None:
-    with ThreadPoolExecutor(3) as pool:
-        begin = perf_counter()
-        some = [Compiling(Configuration({}), pool.submit(sleep, seconds)) for seconds in (0.1, 0.1, 0.5)]
-        wait_for_most(some)
-        assert perf_counter() - begin < 0.4
-        assert [compiling.ended for compiling in some] == [True, True, False]
+def test_while_no_core_is_free_what_ends_first_is_tried_and_the_others_go_on(
+    tmp_path: Path, compile_by: Callable[[Compiler], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patience in ("_PATIENCE_S", "_FIRST_PATIENCE_S"):
+        monkeypatch.setattr(f"autosched.tuning.autotune.search.{patience}", 60.0)
+    first, last = Future[object](), Future[object]()
+    compile_by(lambda c: {2: first, 4: last}[c.keywords["num_warps"]] if c.keywords["BLOCK"] == 128 else ended())
+
+    def ends_the_last(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        scale(x, out, n, BLOCK, num_warps)
+        if BLOCK == 128 and num_warps == 2 and not last.done():
+            last.set_result(None)
+
+    timer = Timer(0.1, first.set_result, [None])
+    timer.start()
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=tmp_path / "own.jsonl")(FakeKernel(ends_the_last))
+    tuned[(1,)](*tensors())
+    timer.join()
+    assert [r.measurement.status for r in records(tmp_path / "own.jsonl") if not r.measurement.ok] == []
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_compilers_that_never_end_on_every_core_are_given_up_and_the_others_tried(
+    tmp_path: Path, compile_by: Callable[[Compiler], None], monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr("autosched.tuning.autotune.search._CORES", cores)
+    monkeypatch.setattr("autosched.tuning.autotune.search._AT_ONCE", cores)
+    compile_by(lambda c: Future() if c.keywords["BLOCK"] == 128 else ended())
+    autosched.autotune(space=SCALE, key=["n"], log=tmp_path / "own.jsonl")(FakeKernel(scale))[(1,)](*tensors())
+    statuses = {r.schedule: r.measurement.status for r in records(tmp_path / "own.jsonl")}
+    assert Counter(statuses.values()) == {"ok": 6, "compile_timeout": 2}
+
+
+def test_a_compiler_that_never_ends_holds_no_thread_that_another_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = Event()
+
+    def begin(call: Call, some: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
+        return [pool.submit(over.wait if c.keywords["BLOCK"] == 128 else str) for c in some]
+
+    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.begin_compiling", begin)
+    compilers = Compilers(Call(FakeKernel(scale), tensors(), {}, (1,)))
+    never = [Configuration({"BLOCK": 128})] * (os.cpu_count() or 1)
+    *_, quick = compilers.begin([*never, Configuration({"BLOCK": 64})])
+    wait_for_all([quick], 60.0)
+    assert quick.ended
+    over.set()
+    compilers.end()
+
+
+def test_the_slower_half_is_waited_for_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.perf_counter", iter([10.0, 13.0]).__next__)
+    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.wait", lambda some, most_s: waited.append(most_s))
+    some = [Compiling(Configuration({}), future) for future in (ended(), ended(), Future[object]())]
+    wait_for_most(some, some, 60.0)
+    assert waited == [3.0]
+
+
+def test_the_faster_half_is_not_waited_for_without_end() -> None:
+    some = [Compiling(Configuration({}), Future[object]())]
+    wait_for_most(some, some, 0.01)
+    assert not some[0].ended
+
+
+def test_what_was_asked_for_before_counts_among_those_that_have_ended() -> None:
+    asked = [Compiling(Configuration({}), Future[object]())]
+    wait_for_most(asked, [*asked, Compiling(Configuration({}), ended())], 60.0)
+    assert not asked[0].ended

@@ -66,7 +66,10 @@ SPACES: dict[str, PlainSpace] = {
     "two points": PlainSpace({"m": [1, 2]}),
     "words": PlainSpace({"order": list("abcdefgh"), "kind": ["x", "y", "z"], "flag": [True, False]}),
     "many words": PlainSpace({"order": [f"v{i}" for i in range(12)], "kind": [f"v{i}" for i in range(5)]}),
-    "all kinds of values": PlainSpace({"a": [1, "x", None, 2.5], "b": [True, 1, "1"], "c": [(1, 2), (2, 1)]}),
+    "all kinds of values": PlainSpace({"a": [1, "x", None, 2.5], "b": [True, 2, "1"], "c": [(1, 2), (2, 1)]}),
+    "numbers beyond floating point": PlainSpace(
+        {"a": [10**400, 1, 2], "b": [10**18, 10**18 + 1], "c": [-1e308, 1e308]}
+    ),
     "large and small numbers": PlainSpace({"a": [1e-9, 1, 10**18], "b": [-(10**12), 0, 10**12], "c": [0.1, 0.1000001]}),
 }
 

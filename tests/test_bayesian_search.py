@@ -10,6 +10,7 @@ import pytest
 
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from cost_models.gaussian_process import CovarianceKernel, Described, factored, inverted
+from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -111,6 +112,21 @@ def test_a_search_where_everything_fails_goes_on() -> None:
         strategy.tell(points, [None] * len(points))
 
 
+@pytest.mark.parametrize("took", [1e-3, None])
+def test_a_large_space_of_which_one_point_is_legal_is_searched_to_its_end(took: float | None) -> None:
+    space = PlainSpace({f"k{i}": range(1, 11) for i in range(7)}, legal=lambda knobs: {*knobs.values()} == {1})
+    strategy = plain_search(space, 0, history=[History("other", [(1,) * 7], [1.0])])
+    assert strategy.ask(4) == [(1,) * 7]
+    strategy.tell([(1,) * 7], [took])
+    assert strategy.ask(4) == []
+
+
+def test_a_large_space_of_which_no_point_is_found_to_begin_with_is_refused() -> None:
+    space = PlainSpace({f"k{i}": range(1, 11) for i in range(7)}, legal=lambda knobs: False)
+    with pytest.raises(EmptySearchSpaceError):
+        plain_search(space, 0).ask(1)
+
+
 def history_of(factor: float) -> History:
     """All points of the space, each so many times as slow as here, or with the order of all of them turned around."""
     points = list(SPACE)
@@ -121,6 +137,15 @@ def test_the_best_of_a_history_is_measured_first() -> None:
     best = min(map(seconds, SPACE))
     for asked in (searched(plain_search(SPACE, seed, history=[history_of(7.0)]), 3) for seed in range(3)):
         assert min(map(seconds, asked)) == best
+
+
+@pytest.mark.parametrize("least", [1, 16])
+def test_of_a_history_too_short_to_learn_from_the_best_is_measured_first_and_then_points_far_away(least: int) -> None:
+    best, second, third, failed = list(SPACE)[100:104]
+    history = History("other", [third, best, failed, second], [4.0, 1.0, None, 2.0])
+    asked = plain_search(SPACE, 0, history=[history]).ask(16, least=least)
+    assert asked[:3] == [best, second, third]
+    assert len({*asked}) == len(asked) == max(6, least)
 
 
 def test_a_history_that_says_the_opposite_is_soon_not_believed() -> None:
@@ -177,3 +202,8 @@ def test_covariances_of_many_points_can_be_factored_however_much_more_variance_t
 def test_covariances_that_rounding_spoils_are_factored_with_more_noise() -> None:
     spoiled = np.ones((4, 4)) - 1e-3 * np.eye(4)
     assert np.isfinite(factored(spoiled, 1e-5)).all()
+
+
+def test_what_are_no_covariances_is_refused_and_not_tried_for_ever() -> None:
+    with pytest.raises(np.linalg.LinAlgError):
+        factored(np.diag([1.0, -1e30]), 1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -56,6 +57,12 @@ def test_of_many_numbers_models_see_by_how_many_twos_they_can_be_divided() -> No
     assert twos.tolist() == [0.5, 0, 1, 0]
 
 
+@pytest.mark.parametrize("values", [[10**400, 1, -(10**400)], [10**18 + 1, 10**18 + 2, 10**18], [1e308, 0.0, -1e308]])
+def test_numbers_that_floating_point_cannot_tell_apart_are_told_by_their_order(values: list[PlainValue]) -> None:
+    first, second, third = PlainSpace({"size": values}).features([(value,) for value in values]).tolist()
+    assert sorted([first, second, third]) == [[0.0], [0.5], [1.0]]
+
+
 def test_true_is_another_value_than_one_and_a_list_of_json_is_a_tuple() -> None:
     space = PlainSpace({"flag": [True], "tile": [[16, 16], [32, 8]]}, configurations=[[True, [16, 16]]])
     assert list(space) == [(True, (16, 16))]
@@ -88,6 +95,9 @@ def test_a_space_of_one_point_has_no_neighbours() -> None:
         ({"tile": []}, None, "knob tile: expected one value or more"),
         ({"tile": [16, 16]}, None, "each once"),
         ({"fast": [1, True]}, None, "each once, for Python"),
+        ({"scale": [1.0, math.inf]}, None, "knob scale: expected finite numbers"),
+        ({"scale": [math.nan]}, None, "expected finite numbers"),
+        ({"scales": [(1.0, math.nan), (1.0, 2.0)]}, None, "expected finite numbers"),
         ({"tile": [16]}, [[32]], "tile=32 is not one of its values"),
         ({"tile": [16]}, [[16, 1]], "expected a value for each of tile"),
     ],

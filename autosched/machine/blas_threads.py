@@ -1,7 +1,7 @@
 """Threads of the libraries behind numpy's linear algebra. They ask for their number once, when numpy is imported.
 
-What a search computes is small: of matrices of a few hundred rows, two threads on two cores took three times as long as
-one.
+What a search computes is small: of matrices of a few hundred rows, two threads on two shared cores took five times as
+long as one.
 """
 
 from __future__ import annotations

@@ -14,25 +14,37 @@ _MOST_ONE_HOT = 8
 # Values from which on it is told by how many twos each can be divided: whether blocks divide sizes depends on it.
 _MANY_VALUES = 6
 _MOST_TWOS = 6
+# Numbers beyond this are told apart by their order alone: floating point has no distances there.
+_LARGEST = 1e300
 
 
 def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
     """The features of every value of a knob, shape (values, columns), each within 0 and 1; no columns for one value.
 
     Numbers are taken by logarithm where all are positive, and by how often two divides them where they are many and not
-    all powers of two. Words have a column for each of them.
+    all powers of two. Words have a column for each of them. Numbers too large, or too close, for floating point are
+    taken by their order.
     """
     if len(values) == 1:
         return np.zeros((1, 0))
-    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    numbers = np.array(values if numeric else range(len(values)), dtype=np.float64)
+    known = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    numeric = len(known) == len(values)
+    if numeric and max(map(abs, known)) > _LARGEST:
+        return _order(known)
+    numbers = np.array(known if numeric else range(len(values)), dtype=np.float64)
     positive = numeric and numbers.min() > 0
     columns = [np.log2(numbers) if positive else numbers]
     if numeric and len(values) >= _MANY_VALUES and np.all(numbers % 1 == 0) and not _powers_of_two(numbers):
         columns.append(_twos(numbers))
     if not numeric and 3 <= len(values) <= _MOST_ONE_HOT:
         columns = [*np.eye(len(values))]
-    return np.stack([_scaled(column) for column in columns if np.ptp(column) > 0], axis=1)
+    told_apart = [_scaled(column) for column in columns if np.ptp(column) > 0]
+    return np.stack(told_apart, axis=1) if told_apart else _order(known)
+
+
+def _order(numbers: Sequence[int | float]) -> NDArray[np.float64]:
+    place = {number: at for at, number in enumerate(sorted(numbers))}
+    return _scaled(np.array([place[number] for number in numbers], dtype=np.float64))[:, None]
 
 
 def _powers_of_two(numbers: NDArray[np.float64]) -> bool:

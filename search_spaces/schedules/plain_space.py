@@ -40,7 +40,10 @@ class PlainSpace:
         legal: Legal | None = None,
         configurations: Iterable[Sequence[PlainValue]] | None = None,
     ) -> None:
-        """Raises InputError: a knob without values or with one twice, or a configuration that is not of these knobs."""
+        """Raises InputError.
+
+        Of a knob without values, with one twice or with one that is not finite; or a configuration not of these knobs.
+        """
         self.names = tuple(knobs)
         self.values: tuple[Point, ...] = tuple(tuple(map(_hashable, values)) for values in knobs.values())
         for name, values in zip(self.names, self.values, strict=True):
@@ -50,6 +53,8 @@ class PlainSpace:
                     f"knob {name}: expected one value or more, each once, for Python, to which 1 is True; "
                     f"got {list(values)}"
                 )
+            if not all(map(_finite, values)):
+                raise InputError(f"knob {name}: expected finite numbers; got {list(values)}")
         self._positions = [{identity(v): i for i, v in enumerate(values)} for values in self.values]
         self._legal = legal
         self._given = None if configurations is None else [self._known(point) for point in configurations]
@@ -180,6 +185,11 @@ class PlainSpace:
 def _hashable(value: PlainValue | list[int]) -> PlainValue:
     """Values read from JSON hold lists where these had tuples."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def _finite(value: PlainValue) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return not any(isinstance(part, float) and not math.isfinite(part) for part in parts)
 
 
 def identity(value: PlainValue) -> tuple[type, PlainValue]:

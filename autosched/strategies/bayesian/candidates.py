@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.gaussian_process import Described
+from search_spaces.errors import EmptySearchSpaceError
 
 Rows = NDArray[np.intp]
 # Points of a space.
@@ -26,7 +27,11 @@ class CandidateSource(Protocol[P]):
     """Where candidates of a space come from that is too large for a list; all of them are legal."""
 
     def fresh(self, best: Sequence[P]) -> Iterable[P]:
-        """Points to look at, known or not, where `best` are all that succeeded, the best first."""
+        """Points to look at, known or not, where `best` are all that succeeded, the best first.
+
+        Raises:
+            EmptySearchSpaceError: none was found. Once there are others, nothing is left then.
+        """
         ...
 
     def neighbours(self, point: P) -> Iterable[P]:
@@ -85,13 +90,21 @@ class Candidates(Generic[P]):
     def fresh(self, best: Rows) -> Rows:
         """Open points to look at anew, where `best` succeeded, the best first; none where none is left."""
         if not self._all:
-            rows = np.unique(self.rows(self._source.fresh(self.points(best))))
+            rows = np.unique(self.rows(self._from_source(best)))
             return rows[self._open[rows]]
         left = np.flatnonzero(self._open)
         if len(left) > _MOST_LOOKED_AT:
             drawn = self._rng.choice(left, _MOST_LOOKED_AT, replace=False)
             left = np.unique(np.concatenate([drawn, *[self.neighbours(row) for row in best[:_CENTRES]]]))
         return left
+
+    def _from_source(self, best: Rows) -> Iterable[P]:
+        try:
+            return self._source.fresh(self.points(best))
+        except EmptySearchSpaceError:
+            if not self._points:
+                raise
+            return ()
 
     def neighbours(self, row: int) -> Rows:
         """The open points one step away from this one."""

@@ -39,12 +39,14 @@ class PlainSource:
         return self._space.neighbours(point)
 
     def _drawn(self, any_known: bool) -> list[Point]:
+        drawn: list[Point] = []
         try:
-            return [self._space.sample(self._rng) for _ in range(_DRAWN)]
+            while len(drawn) < _DRAWN:
+                drawn.append(self._space.sample(self._rng))
         except EmptySearchSpaceError:
-            if not any_known:
+            if not any_known and not drawn:
                 raise
-            return []
+        return drawn
 
     def _children(self, parents: Sequence[Point]) -> list[Point]:
         children = []

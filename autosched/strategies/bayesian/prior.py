@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from search_spaces.schedules.plain_space import PlainSpace, Point
 
 P_co = TypeVar("P_co", bound=Hashable, covariant=True)
 
-# Successes below which a history is no guide.
+# Successes below which nothing is learnt from a history: the best of it is measured all the same.
 _LEAST_SUCCESSES = 8
 # Successes of a history that are learnt from, half of them the best.
 _MOST_LEARNT = 400
@@ -56,8 +57,11 @@ class Histories:
         candidates: Candidates[Point],
         rng: np.random.Generator,
     ) -> None:
-        found = (_HistoryProcess.of(space, told, rng) for told in history)
-        self._sources = [source for source in found if source is not None]
+        known = [_Successes.of(space, told) for told in history]
+        self._best = [successes.in_order() for successes in known]
+        description = Description(space.columns)
+        learnt = [successes for successes in known if len(successes.points) >= _LEAST_SUCCESSES]
+        self._sources = [_HistoryProcess(description, space, successes, rng) for successes in learnt]
         self._candidates = candidates
         self._guesses = np.zeros((0, len(self._sources)))
 
@@ -69,7 +73,7 @@ class Histories:
         return min((source.spread for source in self._sources), default=0.0)
 
     def best(self) -> list[Point]:
-        in_turn = chain.from_iterable(zip_longest(*(source.best for source in self._sources)))
+        in_turn = chain.from_iterable(zip_longest(*self._best))
         return list(dict.fromkeys(point for point in in_turn if point is not None))
 
     def guesses(self, rows: Rows) -> Doubles:
@@ -93,19 +97,31 @@ def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
     return np.asarray(np.clip(found, 0.0, None))
 
 
+@dataclass(frozen=True)
+class _Successes:
+    """What succeeded of a history, at points that this space has values for, and the logarithms of its seconds."""
+
+    points: Sequence[Point]
+    logs: Doubles
+
+    @staticmethod
+    def of(space: PlainSpace, history: History) -> _Successes:
+        logs = logarithms(history.seconds)
+        kept = [i for i, point in enumerate(history.points) if np.isfinite(logs[i]) and space.describes(point)]
+        return _Successes([space.read(history.points[i]) for i in kept], logs[kept])
+
+    def in_order(self) -> list[Point]:
+        """The best first."""
+        return [self.points[place] for place in np.argsort(self.logs, kind="stable")]
+
+
 class _HistoryProcess:
     """One history, learnt by a Gaussian process."""
 
     def __init__(
-        self,
-        description: Description,
-        space: PlainSpace,
-        points: Sequence[Point],
-        logs: Doubles,
-        rng: np.random.Generator,
+        self, description: Description, space: PlainSpace, successes: _Successes, rng: np.random.Generator
     ) -> None:
-        order = np.argsort(logs, kind="stable")
-        self.best = [points[place] for place in order]
+        points, logs = successes.points, successes.logs
         self.spread = spread(logs)
         kept = most_telling(logs, rng, _MOST_LEARNT)
         self._known = description(space.codes([points[place] for place in kept]))
@@ -117,16 +133,6 @@ class _HistoryProcess:
         known = self._known.precise()
         lower = factored(np.asarray(self._kernel.between(known, known), dtype=np.float64), self._kernel.noise)
         self._weights = np.linalg.solve(lower.T, np.linalg.solve(lower, values))
-
-    @staticmethod
-    def of(space: PlainSpace, history: History, rng: np.random.Generator) -> _HistoryProcess | None:
-        """None where too little is known of points that this space has values for."""
-        logs = logarithms(history.seconds)
-        kept = [i for i, point in enumerate(history.points) if np.isfinite(logs[i]) and space.describes(point)]
-        if len(kept) < _LEAST_SUCCESSES:
-            return None
-        points = [space.read(history.points[i]) for i in kept]
-        return _HistoryProcess(Description(space.columns), space, points, logs[kept], rng)
 
     def guesses(self, described: Described) -> Doubles:
         places = np.array_split(np.arange(len(described)), len(described) // _AT_ONCE + 1)

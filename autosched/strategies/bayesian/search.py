@@ -59,6 +59,7 @@ class BayesianSearch(Generic[P]):
         self._short_list = short_list
         self._logs: dict[int, float] = {}
         self._pending: dict[int, None] = {}
+        self._best_log = np.inf
         self._stale = 0
         self._kernel = CovarianceKernel.usual(self._candidates.described.columns.shape[1])
         self._posterior: Posterior | None = None
@@ -91,7 +92,8 @@ class BayesianSearch(Generic[P]):
         self._candidates.close(rows)
         self._told = self._outlook = None
         for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
-            self._stale = 0 if log < min(self._logs.values(), default=np.inf) else self._stale + 1
+            self._stale = 0 if log < self._best_log else self._stale + 1
+            self._best_log = min(self._best_log, float(log))
             self._pending.pop(row, None)
             self._logs[row] = float(log)
 
@@ -108,15 +110,23 @@ class BayesianSearch(Generic[P]):
         self._pending.update(dict.fromkeys(rows.tolist()))
 
     def _first(self, count: int, least: int) -> Rows:
-        """What is measured before anything is predicted: the best of histories, or points far from each other."""
-        missing = (_SEEDS if self._seeds else _FIRST) - len(self._logs) - len(self._pending)
+        """What is measured before anything is predicted: the best of histories, or points far from each other.
+
+        Both where histories are too short to predict anything.
+        """
+        begun, guided = len(self._logs) + len(self._pending), bool(self._seeds and len(self._prior))
+        missing = (_SEEDS if guided else _FIRST) - begun
         if not self._logs:
             missing = max(missing, least)
         if missing <= 0:
             return np.zeros(0, np.intp)
         seeds = self._candidates.rows(self._seeds)
         seeds = seeds[self._candidates.is_open(seeds)]
-        return (seeds if len(seeds) else self._candidates.spread(missing))[: min(missing, count)]
+        if guided and len(seeds):
+            return seeds[: min(missing, count)]
+        seeds = seeds[: min(max(_SEEDS - begun, 0), count)]
+        self._candidates.close(seeds)
+        return np.concatenate([seeds, self._candidates.spread(missing - len(seeds))])[:count]
 
     def _next(self) -> Rows:
         """The one point to measure next; none where nothing is left."""

@@ -27,13 +27,15 @@ from tuning_logs.ranking import standing
 # leave all processors but one idle.
 _CORES = os.cpu_count() or 1
 _AT_ONCE = min(8, _CORES)
-# What compilers that are slower than the others get at least, when all others were tried.
+# What compilers that are slower than the others get at least, when nothing else can be tried; and what all get while
+# none has ended, and nothing says how long the others take.
 _PATIENCE_S = 5.0
+_FIRST_PATIENCE_S = 60.0
 # Configurations that are measured again, interleaved, before one is called best, and how often each.
 _FINALISTS = 5
 _FINAL_ROUNDS = 15
 # What is so much slower than the best in its trial takes no part in the finals.
-_HOPELESS = 1.2
+_HOPELESS_RATIO = 1.2
 
 
 class NoneWorksError(AutoschedError):
@@ -64,7 +66,7 @@ class KernelSearch:
         task = self.task
         known = task.known
         strategy, count = self._search(known), len(standing(known))
-        while tried := self._trials(strategy, task.wanted - count):
+        while (tried := self._trials(strategy, task.wanted - count)) or self._compiling:
             latencies = self._latencies()
             with one_meanwhile():
                 strategy.tell(tried, [latencies[point] for point in tried])
@@ -86,21 +88,35 @@ class KernelSearch:
         return strategy
 
     def _trials(self, strategy: BayesianSearch[Point], left: int) -> list[Point]:
-        """Ask for some, and try those that have compiled: also of those that were asked for before; none at the end.
+        """Ask for some, and try those that have compiled: also of those that were asked for before.
 
-        When there is nothing more to ask for, what still compiles gets as long again as the search took.
+        At the end none is tried, and none compiles.
         """
-        slower = self._compiling.values()
-        asked = self._ask(strategy, min(left - len(slower), _AT_ONCE, _CORES - len(slower)))
+        slower = len(self._compiling)
+        asked = self._ask(strategy, min(left - slower, _AT_ONCE, _CORES - slower))
         begin = time.perf_counter()
         self._compile(asked)
-        if asked:
-            wait_for_most(self._compiling[point] for point in asked)
-        else:
-            wait_for_all(slower, max(_PATIENCE_S, begin - self._begin))
-        tried = [point for point, compiling in self._compiling.items() if compiling.ended or not asked]
+        tried = self._awaited(asked, left)
         self._try(tried, (time.perf_counter() - begin) / max(1, len(tried)))
         return tried
+
+    def _awaited(self, asked: Sequence[Point], left: int) -> list[Point]:
+        """What is to be tried now; what has not ended is given up where nothing else can be tried meanwhile.
+
+        That is where all that are left compile, or compilers that do not end have taken all cores.
+        """
+        every = self._compiling.values()
+        if not asked and not _CORES <= len(every) < left:
+            wait_for_all(every, self._patience_s)
+            return list(self._compiling)
+        wait_for_most([self._compiling[point] for point in asked], every, self._patience_s)
+        ended = [point for point, compiling in self._compiling.items() if compiling.ended]
+        return ended if ended or asked else list(self._compiling)
+
+    @property
+    def _patience_s(self) -> float:
+        """As long again as the search has taken."""
+        return max(_PATIENCE_S if self._tried else _FIRST_PATIENCE_S, time.perf_counter() - self._begin)
 
     def _compile(self, points: Sequence[Point]) -> None:
         begun = self.trials.compile([self.task.choices.configuration(point) for point in points])
@@ -193,4 +209,4 @@ def _fastest(latencies: Mapping[Point, float | None]) -> list[Point]:
     """The finalists, in the order in which they were tried: those that are not hopelessly slower than the best."""
     known = {point: seconds for point, seconds in latencies.items() if seconds is not None}
     best = sorted(known, key=lambda point: known[point])[:_FINALISTS]
-    return [point for point in known if point in best and known[point] <= _HOPELESS * known[best[0]]]
+    return [point for point in known if point in best and known[point] <= _HOPELESS_RATIO * known[best[0]]]

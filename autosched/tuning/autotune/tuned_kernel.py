@@ -215,13 +215,15 @@ class TunedKernel:
         trials = Trials.of(call, task.target, self._settings)
         try:
             with torch.no_grad():
-                return KernelSearch(task, trials).run()
+                found = KernelSearch(task, trials).run()
         except NoneWorksError as error:
             if key is not None:
                 self._failed[key] = str(error)
             raise
         finally:
             trials.end()
+        trials.reset_for_call()
+        return found
 
     def _captured(self, task: TuningTask) -> bool:
         """Whether the call is captured in a CUDA graph, of which is warned once for every key."""

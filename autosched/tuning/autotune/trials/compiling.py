@@ -7,15 +7,19 @@ one that does not 11 s.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
 
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.trials.launching import begin_compiling
+
+# A thread that is never given back must not be what the next one waits for; they begin as they are needed.
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,11 @@ class Compiling:
 
 
 class Compilers:
-    """As many threads as there are processors, in which configurations of a call compile."""
+    """Threads in which configurations of a call compile: all that are begun at once, beside those that never end."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._pool = ThreadPoolExecutor(_MOST_THREADS)
 
     def begin(self, configurations: Sequence[Configuration]) -> list[Compiling]:
         futures = begin_compiling(self._call, configurations, self._pool)
@@ -46,13 +50,17 @@ class Compilers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def wait_for_most(some: Iterable[Compiling]) -> None:
-    """Until half of these have ended, and then as long again for the others."""
-    begin, futures = perf_counter(), _futures(some)
-    for ended, _ in enumerate(as_completed(futures), 1):
-        if 2 * ended >= len(futures):
-            break
-    wait(futures, perf_counter() - begin)
+def wait_for_most(asked: Collection[Compiling], every: Collection[Compiling], most_s: float) -> None:
+    """Until half as many as were asked for have ended, of every one; then as long again for what was asked for.
+
+    One at least; and for the half no longer than so many seconds.
+    """
+    begin = perf_counter()
+    missing = max(1, (len(asked) + 1) // 2) - sum(compiling.future is None for compiling in every)
+    with suppress(TimeoutError):
+        for _ in islice(as_completed(_futures(every), most_s), max(0, missing)):
+            pass
+    wait(_futures(asked), perf_counter() - begin)
 
 
 def wait_for_all(some: Iterable[Compiling], most_s: float | None = None) -> None:

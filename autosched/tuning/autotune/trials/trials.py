@@ -99,7 +99,10 @@ class Trials:
         self._compilers.end()
         if not self._lost:
             self._saved.restore()
-            self._hooks.reset()
+
+    def reset_for_call(self) -> None:
+        """Tell the user's hook that the call itself comes next: after a search that found what to launch it with."""
+        self._hooks.reset()
 
     def _reset(self) -> None:
         """Make the arguments what they were; before every single run of the kernel."""
