@@ -153,7 +153,7 @@ def test_an_append_waits_for_the_one_before_it_but_not_forever(path: Path, monke
 def test_a_folder_that_takes_no_files_is_said_at_once() -> None:
     begin = time.monotonic()
     with pytest.raises(LogError, match=r"cannot append to /proc/tuning\.jsonl: "):
-        appending.append_lines(Path("/proc/tuning.jsonl"), b"")
+        appending.append_lines(Path("/proc/tuning.jsonl"), bytes)
     assert time.monotonic() - begin < 5.0
 
 

@@ -15,12 +15,13 @@ from log_records import A100, H200, SMALL, line_of, record, tiles
 from recorded_tables import small_table
 
 from autosched.cli.commands import app
-from search_spaces import Schedule, ops
+from search_spaces import LogError, Schedule, ops
 from tuning_logs import Measurement, TuningLog, TuningRecord, Versions
 from tuning_logs.exchange.files import write_table
 from tuning_logs.packing import write_packed
 from tuning_logs.several.differences import differences
-from tuning_logs.several.merging import merged
+from tuning_logs.several.merging import merged, new_to
+from tuning_logs.storage import appending
 
 
 def run(*arguments: str | Path) -> Result:
@@ -69,7 +70,7 @@ def test_a_log_without_a_line_adds_nothing(tmp_path: Path) -> None:
     empty, one = tmp_path / "empty.jsonl", tmp_path / "one.jsonl"
     empty.touch()
     TuningLog(one).append(at(1.0, 16))
-    assert "1 records" in run("merge", empty, one, "-o", tmp_path / "both.jsonl").output
+    assert "1 record," in run("merge", empty, one, "-o", tmp_path / "both.jsonl").output
 
 
 def test_a_torn_last_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
@@ -225,6 +226,20 @@ def test_the_knobs_of_every_sketch_come_back_in_their_order(tmp_path: Path, form
 def test_copies_are_known_whatever_the_order_of_their_knobs() -> None:
     turned = dataclasses.replace(record(), schedule=Schedule("tiled", record().schedule.values[::-1]))
     assert merged([record(), turned]) == [record()]
+
+
+def test_nobody_appends_between_finding_what_is_new_and_writing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "LOCK_TIMEOUT_S", 0.01)
+    log = TuningLog(tmp_path / "log.jsonl")
+
+    def chosen() -> list[TuningRecord]:
+        with pytest.raises(LogError, match="another process has held its lock"):
+            TuningLog(log.path).append(record(16))
+        return new_to(log, [record(16), record(32)])
+
+    assert tiles(log.append_chosen(chosen)) == tiles(log) == [16, 32]
 
 
 def test_exporting_asks_which_kernel_is_meant(tmp_path: Path) -> None:

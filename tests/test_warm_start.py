@@ -155,6 +155,16 @@ def test_of_what_another_kernel_was_measured_is_tried_again(tmp_path: Path) -> N
     assert (result.trials_known, result.trials_done) == (0, 16)
 
 
+def test_what_a_log_knows_of_the_workload_itself_leaves_room_for_other_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_start, "shipped_logs", lambda: ())
+    monkeypatch.setattr(warm_start, "MOST_LOOKED_THROUGH", 1)
+    log = TuningLog(tmp_path / "log.jsonl")
+    log.append(record(1), record(2), record(4, workload=ops.matmul(1024, 1024, 64)))
+    assert tiles(history(log, SMALL, H200, "cold", [record(1), record(2)], USUAL).records) == [4]
+
+
 def test_history_is_all_but_what_was_measured_here_most_alike_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from search_spaces import LogError, Target
@@ -73,8 +73,24 @@ class TuningLog:
         """
         if records:
             self._refuse_packed()
-            lines = (json.dumps(r.to_json(), allow_nan=False).encode() + b"\n" for r in records)
-            append_lines(self.path, b"".join(lines))
+            data = _lines(records)
+            append_lines(self.path, lambda: data)
+
+    def append_chosen(self, choose: Callable[[], Sequence[TuningRecord]]) -> Sequence[TuningRecord]:
+        """Append what `choose` answers while no other process appends: what the log does not hold yet, say.
+
+        Raises:
+            LogError: as of `append`.
+        """
+        self._refuse_packed()
+        chosen: list[TuningRecord] = []
+
+        def made() -> bytes:
+            chosen.extend(choose())
+            return _lines(chosen)
+
+        append_lines(self.path, made)
+        return chosen
 
     def check_is_log(self) -> None:
         """Raise LogError for a file that is no tuning log, or cannot be read, before it warns of every line."""
@@ -91,7 +107,7 @@ class TuningLog:
     def check_writable(self) -> None:
         """Raise the LogError that `append` would raise now; an absent file is created, empty."""
         self._refuse_packed()
-        append_lines(self.path, b"")
+        append_lines(self.path, bytes)
 
     def readable(self) -> list[TuningRecord]:
         """All of its records, with one warning for all lines that cannot be read.
@@ -169,6 +185,10 @@ class TuningLog:
             raise LogError(
                 f"{self.path} is compressed, and compressed logs are only read; write to one that ends in .jsonl"
             )
+
+
+def _lines(records: Iterable[TuningRecord]) -> bytes:
+    return b"".join(json.dumps(r.to_json(), allow_nan=False).encode() + b"\n" for r in records)
 
 
 def _parsed(path: Path) -> LogReader:

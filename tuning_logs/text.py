@@ -15,6 +15,10 @@ def duration_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def records_text(count: int) -> str:
+    return f"{count} record" + ("s" if count != 1 else "")
+
+
 def first_line(error: Exception) -> str:
     """The first line that an error has to say, or its type where it says nothing."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -20,7 +20,7 @@ from tuning_logs.exchange.own_logs import records_of, tables_of
 from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.several.differences import Difference, differences
 from tuning_logs.several.merging import merge, new_to, records_at
-from tuning_logs.text import duration_text, ratio_text, table_lines
+from tuning_logs.text import duration_text, ratio_text, records_text, table_lines
 
 # How many kernels an error names.
 _MOST_NAMED = 8
@@ -37,7 +37,7 @@ def merge_command(
     ```
     """
     done = merge(logs, to)
-    console().print(Text(f"{to}: {done.records} records, {done.duplicates} duplicates left out"), soft_wrap=True)
+    console().print(Text(f"{to}: {records_text(done.records)}, {done.duplicates} duplicates left out"), soft_wrap=True)
 
 
 def diff_command(
@@ -107,10 +107,9 @@ def import_command(
             except ValueError as error:
                 raise LogError(f"{path}: {error}") from None
     into = TuningLog(log_path(log))
-    new = new_to(into, found)
-    into.append(*new)
+    new = into.append_chosen(lambda: new_to(into, found))
     held = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
-    console().print(Text(f"{into.path}: {len(new)} records more{held}"), soft_wrap=True)
+    console().print(Text(f"{into.path}: {records_text(len(new))} more{held}"), soft_wrap=True)
 
 
 def export_table(log: TuningLog, to: Path, format: Format, target: str | None, kernel: str | None) -> None:

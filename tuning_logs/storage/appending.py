@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -17,10 +18,11 @@ LOCK_TIMEOUT_S = 60.0
 HEAD_BYTES = 1 << 20
 
 
-def append_lines(path: Path, data: bytes) -> None:
-    """Write whole lines at the end of a log; without data, only find out whether that would work.
+def append_lines(path: Path, made: Callable[[], bytes]) -> None:
+    """Write whole lines at the end of a log; without any, only find out whether that would work.
 
-    An absent file is created. What a killed writer left of a line gets a line end of its own first.
+    They are `made` while no other process appends. An absent file is created. What a killed writer left of a line gets
+    a line end of its own first.
 
     Raises:
         LogError: the file is not a tuning log, cannot be written, or the disk is full. It is left as it was.
@@ -36,7 +38,7 @@ def append_lines(path: Path, data: bytes) -> None:
             # Where no file can be made, FileLock may wait for one to be.
             os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
-            _append_locked(path, data)
+            _append_locked(path, made())
     except Timeout:
         raise LogError(f"{path}: another process has held its lock for {LOCK_TIMEOUT_S:.0f} s") from None
     except LogError:
