@@ -74,11 +74,27 @@ def test_what_is_put_back_or_compared_must_be_a_tensor(what: str, log: Path) -> 
         tuned[(1,)](*tensors())
 
 
-def test_tensors_of_the_processor_are_refused_by_a_kernel_that_is_compiled(log: Path) -> None:
+@pytest.mark.parametrize("x", [torch.zeros(4), 0])
+def test_a_kernel_that_is_compiled_is_refused_where_there_is_no_gpu(
+    x: object, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     tuned = autosched.autotune(space={"BLOCK": [64, 128]}, key=["n"], log=log)(own.scale_in_place_kernel)
-    with pytest.raises(InputError, match="x is on cpu; expected tensors on"):
-        tuned[(1,)](torch.zeros(4), 2.0, 4)
+    with pytest.raises(InputError, match="no GPU here, as far as PyTorch sees; set TRITON_INTERPRET=1"):
+        tuned[(1,)](x, 2.0, 4)
     assert not log.exists()
+
+
+def test_tensors_of_the_processor_are_refused_by_a_kernel_on_the_gpu() -> None:
+    class Unpinned:
+        is_cpu, is_cuda, device = True, False, torch.device("cpu")
+
+        def is_pinned(self) -> bool:
+            return False
+
+    some: dict[str, Any] = {"x": Unpinned()}
+    with pytest.raises(InputError, match="x is on cpu; expected tensors on cuda:0"):
+        check_devices(some, torch.device("cuda:0"))
 
 
 def test_tensors_of_another_gpu_than_the_current_one_are_refused() -> None:

@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parent))
 from log_records import A100, H200, SMALL, record, tiles
 
 from search_spaces import LogError, Workload, ops
+from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, TuningLog, shipped_logs, user_log_path
 from tuning_logs import log as log_module
 from tuning_logs.selection import MOST_TOLD, telling
@@ -282,6 +283,15 @@ def test_a_search_is_told_of_a_schedule_once_by_its_latest_record() -> None:
     again = [record(1, 1e-6), record(2, 2e-6), record(1, 3e-6, finals=7), record(2, 4e-6, finals=7)]
     assert telling(again) == again[2:]
     assert telling([record(1), record(1, target=A100)]) == [record(1), record(1, target=A100)]
+
+
+def test_nearest_is_of_this_kind_of_device_and_way_of_timing_before_it_is_limited(log: TuningLog) -> None:
+    far = ops.matmul(1024, 1024, 64)
+    log.append(
+        record(1, target=cpu("a CPU", 8, 1, 32768, 2**20, 1e11)), record(2, policy="hot"), record(4, workload=far)
+    )
+    assert tiles(log.nearest(SMALL, H200, 1, "cold")) == [4]
+    assert tiles(log.nearest(SMALL, H200, 3)) == [2, 4]
 
 
 def test_nearest_leaves_out_other_operators(log: TuningLog) -> None:

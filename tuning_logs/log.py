@@ -138,13 +138,14 @@ class TuningLog:
         """The best of the records that are good, by `tuning_logs.ranking.best_of`; None when no trial succeeded."""
         return self._reader().best(Filter(workload.key, target.key, policy), is_good)
 
-    def nearest(self, workload: Subject, target: Target, limit: int) -> list[TuningRecord]:
+    def nearest(self, workload: Subject, target: Target, limit: int, policy: str | None = None) -> list[TuningRecord]:
         """At most `limit` successful records of the same family (`Workload.family`), to warm-start a search with.
 
-        Closest shape first; at the same distance elements of the same width and type before others, and `target` before
-        other devices. Those of one workload and device stand together, fast before slow.
+        They are of devices of this kind, GPUs or CPUs, and timed by `policy` (None: by any). Closest shape first; at
+        the same distance elements of the same width and type before others, and `target` before other devices. Those of
+        one workload and device stand together, fast before slow.
         """
-        return self._reader().nearest(workload, target, limit)
+        return self._reader().nearest(workload, target, limit, policy)
 
     def _reader(self) -> LogReader:
         kind = self._kind()

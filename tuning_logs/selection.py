@@ -42,9 +42,18 @@ def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningReco
     return [r for r in records if wanted.admits(*r.key, r.provenance.policy)]
 
 
-def nearest(records: Iterable[TuningRecord], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
+def nearest(
+    records: Iterable[TuningRecord], subject: Subject, target: Target, limit: int, policy: str | None = None
+) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these are its records."""
-    found = [r for r in records if r.measurement.ok and are_alike(r.subject, subject)]
+    found = [
+        r
+        for r in records
+        if r.measurement.ok
+        and r.target.kind == target.kind
+        and policy in (None, r.provenance.policy)
+        and are_alike(r.subject, subject)
+    ]
     examples = {r.key: r for r in found}
     distances = {key: distance(r.subject, r.target.key, subject, target) for key, r in examples.items()}
     return sorted(found, key=lambda r: (distances[r.key], r.key, r.measurement.latency_s))[:limit]

@@ -106,17 +106,17 @@ def _novelty(records: Iterable[TuningRecord], target: Target, known_operator: bo
 
 def _timed_alike(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> Iterator[TuningRecord]:
     for log in (TuningLog(path) for path in logs if may_hold(path, None, policy)):
-        for record in _held(log, op, target):
+        for record in _held(log, op, target, policy):
             timed_alike = record.provenance.policy == policy and record.measurement.ok
             computed = isinstance(record.subject, Workload)
             if computed and timed_alike and record.target.kind == target.kind:
                 yield record
 
 
-def _held(log: TuningLog, op: Workload, target: Target) -> Iterable[TuningRecord]:
+def _held(log: TuningLog, op: Workload, target: Target, policy: str) -> Iterable[TuningRecord]:
     """The records of a log; of a large one, which is indexed, those of the nearest shapes."""
     large = not is_packed(log.path) and log.path.is_file() and log.path.stat().st_size >= INDEX_FROM_BYTES
-    return log.nearest(op, target, _MOST_LOOKED_UP) if large else log
+    return log.nearest(op, target, _MOST_LOOKED_UP, policy) if large else log
 
 
 @dataclass(frozen=True)

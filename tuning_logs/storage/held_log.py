@@ -25,5 +25,5 @@ class HeldLog:
     def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
         return best_of(self.records(wanted), is_good)
 
-    def nearest(self, subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
-        return nearest(self._held, subject, target, limit)
+    def nearest(self, subject: Subject, target: Target, limit: int, policy: str | None = None) -> list[TuningRecord]:
+        return nearest(self._held, subject, target, limit, policy)

@@ -50,11 +50,12 @@ class Task(NamedTuple):
     family: str
     target: str
     policy: str
+    kind: str
 
     @staticmethod
     def of(record: TuningRecord) -> Task:
         key, target = record.key
-        return Task(key, record.subject.family, target, record.provenance.policy)
+        return Task(key, record.subject.family, target, record.provenance.policy, record.target.kind)
 
 
 class Entry(NamedTuple):

@@ -59,13 +59,14 @@ class IndexedLog:
         # Where none of these is good, a slower one may be.
         return best_of(contenders, is_good) or (best_of(self.records(wanted), is_good) if contenders else None)
 
-    def nearest(self, subject: Subject, target: Target, limit: int) -> Records:
+    def nearest(self, subject: Subject, target: Target, limit: int, policy: str | None = None) -> Records:
         def find(index: LogIndex, file: BinaryIO) -> Records:
             def rank(task: Task) -> tuple[tuple[float, bool, bool, bool], str, str]:
                 away = distance(subjects[task.workload], task.target, subject, target)
                 return away, task.workload, task.target
 
-            alike = [t for t in index.tasks() if t.family == subject.family]
+            alike = [t for t in index.tasks() if (t.family, t.kind) == (subject.family, target.kind)]
+            alike = [t for t in alike if policy in (None, t.policy)]
             subjects = {t.workload: self._subject(index, file, t) for t in alike}
             places: list[Place] = []
             for _, tasks in groupby(sorted(alike, key=rank), key=rank):

@@ -39,10 +39,12 @@ class PackedLog:
         return iter(self._records)
 
 
-def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limit: int) -> list[TuningRecord]:
+def nearest_packed(
+    paths: Iterable[Path], subject: Subject, target: Target, limit: int, policy: str | None = None
+) -> list[TuningRecord]:
     """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
 
-    Of most only the first line is read. Those of another kind of device are left out: none of them guides a search.
+    Of most only the first line is read.
 
     Raises:
         LogError: one of them exists but cannot be read.
@@ -51,7 +53,7 @@ def nearest_packed(paths: Iterable[Path], subject: Subject, target: Target, limi
     found: list[TuningRecord] = []
     for _, path in sorted(first, key=lambda pair: distance(pair[0].subject, pair[0].target.key, subject, target)):
         if len(found) < limit:
-            found += nearest(PackedLog(path), subject, target, limit)
+            found += nearest(PackedLog(path), subject, target, limit, policy)
     return nearest(found, subject, target, limit)
 
 

@@ -55,11 +55,12 @@ class KernelRecords:
     def elsewhere(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
         """Successful ones for other keys and devices whose configuration there is here too, nearest first."""
         try:
-            found = self._log.nearest(kernel, target, MOST_LOOKED_THROUGH)
+            own = len(self._read(kernel, target))
+            found = self._log.nearest(kernel, target, MOST_LOOKED_THROUGH + own, POLICY)
         except LogError:
             found = []
-        found = nearest([*found, *self._unwritten], kernel, target, MOST_LOOKED_THROUGH)
-        others = telling([r for r in found if r.key != (kernel.key, target.key)], _MOST_TOLD)
+        others = [r for r in [*found, *self._unwritten] if r.key != (kernel.key, target.key)]
+        others = telling(nearest(others, kernel, target, MOST_LOOKED_THROUGH), _MOST_TOLD)
         return [r for r in others if point_of(space, r.schedule) is not None]
 
 

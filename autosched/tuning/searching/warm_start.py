@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -54,14 +55,13 @@ def history(
     """
     if sources.cold:
         return WarmStart()
-    kernels = {(r.schedule, r.measurement.source) for r in known}
+    kernels = Counter(map(_kernel, known))
     once: dict[object, tuple[str, TuningRecord]] = {}
     # What is named beside it may be the log itself, called otherwise.
     others = [other for other in sources.others if other.path.resolve() != log.path.resolve()]
-    for name, record in _held((log, *others), op, target, policy):
+    for name, record in _held((log, *others), op, target, policy, kernels.total()):
         here = name == str(log.path) and record.key == (op.key, target.key)
-        alike = record.provenance.policy == policy and record.target.kind == target.kind
-        if alike and not (here and _kernel(record) in kernels):
+        if not (here and _kernel(record) in kernels):
             once.setdefault((record.key, *_kernel(record), record.measurement.latencies_s), (name, record))
     records = telling(nearest((record for _, record in once.values()), op, target, MOST_LOOKED_THROUGH))
     # By identity: hashing records whole takes longer than finding them.
@@ -75,9 +75,15 @@ def _kernel(record: TuningRecord) -> tuple[object, ...]:
     return record.schedule, record.measurement.source
 
 
-def _held(logs: Sequence[TuningLog], op: Workload, target: Target, policy: str) -> Iterator[tuple[str, TuningRecord]]:
-    """The nearest records of every log, the first one that of the search, and of what ships; with their names."""
+def _held(
+    logs: Sequence[TuningLog], op: Workload, target: Target, policy: str, known: int
+) -> Iterator[tuple[str, TuningRecord]]:
+    """The nearest records of every log, the first one that of the search, and of what ships; with their names.
+
+    The `known` records are the nearest of all, and no history: so many more are looked through.
+    """
     for each in logs:
-        yield from ((str(each.path), record) for record in each.nearest(op, target, MOST_LOOKED_THROUGH))
+        found = each.nearest(op, target, MOST_LOOKED_THROUGH + known, policy)
+        yield from ((str(each.path), record) for record in found)
     shipped = [path for path in shipped_logs() if path != logs[0].path and may_hold(path, None, policy)]
-    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_SHIPPED))
+    yield from ((SHIPPED, record) for record in nearest_packed(shipped, op, target, _MOST_SHIPPED, policy))

@@ -55,11 +55,12 @@ def check_key(call: Call, key: Iterable[str]) -> None:
 
 
 def check_devices(tensors: Mapping[str, torch.Tensor], current: torch.device | None) -> None:
-    """Raise InputError unless a kernel on the current GPU can reach these: its own memory, or pinned memory."""
+    """Raise InputError unless there is a GPU, whose kernels can reach these: its own memory, or pinned memory."""
+    if current is None:
+        raise InputError("no GPU here, as far as PyTorch sees; set TRITON_INTERPRET=1 before Triton is imported")
     out_of_reach = {name: t.device for name, t in tensors.items() if t.is_cpu and not t.is_pinned()}
     if out_of_reach:
-        place = current or "a GPU, and PyTorch sees none here (with TRITON_INTERPRET=1 Triton interprets kernels)"
-        raise InputError(f"{_on(out_of_reach)}; expected tensors on {place}")
+        raise InputError(f"{_on(out_of_reach)}; expected tensors on {current}")
     away = {name: t.device for name, t in tensors.items() if t.is_cuda and t.device != current}
     if away and len(away) == len(tensors):
         raise InputError(f"{_on(away)}, and the kernel runs on {current}; call it under torch.cuda.device(…) of theirs")
