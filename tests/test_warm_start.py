@@ -266,6 +266,15 @@ def test_a_history_of_a_device_that_cannot_be_read_is_refused(
         Sources.of(path)
 
 
+def test_a_log_that_was_read_before_is_refused_for_the_same_reason(tmp_path: Path) -> None:
+    log = TuningLog(tmp_path / "log.jsonl")
+    log.path.write_text('{"schema": 9}\n')
+    with pytest.warns(UserWarning, match="schema 9"):
+        assert list(log) == []
+    with pytest.raises(InputError, match=r"can be read: .*line 1.*schema 9"):
+        Sources.of(log)
+
+
 def test_a_history_of_a_device_that_this_version_does_not_know_guides_and_is_named(tmp_path: Path) -> None:
     """What its records say of the device is all that is needed of it."""
     other = TuningLog(tmp_path / "other.jsonl")

@@ -117,7 +117,8 @@ class TuningLog:
         """
         with warnings.catch_warnings(record=True) as skipped:
             warnings.simplefilter("always")
-            found = list(self)
+            # Anew: of lines that were read before no warning is given.
+            found = list(self._kind()(self.path))
         if skipped:
             first = str(skipped[0].message)
             if not found:

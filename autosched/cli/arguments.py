@@ -109,7 +109,13 @@ HistoryPaths = Annotated[
         "--history", help="A further tuning log to start from, a colleague's or another machine's; may be repeated."
     ),
 ]
-Cold = Annotated[bool, typer.Option("--cold", help="Start from no log of elsewhere: not even from what ships.")]
+Cold = Annotated[
+    bool,
+    typer.Option(
+        "--cold",
+        help="Start from no log of elsewhere, not even what ships; alike kernels of one call still hear of each other.",
+    ),
+]
 Rounds = Annotated[
     int | None, typer.Option(help="How often each contender is timed, in turn; by default for two seconds, 30 to 200.")
 ]

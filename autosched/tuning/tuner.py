@@ -88,7 +88,7 @@ def tune(
 
     `history` names logs that guide the search beside the user's own and the records that ship: a colleague's, another
     machine's (their paths, or `TuningLog`s). With `()` it starts cold: guided by neither, though what `log` knows of
-    the same workload and target still counts.
+    the same workload and target still counts, and kernels of one call that are alike hear of each other.
 
     `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
     strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
