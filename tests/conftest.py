@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.append(str(Path(__file__).parent))
+from fake_kernels import time_instantly
+
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.triton.printer import function_name
 from search_spaces import TileProgram
@@ -81,6 +84,18 @@ def _user_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_DATA_HOME"]
     else:
         os.environ["XDG_DATA_HOME"] = before
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A tuning log that is not there yet."""
+    return tmp_path / "log.jsonl"
+
+
+@pytest.fixture
+def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up kernels take as long as their configurations say, and are timed in no time."""
+    time_instantly(monkeypatch)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -74,16 +75,16 @@ def apart(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     return torch.softmax(x, -1), torch.cumsum(y, 0)
 
 
-def search(log: Path, measurer: FakeMeasurer, trials: int, *given: object, **rest: object) -> autosched.TuneManyResult:
-    arguments = {"strategy": "random", "cost_model": "random", **rest}
-    return autosched.tune_many(given, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[arg-type]
+def search(log: Path, measurer: FakeMeasurer, trials: int, *given: Any, **rest: Any) -> autosched.TuneManyResult:
+    arguments: dict[str, Any] = {"strategy": "random", "cost_model": "random", **rest}
+    return autosched.tune_many(given, TARGET, trials, log=log, measurer=measurer, **arguments)
 
 
 def trials_of(log: Path, workload: Workload) -> list[TuningRecord]:
     return [r for r in TuningLog(log).records(workload, TARGET) if not r.provenance.finals]
 
 
-def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: object) -> autosched.TracedTuneResult:
+def tune_apart(log: Path, trials: int, measurer: FakeMeasurer, **rest: Any) -> autosched.TracedTuneResult:
     traced = autosched.trace(apart, torch.empty(64, 128), torch.empty(128, 32))
-    arguments = {"strategy": "random", "cost_model": "random", **rest}
-    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)  # type: ignore[call-overload, no-any-return]
+    arguments: dict[str, Any] = {"strategy": "random", "cost_model": "random", **rest}
+    return autosched.tune(traced, TARGET, trials, log=log, measurer=measurer, **arguments)

@@ -17,7 +17,7 @@ import torch
 import triton.language as tl
 
 sys.path.append(str(Path(__file__).parent))
-from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
+from fake_kernels import SCALE, FakeKernel, records, scale, tensors
 
 import autosched
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
@@ -25,15 +25,7 @@ from search_spaces import InputError, LogError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import TuningLog, TuningRecord
 
-
-@pytest.fixture(autouse=True)
-def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    time_instantly(monkeypatch)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "own.jsonl"
+pytestmark = pytest.mark.usefixtures("instant_timing")
 
 
 def test_the_first_call_tunes_and_computes_what_the_kernel_does(log: Path) -> None:

@@ -9,20 +9,12 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent))
-from fake_kernels import SCALE, FakeKernel, ListedFake, records, tensors, time_instantly
+from fake_kernels import SCALE, FakeKernel, ListedFake, records, tensors
 
 import autosched
 from search_spaces import AutoschedError
 
-
-@pytest.fixture(autouse=True)
-def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    time_instantly(monkeypatch)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "own.jsonl"
+pytestmark = pytest.mark.usefixtures("instant_timing")
 
 
 def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
@@ -40,7 +32,8 @@ def test_a_kernel_that_changes_its_arguments_is_applied_once(log: Path) -> None:
 
 def test_what_lies_beside_an_argument_in_memory_is_put_back_too(log: Path) -> None:
     def beyond(x: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
-        x._base.add_(1)  # type: ignore[union-attr]
+        assert x._base is not None
+        x._base.add_(1)
 
     whole = torch.zeros(64)
     autosched.autotune(space=SCALE, key=["n"], log=log)(FakeKernel(beyond))[(1,)](whole[16:32], 16)
@@ -171,9 +164,8 @@ def test_a_configuration_that_broke_the_device_is_left_out_by_the_next_start(
     with pytest.raises(AutoschedError, match=r"BLOCK=16 num_warps=\d broke the device for this process"):
         autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
     broken.clear()
-    more = {"BLOCK": [16, 32], "num_warps": [1]}
     (lost,) = records(log)
-    more["num_warps"] = [lost.schedule.knobs["num_warps"]]  # type: ignore[list-item]
+    more = {"BLOCK": [16, 32], "num_warps": [lost.schedule.knobs.integer("num_warps")]}
     autosched.autotune(space=more, key=["n"], log=log)(FakeKernel(fatal))[(1,)](x, out, n)
     assert torch.equal(out, x * 2)
     assert not broken

@@ -14,20 +14,12 @@ import torch
 import triton
 
 sys.path.append(str(Path(__file__).parent))
-from fake_kernels import SCALE, FakeKernel, ListedFake, records, scale, tensors, time_instantly
+from fake_kernels import SCALE, FakeKernel, ListedFake, records, scale, tensors
 
 import autosched
 from search_spaces import AutoschedError
 
-
-@pytest.fixture(autouse=True)
-def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    time_instantly(monkeypatch)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "own.jsonl"
+pytestmark = pytest.mark.usefixtures("instant_timing")
 
 
 def test_what_triton_takes_and_autosched_needs_not_is_accepted(log: Path) -> None:
@@ -119,8 +111,8 @@ def test_hooks_of_the_tuner_are_called_around_trials_and_never_around_calls(log:
     def after(arguments: dict[str, Any], exception: object) -> None:
         called.append(("after", arguments["BLOCK"]))
 
-    hooks = {"pre_hook": before, "post_hook": after}
-    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, **hooks)(FakeKernel(scale))  # type: ignore[arg-type]
+    kernel = FakeKernel(scale)
+    tuned = autosched.autotune(space=SCALE, key=["n"], log=log, trials=2, pre_hook=before, post_hook=after)(kernel)
     tuned[(1,)](*tensors())
     *trials, last = called
     assert last == "reset"

@@ -13,7 +13,7 @@ import triton
 
 sys.path.append(str(Path(__file__).parent))
 import own_triton_kernels as own
-from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors, time_instantly
+from fake_kernels import SCALE, FakeKernel, ListedFake, scale, tensors
 
 import autosched
 from autosched.tuning.autotune.calls.call import Call
@@ -23,15 +23,7 @@ from search_spaces import AutoschedError, InputError
 from search_spaces.errors import OutOfMemoryError
 from tuning_logs import TuningLog
 
-
-@pytest.fixture(autouse=True)
-def instant_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    time_instantly(monkeypatch)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "own.jsonl"
+pytestmark = pytest.mark.usefixtures("instant_timing")
 
 
 def counted(body: Callable[..., object]) -> tuple[Callable[..., object], list[int]]:
@@ -69,7 +61,8 @@ def test_a_wrong_call_is_refused_before_anything_is_tried(
 
 @pytest.mark.parametrize("what", ["restore_value", "reset_to_zero", "outputs"])
 def test_what_is_put_back_or_compared_must_be_a_tensor(what: str, log: Path) -> None:
-    tuned = autosched.autotune(space=SCALE, log=log, **{what: ["n"]})(FakeKernel(scale))  # type: ignore[arg-type]
+    named: dict[str, Any] = {what: ["n"]}
+    tuned = autosched.autotune(space=SCALE, log=log, **named)(FakeKernel(scale))
     with pytest.raises(InputError, match=f"{what} names n, which is of type int in this call; expected a tensor"):
         tuned[(1,)](*tensors())
 
@@ -140,8 +133,9 @@ def test_a_rule_sees_the_defaults_of_arguments_that_the_call_leaves_out(log: Pat
 
 
 def test_autotune_without_arguments_says_how_it_is_written() -> None:
+    kernel: Any = FakeKernel(scale)
     with pytest.raises(InputError, match=r"expected @autosched\.autotune\(space=\{…\}, key=\[…\]\) above a kernel"):
-        autosched.autotune(FakeKernel(scale))  # type: ignore[arg-type]
+        autosched.autotune(kernel)
 
 
 def test_two_autotuners_around_one_kernel_are_refused() -> None:

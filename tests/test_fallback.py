@@ -24,14 +24,11 @@ from autosched.tracing.operators.pointwise import rules as pointwise_rules
 from autosched.tracing.translation.translate import DefectWarning
 
 sys.path.append(str(Path(__file__).parent))
+from traced_cases import Z
 from untuned import untuned_kernels
 
 R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 Pair = namedtuple("Pair", "first second")
-
-
-def I(below: int, *shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
-    return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(1))
 
 
 def positive(n: int) -> Tensor:
@@ -57,10 +54,10 @@ def rotated(x: Tensor, f: Tensor) -> Tensor:
 
 # name: the function, and its arguments.
 CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
-    "reshaped integers": (lambda i: i[:, None] == i[None], I(9, 6)),
-    "joined integers": (lambda i, j, w: F.embedding(torch.cat([i, j], 1), w) * 2, I(9, 3, 4), I(9, 3, 2), R(9, 4)),
-    "converted integers": (lambda i: i.to(torch.int32).view(2, 3).float() * 2, I(9, 6)),
-    "large quotients": (lambda i, j: torch.div(i, j, rounding_mode="floor"), I(1000, 6) * 10**6, I(9, 6) + 1),
+    "reshaped integers": (lambda i: i[:, None] == i[None], Z(9, 6)),
+    "joined integers": (lambda i, j, w: F.embedding(torch.cat([i, j], 1), w) * 2, Z(9, 3, 4), Z(9, 3, 2), R(9, 4)),
+    "converted integers": (lambda i: i.to(torch.int32).view(2, 3).float() * 2, Z(9, 6)),
+    "large quotients": (lambda i, j: torch.div(i, j, rounding_mode="floor"), Z(1000, 6) * 10**6, Z(9, 6) + 1),
     "float64 in between": (lambda x: (x.double() * 2).sum(-1).float() + x.sum(-1), R(4, 5)),
     "float64 argument": (lambda x, y: (x * 2).float() + y, R(4, 5).double(), R(4, 5)),
     "strided float64": (lambda x: x + 1, R(5, 4).double().t()),
@@ -73,12 +70,12 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "cholesky": (lambda x: torch.linalg.cholesky(x) @ x, positive(5)),
     "solve": (lambda x, b: torch.linalg.solve(x, b) * 2, positive(5), R(5, 2)),
     "lu_factor": (lambda x: torch.linalg.lu_factor(x), positive(5)),
-    "no dimension": (lambda x, i: (x.gather(0, i), x.index_select(0, i[None]), x.scatter(0, i, 2.0)), R(()), I(1)),
+    "no dimension": (lambda x, i: (x.gather(0, i), x.index_select(0, i[None]), x.scatter(0, i, 2.0)), R(()), Z(1)),
     "number": (lambda x: x * x.sum().item(), R(4, 5)),
     "filled with a number": (lambda x: torch.full_like(x, x.sum().item()) + x, R(4, 5)),
     "number returned": (lambda x: x.sum().item(), R(4, 5)),
     "shape that depends on data": (lambda x: (x[x > 0] * 2).sum() + x, R(4, 5)),
-    "unique": (lambda i: torch.unique(i), I(4, 8)),
+    "unique": (lambda i: torch.unique(i), Z(4, 8)),
     "memory of a view": (lambda x: torch.as_strided(x.t() + 1, (3, 2), (1, 5)), R(4, 5)),
     "memory beyond a view": (lambda x: torch.as_strided((x * 2)[1:, 1:], (3, 2), (2, 5), 1) + 1, R(4, 5)),
     "memory in its own order": (lambda x: torch.as_strided(x.t() + 1, (5, 4), (4, 1)), R(4, 5)),

@@ -27,7 +27,8 @@ R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 NOT_FINITE = torch.tensor([[1.0, 2.0, math.inf, 3.0, -math.inf, 1.0], [0.0, math.nan, 1.0, 2.0, math.nan, 5.0]])
 
 
-def I(*shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
+def Z(*shape: int) -> Tensor:
+    """Whole numbers, as R are real ones."""
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(1))
 
 
@@ -81,12 +82,12 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "cummax": (1, lambda x: x.cummax(1), R(6, 33)),
     "cummin0": (1, lambda x: x.cummin(0), R(33, 6)),
     "places": (1, lambda x: x.round().cummax(1)[1], R(6, 33)),
-    "integers": (1, lambda x: x.cummin(1), I(4, 20)),
+    "integers": (1, lambda x: x.cummin(1), Z(4, 20)),
     "logcumsumexp": (1, lambda x: x.logcumsumexp(1), R(6, 33)),
     "mask": (1, lambda x: (x > 0).cumsum(1), R(6, 33)),
     "places of a mask": (1, lambda x: (x > 0).cumsum(1) - 1, R(6, 33)),
-    "int32": (1, lambda x: x.int().cumsum(1), I(4, 20)),
-    "int product": (1, lambda x: x.cumprod(1), I(4, 7)),
+    "int32": (1, lambda x: x.int().cumsum(1), Z(4, 20)),
+    "int product": (1, lambda x: x.cumprod(1), Z(4, 7)),
     "reversed": (1, lambda x: x.flip(1).cumsum(1).flip(1), R(6, 33)),
     "reversed before": (1, lambda x: x.flip(1).cumsum(1), R(6, 33)),
     "reversed by the total": (1, lambda x: x + x.sum(1, keepdim=True) - x.cumsum(1), R(6, 33)),
@@ -117,7 +118,7 @@ CASES: dict[str, tuple[int, Callable[..., Any], *tuple[Tensor, ...]]] = {
     "of a constant": (1, lambda x: recurrence(x, torch.arange(33.0).expand(6, 33)), R(6, 33)),
     "complex products": (1, complex_products, R(4, 9), R(4, 9)),
     "one value": (1, lambda x: associative_scan(torch.maximum, x, 1, combine_mode="generic"), R(4, 9)),
-    "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), I(4, 9)),
+    "of integers": (1, lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"), Z(4, 9)),
     "in half": (1, lambda x: x.cumsum(1, dtype=torch.float16), R(6, 33)),
 }
 
@@ -199,7 +200,7 @@ BY_ELEMENT: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("name", BY_ELEMENT)
 def test_kernels_scan_every_element_type_as_pytorch_does(name: str, dtype: torch.dtype) -> None:
     function = BY_ELEMENT[name]
-    x = (I(3, 7) if name != "cumprod" else I(3, 7) + 2).to(dtype)
+    x = (Z(3, 7) if name != "cumprod" else Z(3, 7) + 2).to(dtype)
     for got, wanted in zip(in_order(kernel_of(function, x)(x)), in_order(function(x)), strict=True):
         assert got.dtype == wanted.dtype
         # Of small integers all are exact.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -245,16 +245,16 @@ def test_every_turn_of_the_table_says_why_it_was_given(log: Path) -> None:
         (((SMALL, True),), "positive number"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused_before_anything_is_written(log: Path, given: object, message: str) -> None:
+def test_what_cannot_be_tuned_is_refused_before_anything_is_written(log: Path, given: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        search(log, FakeMeasurer(), 32, *given)  # type: ignore[misc]
+        search(log, FakeMeasurer(), 32, *given)
     assert not log.exists()
 
 
 @pytest.mark.parametrize("ops", [None, SMALL, "gemm", {SMALL: 2.0}], ids=["none", "one", "text", "mapping"])
-def test_what_are_not_several_operators_is_refused(log: Path, ops: object) -> None:
+def test_what_are_not_several_operators_is_refused(log: Path, ops: Any) -> None:
     with pytest.raises(InputError, match=r"expected several operators, as \[\(operator, weight\), …\]"):
-        autosched.tune_many(ops, TARGET, 32, log=log, measurer=FakeMeasurer())  # type: ignore[arg-type]
+        autosched.tune_many(ops, TARGET, 32, log=log, measurer=FakeMeasurer())
 
 
 def test_progress_counts_the_trials_of_all_together(log: Path) -> None:

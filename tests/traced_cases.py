@@ -15,7 +15,8 @@ R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 CLOSED_OVER = R(8)
 
 
-def I(below: int, *shape: int) -> Tensor:  # noqa: E743  # as short as R, for the table
+def Z(below: int, *shape: int) -> Tensor:
+    """Whole numbers, as R are real ones."""
     return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(1))
 
 
@@ -50,9 +51,9 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "bn": (lambda x, m, v: F.batch_norm(x, m, v), R(2, 8, 5), R(8), R(8).abs() + 0.1),
     "bn_train_stats": (lambda x: (x.mean((0, 2)), x.var((0, 2))), R(4, 8, 5)),
     "rms": (lambda x, w: F.rms_norm(x, (8,), w), R(4, 8), R(8)),
-    "ce": (lambda x, t: F.cross_entropy(x, t, reduction="none"), R(5, 9), I(9, 5)),
-    "ce_mean": (lambda x, t: F.cross_entropy(x, t), R(5, 9), I(9, 5)),
-    "nll": (lambda x, t: F.nll_loss(x, t), R(5, 9), I(9, 5)),
+    "ce": (lambda x, t: F.cross_entropy(x, t, reduction="none"), R(5, 9), Z(9, 5)),
+    "ce_mean": (lambda x, t: F.cross_entropy(x, t), R(5, 9), Z(9, 5)),
+    "nll": (lambda x, t: F.nll_loss(x, t), R(5, 9), Z(9, 5)),
     "colsum": (lambda x: x.sum(0), R(50, 9)),
     "sumall": (lambda x: x.sum(), R(50, 9)),
     "mean_mid": (lambda x: x.mean(1), R(5, 9, 7)),
@@ -91,13 +92,13 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
         R(2, 5, 8),
         R(8, 24),
     ),
-    "embed": (lambda i, w: F.embedding(i, w) * 2, I(9, 3, 4), R(9, 8)),
-    "embed_ln": (lambda i, w: F.layer_norm(F.embedding(i, w), (8,)), I(9, 3, 4), R(9, 8)),
-    "gather": (lambda x, i: x.gather(1, i), R(4, 9), I(9, 4, 3)),
-    "index": (lambda x, i: x[i], R(9, 4), I(9, 3)),
-    "index2": (lambda x, i, j: x[i, :, j], R(9, 4, 5), I(9, 3), I(5, 3)),
-    "index_adj": (lambda x, i, j: x[:, i, j], R(3, 9, 5), I(9, 3), I(5, 3)),
-    "index_sel": (lambda x, i: x.index_select(1, i), R(3, 9), I(9, 4)),
+    "embed": (lambda i, w: F.embedding(i, w) * 2, Z(9, 3, 4), R(9, 8)),
+    "embed_ln": (lambda i, w: F.layer_norm(F.embedding(i, w), (8,)), Z(9, 3, 4), R(9, 8)),
+    "gather": (lambda x, i: x.gather(1, i), R(4, 9), Z(9, 4, 3)),
+    "index": (lambda x, i: x[i], R(9, 4), Z(9, 3)),
+    "index2": (lambda x, i, j: x[i, :, j], R(9, 4, 5), Z(9, 3), Z(5, 3)),
+    "index_adj": (lambda x, i, j: x[:, i, j], R(3, 9, 5), Z(9, 3), Z(5, 3)),
+    "index_sel": (lambda x, i: x.index_select(1, i), R(3, 9), Z(9, 4)),
     "masked": (lambda x, m: x.masked_fill(m, -math.inf).softmax(-1), R(4, 8), R(4, 8) > 0.5),
     "tril": (lambda x: (x.tril(), x.triu(1)), R(6, 6)),
     "where": (lambda x, y: torch.where(x > 0, x, y), R(4, 8), R(8)),
@@ -107,8 +108,8 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "pow": (lambda x: (x**3, x.abs() ** 1.7, x**2, x.abs() ** -0.5, 2**x), R(4, 8)),
     "constants_of_constants": (lambda x: torch.zeros_like(x).abs() ** x.abs() + torch.ones_like(x).exp() * x, R(4, 8)),
     "two_zeros": (lambda x: ((x * 0.0).reciprocal(), (x * -0.0).reciprocal()), R(4, 8)),
-    "any_of_uint8": (lambda x: (x.any(), x.any(0), x.all(1)), I(2, 4, 5).to(torch.uint8)),
-    "uint8_and_larger": (lambda x: (x < 300, x > -1), I(256, 4, 5).to(torch.uint8)),
+    "any_of_uint8": (lambda x: (x.any(), x.any(0), x.all(1)), Z(2, 4, 5).to(torch.uint8)),
+    "uint8_and_larger": (lambda x: (x < 300, x > -1), Z(256, 4, 5).to(torch.uint8)),
     "rounds_to_signed_zero": (lambda x: torch.atan2(x.round(), x), torch.tensor([-0.3, -0.0, 0.0, 0.3, -0.5, -1.5])),
     "rem": (lambda x: (x % 3, torch.fmod(x, 2.0)), R(4, 8) * 5),
     "slices": (lambda x: x[1:3, ::2] * 2 + x[2:4, 1::2], R(5, 8)),
@@ -124,7 +125,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "expand": (lambda x: x.expand(3, 4) * 2, R(4)),
     "const": (lambda x: x + CLOSED_OVER, R(4, 8)),
     "bf16": (lambda x, w: F.silu(x) * w, R(4, 8).bfloat16(), R(4, 8).bfloat16()),
-    "intsum": (lambda x: (x > 2).sum(-1), I(9, 4, 5)),
+    "intsum": (lambda x: (x > 2).sum(-1), Z(9, 4, 5)),
     "ffn": (lambda x, a, b: F.gelu(x @ a, approximate="tanh") @ b, R(4, 8), R(8, 16), R(16, 8)),
     "diag": (lambda x: x.diagonal() * 2, R(5, 5)),
     "global_norm": (lambda x: x / x.sum(), R(4, 5)),

@@ -30,6 +30,13 @@ from autosched.replaying.arguments import log_path
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
+AllowStale = Annotated[
+    bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
+]
+Predicted = Annotated[
+    bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+]
+
 
 def replay_command(
     operator: Operator,
@@ -39,12 +46,8 @@ def replay_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
-    allow_stale: Annotated[
-        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
-    ] = False,
-    predicted: Annotated[
-        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
-    ] = False,
+    allow_stale: AllowStale = False,
+    predicted: Predicted = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
 
@@ -93,12 +96,8 @@ def export_command(
     target: TargetName = None,
     log: LogPath = None,
     policy: PolicyName = "cold",
-    allow_stale: Annotated[
-        bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
-    ] = False,
-    predicted: Annotated[
-        bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
-    ] = False,
+    allow_stale: AllowStale = False,
+    predicted: Predicted = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
 

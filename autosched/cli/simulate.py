@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,14 +59,7 @@ def simulate_command(
     autosched simulate gemm-3090.json.gz --history gemm-3060L.json.gz --history-budget 400 --json
     ```
     """
-    for name, value in (
-        ("--budget", budget),
-        ("--seeds", seeds),
-        ("--jobs", jobs),
-        ("--history-budget", history_budget),
-    ):
-        if value is not None and value < 1:
-            raise InputError(f"{name} {value}; expected an integer of at least 1")
+    _check_counts({"budget": budget, "seeds": seeds, "jobs": jobs, "history-budget": history_budget})
     if history_budget is not None and not history:
         raise InputError(f"--history-budget {history_budget} is for what --history tells; expected --history TABLE too")
     strategy_named(strategy, with_history=bool(history))
@@ -85,6 +78,12 @@ def simulate_command(
         typer.echo(json.dumps(report.to_json(found, remarks)))
     elif plot:
         console().print(Text(str(plot)), soft_wrap=True)
+
+
+def _check_counts(options: Mapping[str, int | None]) -> None:
+    for name, value in options.items():
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value}; expected an integer of at least 1")
 
 
 def _run(simulation: Simulation, jobs: int, quiet: bool, remarks: Sequence[str]) -> list[Figures]:

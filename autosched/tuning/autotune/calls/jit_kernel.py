@@ -38,8 +38,9 @@ def layers(kernel: object) -> Iterator[Any]:
 
 def function_of(kernel: object) -> FunctionType:
     """The function that was decorated, through any number of decorators; InputError where there is none."""
+    function: FunctionType
     *_, function = layers(kernel)
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 @dataclass(frozen=True)
