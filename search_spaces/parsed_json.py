@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from search_spaces.errors import DataError
-from search_spaces.plain_text import visible
+from search_spaces.plain_text import encodable, visible
 
 # The largest integer that databases, arrays and kernels hold.
 LARGEST = 2**63 - 1
@@ -67,12 +67,9 @@ def text(value: object, what: str) -> str:
     """Text that can be encoded."""
     if not isinstance(value, str):
         raise _refused(value, what, "text")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise _refused(value, what, "text that UTF-8 has") from None
-    return value
+    if value.isascii() or encodable(value) == value:
+        return value
+    raise _refused(value, what, "text that UTF-8 has")
 
 
 def word(value: object, what: str) -> str:
@@ -104,18 +101,19 @@ def truth(value: object, what: str) -> bool:
 
 def scalar(value: object, what: str) -> Scalar:
     """A finite number, text, true, false or null."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return text(value, what)
-    if isinstance(value, int | float) and abs(value) <= _LARGEST_NUMBER:
-        return value
+    match value:
+        case int() | float() if -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
+            return value
+        case str():
+            return text(value, what)
+        case None:
+            return None
     raise _refused(value, what, "a finite number, a text, true, false or null")
 
 
 def knob_value(value: object, what: str) -> Scalar | tuple[Scalar, ...]:
     """A scalar, or a tuple of them for a list."""
-    return tuple([scalar(part, what) for part in value]) if isinstance(value, list) else scalar(value, what)
+    return tuple([scalar(part, what) for part in value]) if isinstance(value, list | tuple) else scalar(value, what)
 
 
 def array(value: object, what: str, sizes: Collection[int] = ()) -> list[Any]:

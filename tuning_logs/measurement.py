@@ -229,8 +229,7 @@ _DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
 
 
 def _latencies(told: dict[str, Any], name: str) -> tuple[float, ...]:
-    found = array(told.get(name, []), name)
-    for latency in found:
-        if type(latency) not in (int, float) or not _SHORTEST_S <= latency <= _LONGEST_S:
-            raise DataError(f"{name}: {latency!r:.60}, expected a positive number of seconds")
+    found = array(told[name], name) if name in told else ()
+    if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= _LONGEST_S):
+        raise DataError(f"{name}: expected each to be a positive number of seconds")
     return tuple(map(float, found))

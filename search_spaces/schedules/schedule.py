@@ -70,7 +70,8 @@ class Schedule:
         """An unbound schedule of that backend. Raises DataError."""
         told = members(data, "schedule", ("sketch", "values"))
         values = {_RENAMED.get(k, k): v for k, v in members(told["values"], "knobs").items()}
-        named = ((text(k, "knob"), cast(KnobValue, knob_value(v, f"knob {k}"))) for k, v in values.items())
+        text(" ".join(values), "knobs")
+        named = [(k, v if type(v) is bool else cast(KnobValue, knob_value(v, k))) for k, v in values.items()]
         return Schedule(text(told["sketch"], "sketch"), tuple(named), backend=backend)
 
 

@@ -19,8 +19,8 @@ from search_spaces.workloads.strides import check_strides, declared_strides, den
 # A tensor may hold this many elements: kernels index with 32-bit integers.
 MAX_ELEMENTS = 2**31 - 1
 
-# Operators that may lie within each other when pointwise stages stand where they are read. What prints, writes and reads
-# expressions calls itself, two or three times for each, and Python allows a thousand such calls in all.
+# Operators that may lie within each other when pointwise stages stand where they are read. What prints, writes and
+# reads expressions calls itself, two or three times for each, and Python allows a thousand such calls in all.
 MAX_DEPTH = 250
 
 # The pointwise operators that join two partial results of a reduction, by its own.

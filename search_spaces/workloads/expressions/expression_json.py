@@ -55,9 +55,7 @@ def from_json(data: Any) -> Expression:
         case {"apply": operator, "arguments": arguments}:
             return Apply(text(operator, "operator"), tuple(map(from_json, array(arguments, "arguments"))))
         case other:
-            raise DataError(
-                f"expression with {', '.join(other) or 'no members'}; expected a literal, access or operator"
-            )
+            raise DataError(f"expression of {', '.join(other) or 'nothing'}; expected a literal, access or operator")
 
 
 def _number_from_json(value: object) -> float | int:
