@@ -101,19 +101,22 @@ def truth(value: object, what: str) -> bool:
 
 def scalar(value: object, what: str) -> Scalar:
     """A finite number, text, true, false or null."""
-    match value:
-        case int() | float() if -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
-            return value
-        case str():
-            return text(value, what)
-        case None:
-            return None
+    if isinstance(value, int | float) and -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
+        return value
+    if isinstance(value, str):
+        return text(value, what)
+    if value is None:
+        return None
     raise _refused(value, what, "a finite number, a text, true, false or null")
 
 
 def knob_value(value: object, what: str) -> Scalar | tuple[Scalar, ...]:
     """A scalar, or a tuple of them for a list."""
-    return tuple([scalar(part, what) for part in value]) if isinstance(value, list | tuple) else scalar(value, what)
+    if not isinstance(value, (list, tuple)):
+        return scalar(value, what)
+    if {*map(type, value)} == {int} and 0 <= min(value) <= max(value) <= LARGEST:
+        return tuple(value)
+    return tuple([scalar(part, what) for part in value])
 
 
 def array(value: object, what: str, sizes: Collection[int] = ()) -> list[Any]:

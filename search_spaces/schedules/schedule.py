@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from search_spaces.errors import InputError
-from search_spaces.parsed_json import knob_value, members, text
+from search_spaces.parsed_json import LARGEST, knob_value, members, text
 from search_spaces.plain_text import visible
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
@@ -71,7 +71,11 @@ class Schedule:
         told = members(data, "schedule", ("sketch", "values"))
         values = {_RENAMED.get(k, k): v for k, v in members(told["values"], "knobs").items()}
         text(" ".join(values), "knobs")
-        named = [(k, v if type(v) is bool else cast(KnobValue, knob_value(v, k))) for k, v in values.items()]
+        # Most values are flags and small integers, and most of the time that reading a record takes is theirs.
+        named: list[tuple[str, Any]] = [
+            (k, v if type(v) is bool or (type(v) is int and 0 <= v <= LARGEST) else knob_value(v, k))
+            for k, v in values.items()
+        ]
         return Schedule(text(told["sketch"], "sketch"), tuple(named), backend=backend)
 
 
