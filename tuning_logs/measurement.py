@@ -40,8 +40,8 @@ CHECK_FAILURES: tuple[Status, ...] = (
     "changed_input",
 )
 
-# Latencies between these: of two of them the ratio, and its square, are numbers that are not 0.
-_SHORTEST_S, _LONGEST_S = 1e-15, 1e15
+# Times are between these: of two latencies the ratio, and its square, are numbers that are not 0.
+_SHORTEST_S, LONGEST_S = 1e-15, 1e15
 
 # How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier
 # trial whose binary was the same, byte for byte.
@@ -73,7 +73,7 @@ class CompileFacts:
         told = members(data, "facts", ("seconds",), _FACTS)
         counts = {k: whole(v, f"facts: {k}") for k, v in told.items() if k not in ("seconds", "source")}
         source = text(told["source"], "facts: source") if "source" in told else None
-        return CompileFacts(number(told["seconds"], "facts: seconds"), source=source, **counts)
+        return CompileFacts(number(told["seconds"], "facts: seconds", most=LONGEST_S), source=source, **counts)
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,10 @@ class Measurement:
             detail=text(told.get("detail", ""), "detail"),
             facts=CompileFacts.from_json(told["facts"]) if "facts" in told else None,
             max_error=number(told["max_error"], "max_error") if told.get("max_error") is not None else None,
-            seconds=number(told.get("seconds", 0.0), "seconds"),
-            slowdown=number(told.get("slowdown", 1.0), "slowdown", _SHORTEST_S, _LONGEST_S),
-            load_s=number(told.get("load_s", 0.0), "load_s"),
-            timing_s=number(told.get("timing_s", 0.0), "timing_s"),
+            seconds=number(told.get("seconds", 0.0), "seconds", most=LONGEST_S),
+            slowdown=number(told.get("slowdown", 1.0), "slowdown", _SHORTEST_S, LONGEST_S),
+            load_s=number(told.get("load_s", 0.0), "load_s", most=LONGEST_S),
+            timing_s=number(told.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
             library_s=_latencies(told, "library_s"),
             beside_library_s=_latencies(told, "beside_library_s"),
             timing=told.get("timing", "full"),
@@ -230,6 +230,6 @@ _DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
 
 def _latencies(told: dict[str, Any], name: str) -> tuple[float, ...]:
     found = array(told[name], name) if name in told else ()
-    if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= _LONGEST_S):
+    if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= LONGEST_S):
         raise DataError(f"{name}: expected each to be a positive number of seconds")
     return tuple(map(float, found))

@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces import DataError, InputError, Schedule, Target, Workload
 from search_spaces.parsed_json import members, number, refused_as_data, text, whole, word
-from tuning_logs.measurement import Measurement
+from tuning_logs.measurement import LONGEST_S, Measurement
 from tuning_logs.own_kernel import OwnKernel
 
 # Raised when a line written before can no longer be read as it was meant.
@@ -64,7 +64,7 @@ class Provenance:
             trial=whole(told["trial"], "trial"),
             versions=tuple((text(name, "version of"), text(version, "version")) for name, version in versions),
             finals=whole(told.get("finals", 0), "finals"),
-            propose_s=number(told.get("propose_s", 0.0), "propose_s"),
+            propose_s=number(told.get("propose_s", 0.0), "propose_s", most=LONGEST_S),
         )
 
 

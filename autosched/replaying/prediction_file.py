@@ -1,7 +1,7 @@
 """Where predictions are kept: beside a tuning log, in a file of their own that is none, `<log>.predictions`.
 
-A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped with a warning. The
-file may be deleted at any time, and taken to the machine that has the device.
+A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped with a warning.
+The file may be deleted at any time, and taken to the machine that has the device.
 """
 
 from __future__ import annotations

@@ -8,5 +8,5 @@ from search_spaces.plain_text import visible_lines
 
 
 def written(text: str, style: str = "") -> Text:
-    """The text in a style, as it stands: no markup is read in it, and all that does not print, but line ends, escaped."""
+    """The text in a style: no markup is read in it, and what does not print is escaped, line ends excepted."""
     return Text(visible_lines(text), style=style)
