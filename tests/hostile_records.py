@@ -18,8 +18,8 @@ from tuning_logs.measurement import DeviceState
 # The names of members and the places in lists that lead to a part.
 Place = tuple[str | int, ...]
 
-# One of every kind of JSON, and numbers at the ends of what fits somewhere.
-VALUES: tuple[object, ...] = (None, True, 0, -1, 2**62, 10**30, 1.5, 1e308, "", "x", [], [[]], {}, {"x": 1})
+# One of every kind of JSON, and numbers that do not fit everywhere.
+VALUES: tuple[object, ...] = (None, True, -1, 2**62, 1e308, "x", [], {}, [[0]])
 
 
 def whole_record(workload: Workload, target: Target, number: int = 0) -> TuningRecord:

@@ -66,7 +66,13 @@ What some of these may be:
 Operator = Annotated[str, typer.Argument(help="The operator: " + ", ".join(sorted(ops.CONSTRUCTORS)) + ".")]
 Sizes = Annotated[
     list[str],
-    typer.Argument(metavar="NAME=VALUE…", help="Its sizes and options, such as m=512 n=512 k=512 dtype=float32."),
+    # Without any, the error says which sizes the operator has, or that there is no such operator.
+    typer.Argument(
+        metavar="NAME=VALUE…",
+        help="Its sizes and options, such as m=512 n=512 k=512 dtype=float32.",
+        default_factory=list,
+        show_default=False,
+    ),
 ]
 TargetName = Annotated[
     str | None,
