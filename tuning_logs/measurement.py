@@ -101,9 +101,9 @@ class DeviceState:
     def from_json(data: Any) -> DeviceState:
         """Raises DataError."""
         told = members(data, "device", _DEVICE_STATE, ())
-        clocks = (whole(told[name], f"device: {name}") for name in ("sm_clock_mhz", "memory_clock_mhz"))
         return DeviceState(
-            *clocks,
+            sm_clock_mhz=whole(told["sm_clock_mhz"], "device: sm_clock_mhz"),
+            memory_clock_mhz=whole(told["memory_clock_mhz"], "device: memory_clock_mhz"),
             # NVML tells it as a signed number of 32 bits.
             temperature_c=whole(told["temperature_c"], "device: temperature_c", -(2**31), 2**31),
             power_w=number(told["power_w"], "device: power_w"),

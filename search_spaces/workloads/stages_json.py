@@ -40,16 +40,19 @@ def input_from_json(data: object) -> Tensor:
 def stage_from_json(data: object) -> Stage:
     """Raises DataError, InputError."""
     told = members(data, "stage", ("name", "axes", "expression", "reduction", "dtype"))
-    folded = told["reduction"]
-    operator, axes = (None, None) if folded is None else array(folded, "reduction", (2,))
     return Stage(
         name=text(told["name"], "stage name"),
         axes=_axes_from_json(told["axes"]),
         expression=expression_json.from_json(told["expression"]),
-        reduction=None if folded is None else Reduction(operator, _axes_from_json(axes)),
+        reduction=None if told["reduction"] is None else _fold_from_json(told["reduction"]),
         dtype=text(told["dtype"], "dtype"),
         scan=scan_from_json(told["scan"]) if "scan" in told else None,
     )
+
+
+def _fold_from_json(data: object) -> Reduction:
+    operator, axes = array(data, "reduction", (2,))
+    return Reduction(operator, _axes_from_json(axes))
 
 
 def _axes_from_json(data: object) -> tuple[Axis, ...]:
