@@ -210,7 +210,7 @@ def test_no_command_writes_outside_of_the_folder_that_a_log_is_exported_to(tmp_p
     good = whole_record(OP, CPU)
     data = good.to_json()
     paths = [p for p, part in parts(data) if isinstance(part, str)]
-    log = write(tmp_path / "tuning.jsonl", *(replaced(data, p, "../../outside") for p in paths), data)
+    log = write(tmp_path / "tuning.jsonl", *(replaced(data, p, "/../../../outside") for p in paths), data)
     (tmp_path / "a" / "b").mkdir(parents=True)
     run("log", "export", "--log", log, "--to", tmp_path / "a" / "b" / "records")
     assert {p.name for p in tmp_path.iterdir()} == {"tuning.jsonl", "a"}
