@@ -194,7 +194,7 @@ def test_an_input_stage_or_axis_that_is_no_identifier_is_refused(name: str) -> N
     (stage,), (tensor,) = ops.pointwise(8, 8, "relu").stages, ops.pointwise(8, 8, "relu").inputs
     axes = (dataclasses.replace(stage.axes[0], name=name), *stage.axes[1:])
     for make in (
-        lambda: dataclasses.replace(tensor, name=name),
+        lambda: Workload("w", (dataclasses.replace(tensor, name=name),), (stage,)),
         lambda: Workload("w", (tensor,), (dataclasses.replace(stage, name=name),)),
         lambda: Workload("w", (tensor,), (dataclasses.replace(stage, axes=axes),)),
     ):

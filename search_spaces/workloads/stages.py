@@ -49,7 +49,6 @@ class Tensor:
     strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_name("input", self.name)
         check_shape(self.name, self.shape)
         dtype(self.dtype)
         if self.strides is not None:

@@ -97,6 +97,8 @@ class Workload:
             raise InputError(f"workload {self.name!r} has no stage; expected at least one")
         if not self.inputs:
             raise InputError(f"workload {self.name!r} has no input; expected at least one")
+        for tensor in self.inputs:
+            check_name("input", tensor.name)
         known: dict[str, tuple[int, ...]] = {t.name: t.shape for t in self.inputs}
         if len(known) < len(self.inputs):
             raise InputError(f"workload {self.name!r} has two inputs of one name: {[t.name for t in self.inputs]}")
