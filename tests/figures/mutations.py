@@ -54,8 +54,9 @@ class Trial:
     def __str__(self) -> str:
         if self.noticed:
             return f"noticed by {self.noticed}"
-        parts = [f"OVER TIME in {x}" for x in self.over_time] + [f"control failed: {x}" for x in self.control_failed]
-        return "; ".join([*parts, f"{self.left} groups not run" if self.left else "" if parts else "PASSED"])
+        found = [f"OVER TIME in {x}" for x in self.over_time] + [f"control failed: {x}" for x in self.control_failed]
+        left = [f"{self.left} groups not run"] if self.left else []
+        return "; ".join([*found, *left]) or "PASSED"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ class Runs:
         self._folder, self._seconds_each, self._ends_at = folder, seconds_each, ends_at
         self._lock, self._failing = threading.Lock(), set[str]()
         self._trees: dict[Mutation, Path] = {}
-        self._clean = _copy(folder / "clean")
+        self._original = _copy(ROOT, folder / "original")
+        # Once, and not by every mutation's first test.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", "-j", "0", self._original], check=True)
+        self._clean = _copy(self._original, folder / "clean")
 
     def test(self, trial: Trial, files: Sequence[str]) -> None:
         """Run one group for a mutation, unless it was noticed or there is no time left."""
@@ -107,7 +111,7 @@ class Runs:
     def _tree(self, mutation: Mutation) -> Path:
         with self._lock:
             if mutation not in self._trees:
-                tree = _copy(self._folder / str(len(self._trees)))
+                tree = _copy(self._original, self._folder / str(len(self._trees)))
                 module = tree / mutation.path
                 module.write_bytes(mutation.applied(module.read_bytes()))
                 for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
@@ -155,8 +159,8 @@ def _read(reports: Path, timed_out: bool, passed: bool) -> Run:
     return Run(failed, began[-1] if timed_out else None, passed)
 
 
-def _copy(tree: Path) -> Path:
-    return Path(shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*UNCOPIED)))
+def _copy(tree: Path, to: Path) -> Path:
+    return Path(shutil.copytree(tree, to, ignore=shutil.ignore_patterns(*UNCOPIED)))
 
 
 def _environment(tree: Path) -> dict[str, str]:
@@ -221,7 +225,7 @@ def groups_of(mutation: Mutation, most: int, everything: bool, groups: int) -> l
     return [*([near] if near else []), *(others[i::groups] for i in range(groups))]
 
 
-def chosen(places: Sequence[str], seed: int, number: int) -> list[Mutation]:
+def chosen(places: Sequence[str], seed: int, number: int) -> tuple[list[Mutation], list[Mutation]]:
     """The mutations at places that are named, and as many as asked for of the folders and files."""
     named: list[Mutation] = []
     drawn: list[Mutation] = []
@@ -233,7 +237,7 @@ def chosen(places: Sequence[str], seed: int, number: int) -> list[Mutation]:
         else:
             files = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
             drawn += [m for file in files for m in mutations(ROOT, str(file.relative_to(ROOT)))]
-    return named + random.Random(seed).sample(drawn, min(number, len(drawn)))
+    return named, random.Random(seed).sample(drawn, min(number, len(drawn)))
 
 
 def run_all(trials: Sequence[tuple[Trial, list[list[str]]]], runs: Runs, jobs: int) -> None:
@@ -259,7 +263,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--number", type=int, default=10, help="how many are drawn")
     parser.add_argument("--files", type=int, default=8, help="the most test files that are nearest")
-    parser.add_argument("--all", action="store_true", help="run the other test files too")
+    parser.add_argument("--all", action="store_true", help="run what is named against the other test files too")
     parser.add_argument("--groups", type=int, default=12, help="into how many runs of pytest these are dealt")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds-each", type=float, default=90.0, help="the limit of a run of pytest")
@@ -267,10 +271,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="only say which mutations and files these are")
     given = parser.parse_args(words)
     ends_at = time.time() + given.seconds_total
+    named, drawn = chosen(given.places, given.seed, given.number)
     trials = []
-    for mutation in chosen(given.places, given.seed, given.number):
-        groups = groups_of(mutation, given.files, given.all, given.groups)
-        trials.append((Trial(mutation, len(groups)), groups))
+    for places, everything in ((named, given.all), (drawn, False)):
+        for mutation in places:
+            groups = groups_of(mutation, given.files, everything, given.groups)
+            trials.append((Trial(mutation, len(groups)), groups))
     if given.list:
         for trial, groups in trials:
             print(trial.mutation.place, "|", trial.mutation.what, "|", *groups[0] if groups else ())
