@@ -87,26 +87,30 @@ class Runs:
         tree = self._tree(trial.mutation)
         for _ in range(MOST_FAILURES):
             run = self._pytest(tree, [*files, *(f"--deselect={x}" for x in sorted(self._failing))], trial)
-            if run is None:
+            if run is None or not self._judge(trial, run):
                 return
-            if run.hanging:
-                self._judge_hanging(trial, *run.hanging)
-            caused = [x for x in run.failed if self._passes_clean(x) is not None]
-            if caused and not trial.noticed:
-                trial.noticed = caused[0]
-            new = {*run.failed} - {*caused} - self._failing
-            self._failing |= new
-            if trial.noticed or run.hanging or not new:
+            if not run.failed or run.hanging:
                 break
-            trial.control_failed.extend(sorted(new))
         trial.left -= 1
 
-    def _judge_hanging(self, trial: Trial, test: str, seconds: float) -> None:
-        clean_s = self._passes_clean(test)
-        if clean_s is not None and seconds > HANGING_TIMES * clean_s + HANGING_S:
-            trial.noticed = f"{test}, which hangs"
-        else:
-            trial.over_time.append(test)
+    def _judge(self, trial: Trial, run: Run) -> bool:
+        """Run what failed without the mutation; whether there is more to find out, and time to do so."""
+        for test in run.failed:
+            control, _ = self._control(test)
+            if control and control.passed:
+                trial.noticed = test
+            if control is None or trial.noticed:
+                return False
+            self._failing.add(test)
+            trial.control_failed.append(test)
+        if run.hanging:
+            test, seconds = run.hanging
+            control, clean_s = self._control(test)
+            if control and control.passed and seconds > HANGING_TIMES * clean_s + HANGING_S:
+                trial.noticed = f"{test}, which hangs"
+            else:
+                trial.over_time.append(test)
+        return not trial.noticed
 
     def _tree(self, mutation: Mutation) -> Path:
         with self._lock:
@@ -119,11 +123,11 @@ class Runs:
                 self._trees[mutation] = tree
             return self._trees[mutation]
 
-    def _passes_clean(self, test: str) -> float | None:
-        """How long a test takes without the mutation, with the start of pytest; None where it does not pass."""
+    def _control(self, test: str) -> tuple[Run | None, float]:
+        """A test, or what a file collects, without the mutation; and the seconds with the start of pytest."""
         began = time.time()
         run = self._pytest(self._clean, [test] if "::" in test else [test, "--collect-only"])
-        return time.time() - began if run and run.passed else None
+        return run, time.time() - began
 
     def _pytest(self, tree: Path, arguments: Sequence[str], trial: Trial | None = None) -> Run | None:
         """Run pytest until it ends or its time does; None where another run has already noticed the mutation."""
