@@ -143,12 +143,14 @@ class Runs:
                 start_new_session=True,
             )
             until = min(time.time() + self._seconds_each, self._ends_at)
-            while process.poll() is None and time.time() < until and not (trial and trial.noticed):
-                time.sleep(0.2)
-            timed_out = process.poll() is None
-            if timed_out:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            try:
+                while process.poll() is None and time.time() < until and not (trial and trial.noticed):
+                    time.sleep(0.2)
+            finally:
+                timed_out = process.poll() is None
+                if timed_out:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
             if timed_out and (time.time() > self._ends_at or (trial and trial.noticed)):
                 return None
             return _read(reports, timed_out, process.returncode == 0)
