@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -183,6 +184,19 @@ def check_axes(name: str, axes: tuple[Axis, ...]) -> None:
     names = [a.name for a in axes]
     if len(set(names)) < len(names):
         raise InputError(f"{name}: axes {names}; expected each once")
+
+
+def check_extents(stages: Iterable[Stage]) -> None:
+    """Raise InputError unless every axis has the same extent in all stages that have it."""
+    known: dict[str, tuple[int, str]] = {}
+    for stage in stages:
+        for axis in stage.loops:
+            extent, first = known.setdefault(axis.name, (axis.extent, stage.name))
+            if extent != axis.extent:
+                raise InputError(
+                    f"axis {axis.name!r} has extent {extent} in stage {first!r} and {axis.extent} in {stage.name!r}; "
+                    "expected one extent for a name"
+                )
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
