@@ -3,10 +3,11 @@
 With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where the inputs
 change by as much as they are rounded, allowed at an element is
 
-    12 (|e - r| + d + q s)  +  24 epsilon(float32) s  +  8 epsilon(narrowest type) s          s = |r| + 0.001 rms(r)
+    12 (|e - r| + d + q s)  +  24 epsilon(float32) s  +  8 epsilon(narrowest type) s          s = |r| + rms(r)
 
 where q is the relative error that nine of ten elements of e stay below: eager rounds where kernels do, so that its own
-error is the measure, and by luck it is small here and there. Integers and booleans are to be e wherever e agrees with r
+error is the measure, and by luck it is small here and there. Where r is 0 everywhere, as the gradient of a sum that is
+always 1, the rms is that of all results. Integers and booleans are to be e wherever e agrees with r
 and d is 0. What is not finite in r and in e alike is to be the same; where they do not agree on what is finite, nothing
 is known. A function that jumps (a comparison, a rounding down, the position of a maximum) jumps where d shows that, and
 may do so at a few elements more where kernels round otherwise: at one of a hundred, and no more than jump there.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -36,30 +37,39 @@ _TIMES, _UNITS, _NARROW_UNITS = 12.0, 24.0, 8.0
 _CHANGES = (2.0,) * 4 + (8.0,) * 4
 # A function jumps where it was not seen to at one of so many elements at most.
 _FEW = 100
+# Less than such a part of other results is 0.
+_NOTHING = 1e-12
+_SEED = 0
 # Quantiles are those of about so many elements.
 _SAMPLED = 2**20
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of one result: in float64, in the function's own types, and how far the former moves."""
+    """What is known of one result: in float64, in the function's own types, and how far the former moves.
+
+    `usual`: the size of its elements, or of those of other results where it has none. `epsilon`, `nan`: as `Expected`.
+    """
 
     exact: Tensor
     native: Tensor | None
     moved: Tensor | None
+    usual: float
+    epsilon: float
+    nan: bool
 
 
 class Expected:
     """What a function should give for these inputs."""
 
-    def __init__(self, function: Function, inputs: Sequence[Tensor], epsilon: float, seed: int = 0) -> None:
-        """`epsilon`: of the narrowest type that it computes in. `seed`: of how the inputs are changed.
+    def __init__(self, function: Function, inputs: Sequence[Tensor], epsilon: float, nan: bool = True) -> None:
+        """`epsilon`: of the narrowest type that it computes in. `nan`: whether NaN is expected where PyTorch has it.
 
         Raises:
             Exception: PyTorch cannot compute it for these inputs, and raises whatever it does then.
         """
-        self._function, self._inputs, self._epsilon = function, inputs, epsilon
-        self._generator = torch.Generator().manual_seed(seed)
+        self._function, self._inputs, self._epsilon, self._nan = function, inputs, epsilon, nan
+        self._generator = torch.Generator().manual_seed(_SEED)
         self._native: Sequence[Tensor] | None = None
         self._wide = True
         try:
@@ -84,7 +94,7 @@ class Expected:
             return f"{len(results)} results; expected {len(self.exact)}"
         found: dict[int, str | None] = dict.fromkeys(range(len(results)))
         for known in self._known():
-            found = {n: why for n in found if (why := _why_wrong(results[n], known[n], self._epsilon))}
+            found = {n: why for n in found if (why := _why_wrong(results[n], known[n]))}
             if not found:
                 return None
         number, reason = next(iter(found.items()))
@@ -92,15 +102,22 @@ class Expected:
 
     def _known(self) -> Iterator[list[_Evidence]]:
         """More and more of what is known of every result."""
+        sizes = [_usual(_comparable(r)) for r in self.exact]
+        # In float64 what is 0 may be as small as that.
+        usual = [size if size > _NOTHING * max(sizes) else max(sizes) for size in sizes]
+        known = [
+            _Evidence(r, None, None, size, self._epsilon, self._nan) for r, size in zip(self.exact, usual, strict=True)
+        ]
         if self._native is None:
-            yield [_Evidence(r, None, None) for r in self.exact]
-        yield [_Evidence(r, e, None) for r, e in zip(self.exact, self.native, strict=True)]
+            yield known
+        known = [replace(k, native=e) for k, e in zip(known, self.native, strict=True)]
+        yield known
         moved = [torch.zeros_like(_comparable(r)) for r in self.exact]
         for units in _CHANGES:
             changed = self._changed(units * self._epsilon)
             both = zip(changed, self.exact, strict=True)
             moved = [torch.maximum(m, _apart(a, b)) for m, (a, b) in zip(moved, both, strict=True)]
-            yield [_Evidence(r, e, m) for r, e, m in zip(self.exact, self.native, moved, strict=True)]
+            yield [replace(k, moved=m) for k, m in zip(known, moved, strict=True)]
 
     def _changed(self, amount: float) -> Sequence[Tensor]:
         """The results for inputs of which every element is changed by a random part of itself."""
@@ -117,7 +134,7 @@ def _changed(tensor: Tensor, amount: float, generator: torch.Generator) -> Tenso
     return changes.to(tensor.device) * tensor.detach().to(torch.float64)
 
 
-def _why_wrong(got: Tensor, known: _Evidence, epsilon: float) -> str | None:
+def _why_wrong(got: Tensor, known: _Evidence) -> str | None:
     declared = known.exact if known.native is None else known.native
     kind = declared.dtype if known.native is not None else _own_type(got, declared)
     if got.shape != declared.shape or got.dtype != kind:
@@ -125,7 +142,7 @@ def _why_wrong(got: Tensor, known: _Evidence, epsilon: float) -> str | None:
     if not got.numel():
         return None
     got = got.detach().to(known.exact.device)
-    wrong = _wrong_floats(got, known, epsilon) if got.is_floating_point() or got.is_complex() else _wrong(got, known)
+    wrong = _wrong_floats(got, known) if got.is_floating_point() or got.is_complex() else _wrong(got, known)
     return _first(wrong, got, known)
 
 
@@ -143,13 +160,13 @@ def _wrong(got: Tensor, known: _Evidence) -> Tensor:
     return wrong if known.moved is None else _beyond_jumps(wrong & (known.moved == 0), known.moved > 0)
 
 
-def _wrong_floats(got: Tensor, known: _Evidence, epsilon: float) -> Tensor:
+def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
     ours, right = _comparable(got), _comparable(known.exact)
     eager = right if known.native is None else _comparable(known.native)
     moved = torch.zeros_like(right) if known.moved is None else known.moved
-    size = right.abs() + 1e-3 * _usual(right)
+    size = right.abs() + known.usual
     own = _apart(eager, right)
-    units = _UNITS * torch.finfo(torch.float32).eps + _NARROW_UNITS * epsilon
+    units = _UNITS * torch.finfo(torch.float32).eps + _NARROW_UNITS * known.epsilon
     certain = _TIMES * (own + _quantile(own / size) * size) + units * size
     # What is below the smallest normal number may be flushed to 0, and its last place does not shrink any more.
     certain += max(torch.finfo(torch.float32).smallest_normal, _smallest(got.dtype))
@@ -158,7 +175,7 @@ def _wrong_floats(got: Tensor, known: _Evidence, epsilon: float) -> Tensor:
     decided = (finite | (own == 0)) & moved.isfinite()
     # Not "greater than": a NaN is no smaller.
     far = torch.where(right.isfinite(), ~((ours - right).abs() <= allowed), (ours != right) & (moved == 0))
-    same = (ours == eager) | (ours.isnan() & eager.isnan())
+    same = (ours == eager) | (eager.isnan() & (ours.isnan() if known.nan else True))
     return _beyond_jumps(decided & ~same & far, moved > certain)
 
 
