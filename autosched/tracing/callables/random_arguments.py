@@ -86,10 +86,11 @@ def _drawn(leaf: Leaf, generator: torch.Generator) -> Tensor:
     """An argument that no kernel reads as it is: without elements, of another type, or with elements that are one."""
     dtype: torch.dtype = getattr(torch, leaf.dtype)
     count = 0 if 0 in leaf.shape else span(leaf.shape, leaf.strides)
-    where = {"generator": generator, "device": generator.device}
     with memory_for(f"the elements of {leaf.name}", count * dtype.itemsize, generator.device):
         if dtype.is_floating_point or dtype.is_complex:
             kind = dtype if dtype.itemsize > 1 else torch.float32
-            return torch.randn((count,), dtype=kind, **where).to(dtype).as_strided(leaf.shape, leaf.strides)
-        end = 2 if dtype == torch.bool else SMALL_INTEGERS
-        return torch.randint(0, end, (count,), **where).to(dtype).as_strided(leaf.shape, leaf.strides)
+            made = torch.randn((count,), generator=generator, dtype=kind, device=generator.device)
+        else:
+            end = 2 if dtype == torch.bool else SMALL_INTEGERS
+            made = torch.randint(0, end, (count,), generator=generator, device=generator.device)
+        return made.to(dtype).as_strided(leaf.shape, leaf.strides)

@@ -118,6 +118,9 @@ def _why_refused(claim: Claim) -> str | None:
     try:
         with _undisturbed(claim):
             wrong = _why_wrong(claim)
+        if claim.device.type == "cuda":
+            # What float64 took is several times the size of what stays.
+            torch.cuda.empty_cache()
     except _UnjudgedError as why:
         text = f"{claim.label} is used without having been compared with PyTorch as a whole: {why}"
         warnings.warn(text, UncheckedWarning, stacklevel=5)
