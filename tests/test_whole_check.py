@@ -22,10 +22,10 @@ from autosched.checking.functions.judgement import Expected
 from autosched.kernels import checked_kernels
 from autosched.machine import free_memory
 from autosched.machine.devices import cpu_target
-from autosched.tracing import DynamicKernel, LoadedFunction, TracedKernel, loaded
+from autosched.tracing import DynamicKernel, LoadedFunction, TracedKernel, UncheckedWarning, loaded
 from autosched.tracing.callables import identity, whole_check
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers
-from autosched.tracing.callables.whole_check import UncheckedWarning, outcome
+from autosched.tracing.callables.whole_check import outcome
 from autosched.tracing.translation import translate
 from search_spaces import AutoschedError, InputError
 from tuning_logs import TuningLog
@@ -225,7 +225,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.filterwarnings("error::autosched.tracing.callables.whole_check.UncheckedWarning")
+@pytest.mark.filterwarnings("error::autosched.tracing.UncheckedWarning")
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_is_not_refused(name: str, checks: list[str]) -> None:
     function, *inputs = RIGHT[name]
