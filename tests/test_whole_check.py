@@ -219,6 +219,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     ),
     "what PyTorch has no float64 form of": (lambda x: torch.frexp(x * 2.0)[0].sum(1), X),
     "types that kernels do not know": (lambda x, y: (x * 2.0, y.abs() + 1), X, torch.randn(4, dtype=torch.complex64)),
+    "floats of 8 bits": (lambda x: x.float().log(), torch.randn(8, 24).to(torch.float8_e4m3fn)),
     "windows of an argument": (lambda x: x * 2.0, torch.randn(40).unfold(0, 8, 4)),
     "no elements": (lambda x: (x * 2.0, x[:0]), X),
     "jumps of one element in many": (lambda x: torch.where(x.sigmoid() > 0.5, x, -x), torch.randn(4096).bfloat16()),
@@ -340,6 +341,18 @@ def test_a_function_that_jumps_may_jump_at_a_few_elements_and_not_at_many() -> N
 
     assert why_wrong(function, up(50), x) is None
     assert why_wrong(function, up(20_000), x) is not None
+
+
+@pytest.mark.parametrize("refused", [torch.float64, torch.float32])
+def test_what_pytorch_computes_in_one_type_only_is_judged_by_that(refused: torch.dtype) -> None:
+    def function(x: Tensor) -> Tensor:
+        if x.dtype == refused:
+            raise RuntimeError("not implemented")
+        return x.exp()
+
+    expected = Expected(functools.partial(outcome, function, ()), [X], torch.finfo(X.dtype).eps)
+    assert expected.why_wrong([X.exp()]) is None
+    assert expected.why_wrong([X.exp() * 1.001]) is not None
 
 
 def test_another_rounding_of_what_cancels_is_right() -> None:

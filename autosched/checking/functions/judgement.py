@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -70,21 +71,22 @@ class Expected:
         """
         self._function, self._inputs, self._epsilon, self._nan = function, inputs, epsilon, nan
         self._generator = torch.Generator().manual_seed(_SEED)
-        self._native: Sequence[Tensor] | None = None
         self._wide = True
         try:
             self.exact: Sequence[Tensor] = in_float64(function, inputs)
         except Exception:
             # PyTorch raises whatever an operator without a float64 form does; or there is no memory for that one.
             self._wide = False
-            self.exact = self._native = function(*inputs)
+            self.exact = function(*inputs)
 
-    @property
-    def native(self) -> Sequence[Tensor]:
-        """What PyTorch gives in the function's own types."""
-        if self._native is None:
-            self._native = self._function(*self._inputs)
-        return self._native
+    @cached_property
+    def native(self) -> Sequence[Tensor] | None:
+        """What PyTorch gives in the function's own types; None where it has no operator for one of them."""
+        try:
+            return self._function(*self._inputs) if self._wide else self.exact
+        except Exception:
+            # As in float64.
+            return None
 
     def why_wrong(self, results: Sequence[Tensor]) -> str | None:
         """What is wrong with these results, or None."""
@@ -106,13 +108,18 @@ class Expected:
         known = [
             _Evidence(r, None, None, size, self._epsilon, self._nan) for r, size in zip(self.exact, usual, strict=True)
         ]
-        if self._native is None:
+        if "native" not in vars(self):
             yield known
-        known = [replace(k, native=e) for k, e in zip(known, self.native, strict=True)]
+        if self.native is not None:
+            known = [replace(k, native=e) for k, e in zip(known, self.native, strict=True)]
         yield known
         moved = [torch.zeros_like(_comparable(r)) for r in self.exact]
         for units in _CHANGES:
-            changed = self._changed(units * self._epsilon)
+            try:
+                changed = self._changed(units * self._epsilon)
+            except Exception:
+                # As in the function's own types: of these inputs nothing is known.
+                continue
             both = zip(changed, self.exact, strict=True)
             moved = [torch.maximum(m, _apart(a, b)) for m, (a, b) in zip(moved, both, strict=True)]
             yield [replace(k, moved=m) for k, m in zip(known, moved, strict=True)]
