@@ -1,16 +1,14 @@
 """Whether a random program comes out right: its kernels under the checks of a trial, its results against PyTorch's.
 
-What a program should give is known only as far as PyTorch's own rounding goes. It is run in its element type, in
-float64, and in float64 on inputs that are changed by as much as they are rounded. What moves much there, such as the
-position of a maximum among equals, is not compared; of the rest a result may be a few times as far off as PyTorch's.
+What a program should give is known as far as PyTorch's own rounding goes (`autosched.checking.functions.judgement`).
 """
 
 from __future__ import annotations
 
-import math
+import functools
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,14 +21,14 @@ from torch import Tensor
 from untuned import untuned_kernel
 
 from autosched import InputError, Kernel, Target, Workload, trace
+from autosched.checking.functions.judgement import Expected
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
+from autosched.tracing.callables.whole_check import outcome
 from search_spaces import EmptySearchSpaceError
 
 Kind = Literal["right", "refused", "wrong", "untunable", "faulty", "crashed", "no_program"]
-# How many times PyTorch's own error a result may be off, and how many units in the last place in any case.
-_TIMES, _UNITS = 12.0, 24.0
-_PERTURBED = 4
+_NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # So many schedules are tried at most until one of them works.
 _MOST_TRIED = 24
 
@@ -59,14 +57,17 @@ def check(program: Program, target: Target, schedules: int, allow_fallback: bool
 
 
 def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool) -> Finding:
-    inputs = [_like(x, device_of(target), program.differentiated) for x in program.inputs]
+    inputs = [_like(x, device_of(target)) for x in program.inputs]
     try:
-        expected = Expected.of(program, inputs)
+        required = _required(program, inputs)
+        function = functools.partial(outcome, program.function, required)
+        expected = Expected(function, inputs, _epsilon(program, inputs), nan=not required)
     except Exception as error:
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
-        backward: Any = {"backward": True} if expected.gradients else {}
-        traced: Any = trace(program.function, *inputs, allow_fallback=allow_fallback, **backward).for_target(target)
+        backward: Any = {"backward": True} if required else {}
+        examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
+        traced: Any = trace(program.function, *examples, allow_fallback=allow_fallback, **backward).for_target(target)
     except InputError as error:
         return Finding(program.seed, "refused", str(error))
     kernels: dict[str, Kernel] = {}
@@ -85,7 +86,8 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
         kernels[workload.key] = tally.kernel
     kind: Kind = "faulty" if faulty else "right"
     statuses = tuple(fault.split(":")[0] for fault in faulty)
-    reason = expected.why_wrong(_outcome(loaded(traced, kernels), expected.fresh(), expected.cotangents))
+    # On the program's own inputs, and before that on random ones.
+    reason = expected.why_wrong(outcome(loaded(traced, kernels), required, *inputs))
     if reason:
         return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
     return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
@@ -127,137 +129,25 @@ def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) ->
     return tally
 
 
+def _epsilon(program: Program, inputs: Sequence[Tensor]) -> float:
+    """Of the narrowest type that it computes in."""
+    kinds = {x.dtype for x in inputs} | {t for name, t in _NARROW.items() if name in program.text} | {torch.float32}
+    return max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
+
+
 def device_of(target: Target) -> torch.device:
     return torch.device("cuda" if target.kind == "gpu" else "cpu")
 
 
-# What a program should give
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What PyTorch gives for a program: its results, and after them the gradients of its inputs."""
-
-    inputs: tuple[Tensor, ...]
-    gradients: bool
-    cotangents: tuple[Tensor, ...]
-    native: tuple[Tensor, ...]
-    exact: tuple[Tensor, ...]
-    perturbed: tuple[tuple[Tensor, ...], ...]
-    epsilon: float
-
-    @staticmethod
-    def of(program: Program, inputs: Sequence[Tensor]) -> Expected:
-        function = program.function
-        generator = torch.Generator().manual_seed(program.seed % 2**31)
-        results = _tensors(function(*map(_leaf, inputs)))
-        gradients = program.differentiated and any(r.requires_grad for r in results)
-        cotangents = tuple(
-            torch.randn(r.shape, generator=generator).to(r) if r.requires_grad else torch.zeros(0) for r in results
-        )
-        names = {x.dtype for x in (*inputs, *results)} | {t for n, t in _NARROW.items() if n in program.text}
-        epsilon = max(torch.finfo(t).eps for t in names | {torch.float32} if t.is_floating_point)
-        wanted = cotangents if gradients else ()
-        native = _outcome(function, [_leaf(x) for x in inputs], wanted)
-        exact, *perturbed = (
-            _outcome(function, [_wide(x, generator, amount) for x in inputs], wanted)
-            for amount in (0.0, *[2 * epsilon] * _PERTURBED)
-        )
-        return Expected(tuple(inputs), gradients, wanted, native, exact, tuple(perturbed), epsilon)
-
-    def fresh(self) -> list[Tensor]:
-        """The inputs, which gradients can be asked of anew."""
-        return [_leaf(x) if self.gradients else x.detach() for x in self.inputs]
-
-    def why_wrong(self, got: Sequence[Tensor]) -> str | None:
-        """What is wrong with these results and gradients, or None."""
-        if len(got) != len(self.native):
-            return f"{len(got)} results and gradients, expected {len(self.native)}"
-        for number, values in enumerate(zip(got, self.native, self.exact, *self.perturbed, strict=True)):
-            if reason := _why_wrong(*values[:3], values[3:], self.epsilon):
-                return f"result {number}: {reason}"
-        return None
-
-
-_NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-def _why_wrong(got: Tensor, native: Tensor, exact: Tensor, perturbed: Sequence[Tensor], epsilon: float) -> str | None:
-    if got.shape != native.shape or got.dtype != native.dtype:
-        return f"{got.dtype} {list(got.shape)}, expected {native.dtype} {list(native.shape)}"
-    ours, eager, right = (t.detach().double().cpu() for t in (got, native, exact))
-    spread = torch.zeros_like(right)
-    for other in perturbed:
-        spread = torch.maximum(spread, _apart(other.detach().double().cpu(), right))
-    if not got.dtype.is_floating_point:
-        wrong = (ours != eager) & (spread == 0) & (eager == right)
-        return _first(wrong, ours, eager, right)
-    size = right.abs() + 1e-3 * _usual(right)
-    own = _apart(eager, right)
-    typical = torch.nan_to_num(own / size, nan=0.0, posinf=0.0).flatten()
-    quantile = float(typical.quantile(0.9)) if typical.numel() else 0.0
-    allowed = (_TIMES * (own + spread + quantile * size) + _UNITS * epsilon * size + 1e-30).nan_to_num(nan=math.inf)
-    if got.dtype == torch.float16:
-        allowed += 2.0**-22
-    # Where float64 and the element type do not agree on what is finite, or on how it is not, nothing is known.
-    decided = ((eager.isfinite() & right.isfinite()) | (_apart(eager, right) == 0)) & spread.isfinite()
-    same = (ours == eager) | (ours.isnan() & eager.isnan())
-    distance = (ours - right).abs()
-    wrong = decided & ~same & ~(distance <= allowed)
-    return _first(wrong, ours, eager, right)
-
-
-def _apart(a: Tensor, b: Tensor) -> Tensor:
-    """How far two are apart: 0 where both are the same infinity or NaN, infinite where one of them only is."""
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0.0, torch.nan_to_num((a - b).abs(), nan=math.inf, posinf=math.inf))
-
-
-def _usual(values: Tensor) -> float:
-    finite = values[values.isfinite()]
-    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-
-
-def _first(wrong: Tensor, ours: Tensor, eager: Tensor, right: Tensor) -> str | None:
-    if not bool(wrong.any()):
-        return None
-    at = tuple(wrong.nonzero()[0].tolist())
-    return (
-        f"{int(wrong.sum())} of {wrong.numel()} are wrong; the first, {list(at)}, is {float(ours[at]):.9g}; "
-        f"PyTorch has {float(eager[at]):.9g}, in float64 {float(right[at]):.9g}"
-    )
-
-
-def _outcome(
-    function: Callable[..., Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """The results, and the gradients of the inputs where cotangents are given for the results."""
-    results = _tensors(function(*inputs))
-    if not cotangents:
-        return results
-    pairs = [(r, c.to(r)) for r, c in zip(results, cotangents, strict=True) if c.numel() and r.requires_grad]
-    torch.autograd.backward([r for r, _ in pairs], [c for _, c in pairs])
-    return (*results, *(x.grad for x in inputs if x.grad is not None))
-
-
-def _tensors(made: Any) -> tuple[Tensor, ...]:
-    return (made,) if isinstance(made, Tensor) else tuple(made)
-
-
-def _like(tensor: Tensor, device: torch.device, differentiated: bool) -> Tensor:
+def _like(tensor: Tensor, device: torch.device) -> Tensor:
     """The input on that device, with the strides it has."""
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
-    return made.requires_grad_(differentiated and tensor.dtype.is_floating_point)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
 
 
-def _leaf(tensor: Tensor) -> Tensor:
-    return tensor.detach().requires_grad_(tensor.requires_grad)
-
-
-def _wide(tensor: Tensor, generator: torch.Generator, amount: float) -> Tensor:
-    """The input on the CPU in float64, every element changed by a random part of itself."""
-    if not tensor.dtype.is_floating_point:
-        return tensor.cpu()
-    changes = 1 + amount * (2 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 1)
-    made: Tensor = tensor.detach().cpu().double() * changes
-    return made.requires_grad_(tensor.requires_grad)
+def _required(program: Program, inputs: Sequence[Tensor]) -> tuple[bool, ...]:
+    """Of every input whether a gradient of it is wanted; nothing where the program has none."""
+    wanted = tuple(program.differentiated and x.dtype.is_floating_point for x in inputs)
+    given = [x.detach().requires_grad_(w) for x, w in zip(inputs, wanted, strict=True)]
+    made = program.function(*given)
+    results = (made,) if isinstance(made, Tensor) else tuple(made)
+    return wanted if any(r.requires_grad for r in results) else ()

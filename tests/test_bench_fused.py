@@ -29,10 +29,11 @@ from autosched.bench.runner import BenchPlan
 from autosched.bench.saved import table_json
 from autosched.bench.suites.function_suite import FunctionCase, RandomArgument, read_function_suite
 from autosched.bench.table import markdown, summary_lines
+from autosched.checking.functions.float64 import in_float64
 from autosched.cli.commands import app
-from autosched.comparing.agreement import in_float64, why_disagrees
+from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.compare import Comparison, Row
-from autosched.comparing.random_arguments import random_arguments
+from autosched.tracing.callables.random_arguments import random_arguments
 from search_spaces import InputError, Workload
 from search_spaces.devices.target import cpu
 

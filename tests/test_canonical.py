@@ -291,8 +291,9 @@ def rows(
 ) -> Workload:
     r, c = Axis("r", 16), Axis("c", 24)
     x = Access("x", (axis_index("r"), index))
+    folded = dataclasses.replace(x, index=(axis_index("r"), index.substituted({"c": axis_index(fold.axes[0].name)})))
     stages = (
-        Stage("s", (r,), x, fold, dtype),
+        Stage("s", (r,), folded, fold, dtype),
         Stage("out", (r, c), function(add(x, Access("s", (axis_index("r"),))))),
     )
     return Workload("rows", (Tensor("x", shape, given, strides),), stages, output_strides=output_strides)
@@ -323,7 +324,7 @@ DIFFERENT: Mapping[str, tuple[Workload, Workload]] = {
     "strides of rows": (rows(), rows(strides=(33, 1))),
     "strides of the output": (rows(), rows(output_strides=((1, 16),))),
     "the reduction": (rows(), rows(fold=Reduction("max", (Axis("c", 24),)))),
-    "how much is folded": (rows(), rows(fold=Reduction("sum", (Axis("c", 23),)))),
+    "how much is folded": (rows(), rows(fold=Reduction("sum", (Axis("k", 23),)))),
     "an operator": (rows(function=lambda x: call("exp", x)), rows(function=lambda x: call("exp2", x))),
     "arguments of a difference": (
         rows(function=lambda x: ex.sub(x, Literal(1.0))),

@@ -17,7 +17,6 @@ from autosched.baselines.names import USUAL_BASELINES, BaselineName, check_basel
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
-from autosched.comparing.random_arguments import random_arguments
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices, timing
 from autosched.machine.noise import slowed_text
@@ -26,6 +25,7 @@ from autosched.machine.timing import Run, Timer, WatchedTimer, timer_for
 from autosched.replaying.arguments import check_integer, check_policy, check_workload
 from autosched.replaying.replay import replay
 from autosched.tracing import TracedFunction, TracedKernel
+from autosched.tracing.callables.random_arguments import random_arguments
 from autosched.tracing.callables.traced import why_not_one
 from cost_models import bound_s
 from search_spaces import AutoschedError, InputError, Target, Workload

@@ -91,7 +91,8 @@ def replay(
     the first of these schedules whose kernel is right. It gets one trial here; its record says what that measured.
 
     A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
-    inputs of its own, between guard bands, against the reference (`autosched.kernels.first_use` says what that takes).
+    inputs of its own, between guard bands, against the reference (`autosched.kernels.first_use` says what that takes);
+    and so are all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
 
     Raises:
         InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
@@ -102,7 +103,9 @@ def replay(
     """
     if isinstance(op, Traced):
         cut = op.for_target(_device(target))
-        return loaded(cut, _replayed(cut, target, log, policy, allow_stale, predicted))
+        function = loaded(cut, _replayed(cut, target, log, policy, allow_stale, predicted))
+        function.ensure_right()
+        return function
     check_workload(op)
     check_policy(policy)
     paths = log_paths(log)

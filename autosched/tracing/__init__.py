@@ -8,6 +8,7 @@ from autosched.tracing.callables.dynamic import DynamicFunction, DynamicKernel
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.traced import LoadedFunction, Traced, loaded, trace
+from autosched.tracing.callables.whole_check import UncheckedWarning
 
 __all__ = [
     "DifferentiableFunction",
@@ -18,6 +19,7 @@ __all__ = [
     "Traced",
     "TracedFunction",
     "TracedKernel",
+    "UncheckedWarning",
     "loaded",
     "trace",
 ]

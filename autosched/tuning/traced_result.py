@@ -30,12 +30,16 @@ class TracedTuneResult:
         """The function by its best kernels, built when first asked for, in the fastest of the ways to cut it.
 
         Raises:
-            AutoschedError: in every one of them, there is a workload of which no trial succeeded.
+            AutoschedError: in every one of them, there is a workload of which no trial succeeded; or the kernels,
+                together, do not compute what the function does.
         """
         succeeded = {r.workload.key for r in self.results if r.best is not None}
         complete = any(all(w.key in succeeded for w in cut.workloads) for cut in self.traced.cuts)
         needed = succeeded if complete else succeeded | {w.key for w in self.traced.workloads}
-        return loaded(self.traced, {r.workload.key: r.kernel for r in self.results if r.workload.key in needed})
+        kernels = {r.workload.key: r.kernel for r in self.results if r.workload.key in needed}
+        function = loaded(self.traced, kernels)
+        function.ensure_right()
+        return function
 
     @property
     def latency_s(self) -> float | None:

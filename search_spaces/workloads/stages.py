@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -209,6 +209,19 @@ def check_depth(stages: Sequence[Stage]) -> None:
         if depth > MAX_DEPTH:
             raise InputError(f"stage {stage.name!r}: {depth} operators lie within each other; at most {MAX_DEPTH} may")
         below[stage.name] = depth if stage.is_pointwise else 0
+
+
+def check_extents(stages: Iterable[Stage]) -> None:
+    """Raise InputError unless every axis has the same extent in all stages that have it."""
+    known: dict[str, tuple[int, str]] = {}
+    for stage in stages:
+        for axis in stage.loops:
+            extent, first = known.setdefault(axis.name, (axis.extent, stage.name))
+            if extent != axis.extent:
+                raise InputError(
+                    f"axis {axis.name!r} has extent {extent} in stage {first!r} and {axis.extent} in {stage.name!r}; "
+                    "expected one extent for a name"
+                )
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:

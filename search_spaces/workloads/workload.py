@@ -26,6 +26,7 @@ from search_spaces.plain_text import encodable, visible
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, gathers, variables
@@ -39,6 +40,7 @@ from search_spaces.workloads.stages import (
     Tensor,
     check_axes,
     check_depth,
+    check_extents,
     check_fill,
     check_name,
     check_shape,
@@ -113,6 +115,7 @@ class Workload:
             known[stage.name] = stage.shape
         check_scans(self.stages)
         check_depth(self.stages)
+        check_extents(self.stages)
         self._check_outputs()
         self._check_dtypes()
 
@@ -168,16 +171,8 @@ class Workload:
             if len(access.index) != len(shape):
                 raise InputError(f"{ex.to_text(access)} has {len(access.index)} indices, expected {len(shape)}")
             for index, size in zip(access.index, shape, strict=True):
-                unknown = {v for v, _ in index.terms} - stage.extents.keys()
-                if unknown:
-                    raise InputError(f"{ex.to_text(access)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
-                if access.fill is not None:
-                    continue  # It may be outside.
-                if index.minimum(stage.extents) < 0:
-                    raise InputError(f"{ex.to_text(access)} reaches a negative index")
-                last = index.maximum(stage.extents)
-                if not 0 <= last < size:
-                    raise InputError(f"{ex.to_text(access)} reaches index {last} of a dimension of size {size}")
+                # With a fill it may be outside.
+                _check_index(access, index, None if access.fill is not None else size, stage)
         inputs = {t.name for t in self.inputs}
         for gather in gathers(stage.expression):
             if gather.tensor not in inputs:
@@ -187,6 +182,9 @@ class Workload:
             if len(gather.index) != len(known[gather.tensor]):
                 expected = len(known[gather.tensor])
                 raise InputError(f"{ex.to_text(gather)} has {len(gather.index)} indices, expected {expected}")
+            for at, size in zip(gather.index, known[gather.tensor], strict=True):
+                if isinstance(at, Affine):
+                    _check_index(gather, at, size, stage)
         unknown = {v for form in affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
         if unknown:
             raise InputError(
@@ -326,6 +324,20 @@ class Workload:
             inputs=tuple(map(input_from_json, array(told["inputs"], "inputs"))),
             stages=tuple(map(stage_from_json, array(told["stages"], "stages"))),
         )
+
+
+def _check_index(read: ex.Access | ex.Gather, index: Affine, size: int | None, stage: Stage) -> None:
+    """Raise InputError unless the index is of axes of the stage, and one of a dimension of that size, if it has one."""
+    unknown = {v for v, _ in index.terms} - stage.extents.keys()
+    if unknown:
+        raise InputError(f"{ex.to_text(read)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
+    if size is None:
+        return
+    if index.minimum(stage.extents) < 0:
+        raise InputError(f"{ex.to_text(read)} reaches a negative index")
+    last = index.maximum(stage.extents)
+    if last >= size:
+        raise InputError(f"{ex.to_text(read)} reaches index {last} of a dimension of size {size}")
 
 
 def _by(extents: Iterable[int]) -> str:

@@ -21,7 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from autosched.kernels.kernel import Kernel
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
-from autosched.tracing.capture.capture import Captured, decompositions, name_of, strides_of
+from autosched.tracing.callables.whole_check import Claim, FirstUse
+from autosched.tracing.capture.capture import Captured, decompositions, digest_of, name_of, strides_of
 from autosched.tracing.capture.closed_over import named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.fused_functions import TakenApart
@@ -136,6 +137,7 @@ def trace_with_gradient(
         except Exception as error:
             # PyTorch raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
+    digest = digest_of(joint)
     without_tokens(joint.graph)
     fold_products(joint.graph)
     fold_repeats(joint.graph)
@@ -146,8 +148,8 @@ def trace_with_gradient(
     gradients = _output(backward)
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
-        forward=cut(_captured(forward, function), function, name, names, allow_fallback),
-        backward=cut(_captured(backward, function), function, f"{name}_backward", kept, allow_fallback),
+        forward=cut(_captured(forward, function, digest), function, name, names, allow_fallback),
+        backward=cut(_captured(backward, function, digest), function, f"{name}_backward", kept, allow_fallback),
         results=results,
         differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
@@ -195,9 +197,26 @@ class DifferentiableKernel:
         self.traced = traced
         self.forward = TracedKernel(traced.forward, kernels)
         self.backward = TracedKernel(traced.backward, kernels)
+        # Either alone is no function that PyTorch knows.
+        self.first_use = self.forward.first_use = self.backward.first_use = FirstUse(self._claim)
 
     def __repr__(self) -> str:
         return f"<DifferentiableKernel {self.traced.forward.label}: {self.traced.parts}>"
+
+    def _claim(self) -> Claim:
+        """What its first use has to be right in."""
+        traced, forward = self.traced, self.forward
+        # Where a gradient is wanted of what it closes over it only runs without one.
+        gradients = not forward.trained and any(place is not None for place in traced.gradients)
+        return Claim(
+            parts=(traced.forward, traced.backward),
+            computed=self._computed,
+            captured=lambda inputs: [_captured_again(traced, inputs)],
+            device=forward.device,
+            target=forward.target if forward.kernels else None,
+            seconds=forward.seconds + self.backward.seconds,
+            required=traced.required if gradients else (),
+        )
 
     def __deepcopy__(self, memo: object) -> DifferentiableKernel:
         """Itself, as of a function: nothing in it changes."""
@@ -212,6 +231,17 @@ class DifferentiableKernel:
         """
         if named:
             tensors = self.traced.forward.in_order(tensors, named)
+        if not self.first_use.passed:
+            with torch.no_grad():
+                self.forward.check(tensors)
+            self.ensure_right()
+        return self._computed(*tensors)
+
+    def ensure_right(self) -> None:
+        """As `TracedKernel.ensure_right`, for the results and their gradients."""
+        self.first_use.ensure_right()
+
+    def _computed(self, *tensors: Tensor) -> Any:
         self.forward.check_constants()
         for argument, tensor, required in zip(self.forward.arguments, tensors, self.traced.required, strict=False):
             if not required and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
@@ -223,12 +253,18 @@ class DifferentiableKernel:
         return self.traced.structure.of(results)
 
 
+def _captured_again(traced: DifferentiableFunction, inputs: Sequence[Tensor]) -> str:
+    """The digest of what PyTorch captures of the function now."""
+    given = [x.detach().requires_grad_(wanted) for x, wanted in zip(inputs, traced.required, strict=True)]
+    return trace_with_gradient(traced.forward.function, given, allow_fallback=True).forward.captured
+
+
 class _Call(torch.autograd.Function):
     """One call of a differentiable kernel."""
 
     @staticmethod
     def forward(ctx: Any, kernel: DifferentiableKernel, *tensors: Tensor) -> tuple[Tensor, ...]:
-        made = kernel.forward(*tensors)
+        made = kernel.forward.computed(*tensors)
         results, kept = made[: kernel.traced.results], made[kernel.traced.results :]
         ctx.kernel = kernel
         ctx.save_for_backward(*kept)
@@ -240,11 +276,11 @@ class _Call(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         kernel: DifferentiableKernel = ctx.kernel
         wanted = [gradients[n] for n in kernel.traced.differentiable]
-        made = kernel.backward(*ctx.saved_tensors, *wanted)
+        made = kernel.backward.computed(*ctx.saved_tensors, *wanted)
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
 
 
-def _captured(module: fx.GraphModule, function: Callable[..., Any]) -> Captured:
+def _captured(module: fx.GraphModule, function: Callable[..., Any], digest: str) -> Captured:
     held = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
     named = named_by_user(function, held)
     constants = {node: named[node][1] if node in named else other for node, other in held.items()}
@@ -254,7 +290,7 @@ def _captured(module: fx.GraphModule, function: Callable[..., Any]) -> Captured:
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
     laid_out = read_from_their_memory(module.graph)
     strides = tuple(strides_of(m.meta["val"]) for m in made)
-    return Captured(module.graph, constants, structure, laid_out, strides, names)
+    return Captured(module.graph, constants, structure, laid_out, strides, names, digest)
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

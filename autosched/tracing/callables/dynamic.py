@@ -212,7 +212,9 @@ class DynamicKernel:
         same = {key: kernel for tuned in self._tuned.values() for key, kernel in tuned.items()}
         try:
             kernels = {w.key: same.get(w.key) or self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)}
-            return TracedKernel(traced, kernels)
+            made = TracedKernel(traced, kernels)
+            made.ensure_right()
+            return made
         except AutoschedError as error:
             if not self.dynamic.allow_fallback:
                 raise
@@ -240,6 +242,13 @@ class DynamicKernel:
         rng = np.random.default_rng(0)
         for _ in range(_MOST_TRIED):
             yield space.sample(rng)
+
+    def ensure_right(self) -> None:
+        """As `TracedKernel.ensure_right`, at every tuned size."""
+        for point in self.dynamic.points:
+            kernel = self._kernels[point]
+            if isinstance(kernel, TracedKernel):
+                kernel.ensure_right()
 
     @property
     def _any_record(self) -> TuningRecord:

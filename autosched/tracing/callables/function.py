@@ -31,8 +31,8 @@ class TracedFunction:
 
     `leaves` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
     that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
-    of. `function` is what was traced. `other_cuts`: the same cut into other kernels; which is faster is measured.
-    `again` cuts it anew, for a target.
+    of. `function` is what was traced, `captured` the digest of what PyTorch captured of it. `other_cuts`: the same cut
+    into other kernels; which is faster is measured. `again` cuts it anew, for a target.
     """
 
     name: str
@@ -42,6 +42,7 @@ class TracedFunction:
     results: tuple[Value, ...]
     stored: tuple[Value, ...]
     structure: ResultTree
+    captured: str = ""
     other_cuts: tuple[TracedFunction, ...] = ()
     again: Callable[[Target], TracedFunction] | None = None
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
@@ -222,6 +223,7 @@ def cut(
                 results=tuple(results),
                 stored=tuple(partition.stored_as(r) for r in results),
                 structure=captured.structure,
+                captured=captured.digest,
             )
             for partition, steps in ways
         )

@@ -19,6 +19,8 @@ from autosched.kernels.dispatch import (
 from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.callables.whole_check import Claim, FirstUse
+from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
 from autosched.tracing.values.tensor_reads import Lying, ViewOf, lying, overlaps
@@ -57,8 +59,10 @@ class TracedKernel:
         """
         self.traced = traced
         self.kernels = tuple(kernels[w.key] for w in traced.workloads)
+        self._tuned = tuple(zip(traced.workloads, self.kernels, strict=True))
         self._by_key = kernels
-        self._trained = tuple(s.name for s in traced.leaves if s.trained)
+        self.trained = tuple(s.name for s in traced.leaves if s.trained)
+        self.first_use = FirstUse(self._claim)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
         self._results = [self._reader(r) for r in traced.results]
@@ -92,6 +96,11 @@ class TracedKernel:
         return self.kernels[0].target
 
     @property
+    def seconds(self) -> float:
+        """What its launches take, one after the other."""
+        return self.traced.latency_s({w.key: k.record.measurement.latency_s for w, k in self._tuned})
+
+    @property
     def source(self) -> str:
         """The generated source texts of its kernels, one after the other."""
         return "\n\n".join(kernel.source for kernel in self.kernels)
@@ -99,13 +108,54 @@ class TracedKernel:
     def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
         """What the function returns, in the same structure. Tensors may also be given by the function's names for them.
 
+        Before the first call the kernels are compared with the function as a whole (`whole_check`), unless `tune`,
+        `replay`, or any process on this machine, has done that.
+
         Raises:
             OutOfMemoryError: there is no memory for a result.
             InputError: number, shape, dtype or device of the tensors is not what was traced, or one requires a
                 gradient. Nothing was computed.
+            AutoschedError: the kernels do not compute what the function does. Nothing was computed.
         """
         if named:
             tensors = self.traced.in_order(tensors, named)
+        if not self.first_use.passed:
+            self.check(tensors)
+            self.ensure_right()
+        return self.computed(*tensors)
+
+    # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
+    # torch.compiler.disable does, which loads the whole compiler first.
+    vars(__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
+
+    def ensure_right(self) -> None:
+        """Compare the kernels with the function as a whole, unless that was done on this machine.
+
+        Raises:
+            AutoschedError: they do not compute what it does.
+        """
+        self.first_use.ensure_right()
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Raise InputError where a call on these tensors would."""
+        self.check_constants()
+        if self.kernels or not tensors:
+            self._usable(tensors)
+
+    def _claim(self) -> Claim:
+        """What its first use has to be right in."""
+        function = self.traced.function
+        return Claim(
+            parts=(self.traced,),
+            computed=self.computed,
+            captured=lambda inputs: [capture(function, inputs, scans).digest for scans in (True, False)],
+            device=self.device,
+            target=self.target if self.kernels else None,
+            seconds=self.seconds,
+        )
+
+    def computed(self, *tensors: Tensor) -> Any:
+        """As a call, whether or not it was compared with the function."""
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
@@ -125,14 +175,10 @@ class TracedKernel:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)
 
-    # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
-    # torch.compiler.disable does, which loads the whole compiler first.
-    vars(__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
-
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""
-        if self._trained and torch.is_grad_enabled():
-            names = ", ".join(self._trained)
+        if self.trained and torch.is_grad_enabled():
+            names = ", ".join(self.trained)
             raise InputError(
                 f"{self.traced.name} uses {names}, which a gradient is wanted of, and kernels compute forward only; "
                 "call it under torch.no_grad(), or make them arguments and trace with backward=True"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import io
 import logging
 import operator
@@ -87,7 +88,7 @@ class Captured:
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
     `strides`: those that PyTorch gives the tensors among the results, where that is known. `names`: what users call
-    the constants.
+    the constants. `digest`: of what PyTorch captured, before anything was made of it.
     """
 
     graph: fx.Graph
@@ -96,6 +97,7 @@ class Captured:
     laid_out: frozenset[str] = frozenset()
     strides: tuple[tuple[int, ...] | None, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
@@ -117,6 +119,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
             apart = tuple(t.detach() for t in inputs)
             exported = torch.export.export(_module(function, records), apart, strict=False)
             _check_followed(exported, function)
+            digest = digest_of(exported.graph_module)
             # Decompositions keep elements, not always their order in memory.
             strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
             reshape_instead_of_view(exported.graph)
@@ -145,7 +148,13 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
     names = {node: name for node, (name, _) in named.items()}
-    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names)
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names, digest)
+
+
+def digest_of(module: fx.GraphModule) -> str:
+    """32 hexadecimal digits over the operators of a graph and of those within it, with what each is given."""
+    code = "\n".join(m.code for m in module.modules() if isinstance(m, fx.GraphModule))
+    return hashlib.sha256(code.encode()).hexdigest()[:32]
 
 
 def _check_followed(exported: torch.export.ExportedProgram, function: Callable[..., Any]) -> None:

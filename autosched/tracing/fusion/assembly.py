@@ -19,7 +19,7 @@ from autosched.tracing.values.elements import element
 from autosched.tracing.values.narrowing import narrowed
 from autosched.tracing.values.pulled import ROW, Fusing, NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.reads import at_its_axes
-from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, view_of
+from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, check_within, view_of
 from autosched.tracing.values.values import Index, Leaf, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
@@ -89,7 +89,7 @@ class _Assembly:
         if not self.pulled.reads.operands:
             raise NotOneKernelError(f"{self.values[0].name} is computed from nothing in memory")
         if not self.pulled.output_axes:
-            self.pulled.extents[ROW] = 1
+            self.pulled.extend(ROW, 1)
             self.pulled.output_axes = (ROW,)
         # Those with fewest elements are ready first.
         for value in sorted(self.values, key=lambda v: v.elements):
@@ -156,6 +156,8 @@ class _Assembly:
         if self.pulled.fusing.chained:
             stages, operands = _read_once(stages, operands, extents)
         views = tuple(view_of(o, extents) for o in operands)
+        for view in views:
+            check_within(view, self.pulled.stored[view.value])
         inputs = enumerate(zip(operands, views, strict=True))
         outputs = [s for s in stages if s.name in placed]
         renamed = _with_common_names(stages, operands, [s.name for s in outputs])

@@ -46,7 +46,7 @@ def index_among(value: Value, kernel: Pulled, number: int) -> Index:
         raise NotOneKernelError(f"{value.name} has no axis in common with what else is computed")
     for axis in own:
         if axis not in known:
-            kernel.extents[axis] = alone.extents[axis]
+            kernel.extend(axis, alone.extents[axis])
     return tuple(_renamed(at, known) for at in index)
 
 

@@ -39,7 +39,7 @@ def folded(pulled: Pulled, value: Reduced, index: Index) -> Pulling:
         rows = (*rows, *(a for a in pulled.units(sorted(variables(body))) if a not in (*rows, *over)))
     rows = pulled.like_output(rows)
     if not rows:
-        pulled.extents[ROW] = 1
+        pulled.extend(ROW, 1)
         rows = (ROW,)
         pulled.output_axes = (ROW, *(a for a in pulled.output_axes if a != ROW))
     reduction = Reduction(value.operator, pulled.axes(over))
@@ -65,8 +65,7 @@ def _along_columns(pulled: Pulled, sizes: Sequence[int], rows: Sequence[str]) ->
             if axes not in pulled.columns:
                 pulled.columns.append(axes)
             return reshaped([axis_index(a) for a in axes], extents, sizes, pulled.extents)
-    first = sum(len(c) for c in pulled.columns)
-    index = tuple(pulled.dimension(f"{pulled.prefix}r{n}", size) for n, size in enumerate(sizes, first))
+    index = tuple(map(pulled.folded_dimension, sizes))
     pulled.columns.append(axes_in(index))
     return index
 

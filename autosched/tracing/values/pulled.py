@@ -9,7 +9,7 @@ from autosched.tracing.values.reads import Reads, at_its_axes
 from autosched.tracing.values.scanned import ScannedStages
 from autosched.tracing.values.tensor_reads import Lying
 from autosched.tracing.values.values import Index, Value, as_read
-from search_spaces import Axis, Stage
+from search_spaces import AutoschedError, Axis, Stage
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import variables
@@ -58,9 +58,10 @@ class Pulled:
 
     `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output that has most
     elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
-    are. `prefix`: what the names of axes begin with that it makes itself. `factors`: what is pulled for products at the
-    moment, one within the other, and `walks` the axes that these sum over; `summed`: how long such axes are.
-    `products`: the stages of products. `reached`: what was looked at; `known`: at which elements.
+    are; `folds`: how many of these were given names. `prefix`: what the names of axes begin with that it makes itself.
+    `factors`: what is pulled for products at the moment, one within the other, and `walks` the axes that these sum
+    over; `summed`: how long such axes are. `products`: the stages of products. `reached`: what was looked at; `known`:
+    at which elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -70,6 +71,7 @@ class Pulled:
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
     columns: list[tuple[str, ...]] = field(default_factory=list)
+    folds: int = 0
     stages: list[Stage] = field(default_factory=list)
     precision: str = "ieee"
     multiplies: bool = False
@@ -94,8 +96,19 @@ class Pulled:
         inner = self.cuts.get(axis)
         if inner is not None and size % inner == 0:
             return self.dimension(f"{axis}o", size // inner) * inner + self.dimension(f"{axis}i", inner)
-        self.extents[axis] = size
+        self.extend(axis, size)
         return axis_index(axis)
+
+    def folded_dimension(self, size: int) -> Affine:
+        """The index along a dimension that is folded, by an axis of its own."""
+        named, self.folds = self.folds, self.folds + 1
+        return self.dimension(f"{self.prefix}r{named}", size)
+
+    def extend(self, axis: str, size: int) -> None:
+        """Give an axis its extent, which it keeps: what is read by an axis is read as far as it goes."""
+        known = self.extents.setdefault(axis, size)
+        if known != size:
+            raise AutoschedError(f"axis {axis} has the extents {known} and {size}; this is a defect of autosched")
 
     def unit(self, at: Affine | Expression, axis: str) -> Affine:
         """The index, with an axis of extent 1 where it has none."""
@@ -103,7 +116,7 @@ class Pulled:
             raise NotOneKernelError("an element of a product is looked up")
         if at.terms:
             return at
-        self.extents[axis] = 1
+        self.extend(axis, 1)
         return at + axis_index(axis)
 
     def units(self, axes: Iterable[str]) -> tuple[str, ...]:

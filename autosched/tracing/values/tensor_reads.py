@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from autosched.tracing.values.values import Value, View
-from search_spaces import InputError
-from search_spaces.workloads.strides import check_strides
+from search_spaces import AutoschedError, InputError
+from search_spaces.workloads.strides import check_strides, span
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ def view_of(operand: TensorRead, extents: Mapping[str, int]) -> ViewOf:
     named = zip(operand.strides, operand.sizes, strict=True)
     shape = tuple(extents[v] if size is None else size for (v, _), size in named)
     return ViewOf(operand.value, operand.offset, shape, tuple(s for _, s in operand.strides))
+
+
+def check_within(view: ViewOf, strides: tuple[int, ...]) -> None:
+    """Raise AutoschedError where a kernel would read beyond the memory of a value, which lies with these strides."""
+    there = span(view.value.shape, strides)
+    if view.offset < 0 or view.offset + span(view.shape, view.strides) > there:
+        raise AutoschedError(
+            f"{view.value.name} is read from element {view.offset} on as {list(view.shape)} with strides "
+            f"{list(view.strides)}; expected nothing beyond its {there} elements of memory: a defect of autosched"
+        )
 
 
 def chain(view: View, stored: Mapping[Value, tuple[int, ...]]) -> list[View]:

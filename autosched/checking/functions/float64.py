@@ -1,0 +1,38 @@
+"""What a PyTorch function gives where every floating-point number in it is a float64 one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+
+def in_float64(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
+    """What the function returns when every floating-point number in it is a float64 one, conversions included.
+
+    Raises:
+        Exception: PyTorch cannot compute it like that, and raises whatever it does then.
+    """
+    with _InFloat64():  # type: ignore[no-untyped-call]  # PyTorch left its base without types
+        return function(*tree_map(widened, tuple(inputs)))
+
+
+class _InFloat64(TorchDispatchMode):
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = tree_map(widened, (args, kwargs or {}))
+        return tree_map(widened, func(*args, **kwargs))
+
+
+def widened(value: Any) -> Any:
+    """A tensor, or the name of an element type, as float64 where it is floating-point."""
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.to(torch.float64)
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        return torch.float64
+    return value

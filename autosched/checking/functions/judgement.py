@@ -1,0 +1,237 @@
+"""Whether results are those of a PyTorch function, as far as its own rounding lets anybody know.
+
+With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where the inputs
+change by as much as they are rounded, allowed at an element is
+
+    12 (|e - r| + d + q s)  +  24 epsilon(float32) s  +  8 epsilon(narrowest type) s          s = |r| + rms(r)
+
+where q is the relative error that nine of ten elements of e stay below: eager rounds where kernels do, so that its own
+error is the measure, and by luck it is small here and there. Where r is 0 everywhere, as the gradient of a sum that is
+always 1, the rms is that of all results. Integers and booleans are to be e wherever e agrees with r
+and d is 0. What is not finite in r and in e alike is to be the same; where they do not agree on what is finite, nothing
+is known. A function that jumps (a comparison, a rounding down, the position of a maximum) jumps where d shows that, and
+may do so at a few elements more where kernels round otherwise: at one of a hundred, and no more than jump there.
+
+Evidence is taken as far as it is needed: r for all, e where that is not enough, d where that is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from autosched.checking.functions.float64 import in_float64
+
+# A function of tensors that gives tensors; all of its results, in order.
+Function = Callable[..., Sequence[Tensor]]
+
+# How many times what is known of errors a result may be off; and in any case how many units in the last place, of
+# float32 and of the narrowest type.
+_TIMES, _UNITS, _NARROW_UNITS = 12.0, 24.0, 8.0
+# By how many units of the narrowest type inputs are changed, time after time: first as much as they are rounded, then
+# as much as a few operators round, which shows where a function jumps.
+_CHANGES = (2.0,) * 4 + (8.0,) * 4
+# A function jumps where it was not seen to at one of so many elements at most.
+_FEW = 100
+# Less than such a part of other results is 0.
+_NOTHING = 1e-12
+_SEED = 0
+# Quantiles are those of about so many elements.
+_SAMPLED = 2**20
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of one result: in float64, in the function's own types, and how far the former moves.
+
+    `usual`: the size of its elements, or of those of other results where it has none. `epsilon`, `nan`: as `Expected`.
+    """
+
+    exact: Tensor
+    native: Tensor | None
+    moved: Tensor | None
+    usual: float
+    epsilon: float
+    nan: bool
+
+
+class Expected:
+    """What a function should give for these inputs."""
+
+    def __init__(self, function: Function, inputs: Sequence[Tensor], epsilon: float, nan: bool = True) -> None:
+        """`epsilon`: of the narrowest type that it computes in. `nan`: whether NaN is expected where PyTorch has it.
+
+        Raises:
+            Exception: PyTorch cannot compute it for these inputs, and raises whatever it does then.
+        """
+        self._function, self._inputs, self._epsilon, self._nan = function, inputs, epsilon, nan
+        self._generator = torch.Generator().manual_seed(_SEED)
+        self._wide = True
+        try:
+            self.exact: Sequence[Tensor] = in_float64(function, inputs)
+        except Exception:
+            # PyTorch raises whatever an operator without a float64 form does; or there is no memory for that one.
+            self._wide = False
+            self.exact = function(*inputs)
+
+    @cached_property
+    def native(self) -> Sequence[Tensor] | None:
+        """What PyTorch gives in the function's own types; None where it has no operator for one of them."""
+        try:
+            return self._function(*self._inputs) if self._wide else self.exact
+        except Exception:
+            # As in float64.
+            return None
+
+    def why_wrong(self, results: Sequence[Tensor]) -> str | None:
+        """What is wrong with these results, or None."""
+        if len(results) != len(self.exact):
+            return f"{len(results)} results; expected {len(self.exact)}"
+        found: dict[int, str | None] = dict.fromkeys(range(len(results)))
+        for known in self._known():
+            found = {n: why for n in found if (why := _why_wrong(results[n], known[n]))}
+            if not found:
+                return None
+        number, reason = next(iter(found.items()))
+        return reason if len(results) == 1 else f"result {number}: {reason}"
+
+    def _known(self) -> Iterator[list[_Evidence]]:
+        """More and more of what is known of every result."""
+        sizes = [_usual(_comparable(r)) for r in self.exact]
+        # In float64 what is 0 may be as small as that.
+        usual = [size if size > _NOTHING * max(sizes) else max(sizes) for size in sizes]
+        known = [
+            _Evidence(r, None, None, size, self._epsilon, self._nan) for r, size in zip(self.exact, usual, strict=True)
+        ]
+        if "native" not in vars(self):
+            yield known
+        if self.native is not None:
+            known = [replace(k, native=e) for k, e in zip(known, self.native, strict=True)]
+        yield known
+        moved = [torch.zeros_like(_comparable(r)) for r in self.exact]
+        for units in _CHANGES:
+            try:
+                changed = self._changed(units * self._epsilon)
+            except Exception:
+                # As in the function's own types: of these inputs nothing is known.
+                continue
+            both = zip(changed, self.exact, strict=True)
+            moved = [torch.maximum(m, _apart(a, b)) for m, (a, b) in zip(moved, both, strict=True)]
+            yield [replace(k, moved=m) for k, m in zip(known, moved, strict=True)]
+
+    def _changed(self, amount: float) -> Sequence[Tensor]:
+        """The results for inputs of which every element is changed by a random part of itself."""
+        inputs = [_changed(x, amount, self._generator) for x in self._inputs]
+        if self._wide:
+            return in_float64(self._function, inputs)  # type: ignore[no-any-return]  # what the function gives
+        return self._function(*(x.to(given.dtype) for x, given in zip(inputs, self._inputs, strict=True)))
+
+
+def _changed(tensor: Tensor, amount: float, generator: torch.Generator) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    changes = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).mul_(2 * amount).add_(1 - amount)
+    return changes.to(tensor.device) * tensor.detach().to(torch.float64)
+
+
+def _why_wrong(got: Tensor, known: _Evidence) -> str | None:
+    declared = known.exact if known.native is None else known.native
+    kind = declared.dtype if known.native is not None else _own_type(got, declared)
+    if got.shape != declared.shape or got.dtype != kind:
+        return f"got {list(got.shape)} {got.dtype}; expected {list(declared.shape)} {kind}"
+    if not got.numel():
+        return None
+    got = got.detach().to(known.exact.device)
+    wrong = _wrong_floats(got, known) if got.is_floating_point() or got.is_complex() else _wrong(got, known)
+    return _first(wrong, got, known)
+
+
+def _own_type(got: Tensor, exact: Tensor) -> torch.dtype:
+    """The element type of a result, of which float64 may say no more than that it is floating-point."""
+    alike = got.is_complex() == exact.is_complex() and got.is_floating_point() == exact.is_floating_point()
+    return got.dtype if alike and (exact.is_floating_point() or exact.is_complex()) else exact.dtype
+
+
+def _wrong(got: Tensor, known: _Evidence) -> Tensor:
+    """Where integers or booleans are not what they should be."""
+    wrong = got != known.exact
+    if known.native is not None:
+        wrong = (got != known.native) & (known.native == known.exact)
+    return wrong if known.moved is None else _beyond_jumps(wrong & (known.moved == 0), known.moved > 0)
+
+
+def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
+    ours, right = _comparable(got), _comparable(known.exact)
+    eager = right if known.native is None else _comparable(known.native)
+    moved = torch.zeros_like(right) if known.moved is None else known.moved
+    size = right.abs() + known.usual
+    own = _apart(eager, right)
+    units = _UNITS * torch.finfo(torch.float32).eps + _NARROW_UNITS * known.epsilon
+    certain = _TIMES * (own + _quantile(own / size) * size) + units * size
+    # What is below the smallest normal number may be flushed to 0, and its last place does not shrink any more.
+    certain += max(torch.finfo(torch.float32).smallest_normal, _smallest(got.dtype))
+    allowed = (certain + _TIMES * moved).nan_to_num(nan=math.inf)
+    finite = eager.isfinite() & right.isfinite()
+    decided = (finite | (own == 0)) & moved.isfinite()
+    # Not "greater than": a NaN is no smaller.
+    far = torch.where(right.isfinite(), ~((ours - right).abs() <= allowed), (ours != right) & (moved == 0))
+    same = (ours == eager) | (eager.isnan() & (ours.isnan() if known.nan else True))
+    return _beyond_jumps(decided & ~same & far, moved > certain)
+
+
+def _beyond_jumps(wrong: Tensor, jumped: Tensor) -> Tensor:
+    """What is wrong, unless that is little, and no more than where the function jumps for changed inputs."""
+    few = min(int(jumped.sum()), wrong.numel() // _FEW)
+    return wrong if int(wrong.sum()) > few else torch.zeros_like(wrong)
+
+
+def _comparable(tensor: Tensor) -> Tensor:
+    """The elements as float64; of complex numbers the larger part of each counts."""
+    made = tensor.detach()
+    return torch.view_as_real(made.resolve_conj()).double() if made.is_complex() else made.double()
+
+
+def _apart(a: Tensor, b: Tensor) -> Tensor:
+    """How far two are apart: 0 where both are the same infinity or NaN, infinite where one of them only is."""
+    a, b = _comparable(a), _comparable(b)
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, torch.nan_to_num((a - b).abs(), nan=math.inf, posinf=math.inf))
+
+
+def _usual(values: Tensor) -> float:
+    finite = values[values.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def _quantile(errors: Tensor) -> float:
+    """What nine of ten of them stay below."""
+    flat = torch.nan_to_num(errors, nan=0.0, posinf=0.0).flatten()
+    return float(flat[:: 1 + flat.numel() // _SAMPLED].quantile(0.9))
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    kind = torch.finfo(dtype)
+    return 4 * kind.smallest_normal * kind.eps
+
+
+def _first(wrong: Tensor, got: Tensor, known: _Evidence) -> str | None:
+    found = wrong.nonzero()
+    if not len(found):
+        return None
+    at = tuple(found[0].tolist())
+    ours, exact = (t if wrong.shape == t.shape else torch.view_as_real(t) for t in (got, known.exact))
+    eager = "" if known.native is None else f" PyTorch gives {_number(known.native, at)},"
+    return (
+        f"{len(found)} of {wrong.numel()} elements are wrong; the first, {list(at)}, is {_number(ours, at)};{eager} "
+        f"expected {_number(exact, at)}"
+    )
+
+
+def _number(tensor: Tensor, at: tuple[int, ...]) -> str:
+    value = (torch.view_as_real(tensor) if tensor.is_complex() else tensor)[at].item()
+    return str(value) if isinstance(value, bool | int) else f"{value:.9g}"

@@ -1,0 +1,79 @@
+"""What a check of a traced function is remembered by: what was asked, and what was made of it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from autosched.backends.environment import environment
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.fusion.partition import Step
+from autosched.tracing.values.tensor_reads import lying
+from autosched.tracing.values.values import Eager, Value
+from search_spaces import Target
+from search_spaces.code_hash import code_hash
+
+# Raised when the check finds what it let pass before: what older ones found right is then checked anew.
+_CHECK = 1
+_KEY_DIGITS = 32
+_Places = Mapping[Value, int]
+
+
+def key_of(parts: Sequence[TracedFunction], target: Target | None) -> str:
+    """Equal for functions that PyTorch captures alike and that were cut alike, on devices of a kind, with the same
+    versions of everything. Data of constants is not in it. `parts`: of a function with its gradient both directions.
+    """
+    versions = (("torch", str(torch.__version__)),) if target is None else environment(target)
+    made = [(part.captured, *_wiring(part)) for part in parts]
+    whole = (_CHECK, made, target and target.key, versions, code_hash("search_spaces", "autosched.tracing"))
+    return hashlib.sha256(repr(whole).encode()).hexdigest()[:_KEY_DIGITS]
+
+
+def _wiring(traced: TracedFunction) -> Iterator[tuple[Any, ...]]:
+    """What is in memory, what runs on it, and what of it is returned, by places in a list."""
+    places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
+    for leaf in traced.leaves:
+        yield leaf.position, leaf.shape, leaf.strides, leaf.dtype
+    for step in traced.steps:
+        yield tuple(places[v] for v in step.values), *_run(step, places)
+    for result in traced.results:
+        yield _lying(result, places)
+
+
+def _run(step: Step, places: _Places) -> Iterator[Any]:
+    if step.assembled is not None:
+        # Kernels of one key may be called with their tensors in different orders.
+        workload = step.assembled.workload
+        yield workload.key
+        yield workload.canonical.inputs
+        yield [(places[v.value], v.offset, v.shape, v.strides) for v in step.assembled.inputs]
+        return
+    (value,) = step.values
+    assert isinstance(value, Eager)
+    wired = functools.partial(_wired, places=places)
+    operation = value.operation
+    yield str(operation.target), value.output, wired(operation.arguments), wired(operation.keywords)
+
+
+def _wired(argument: Any, places: _Places) -> Any:
+    match argument:
+        case Value():
+            return _lying(argument, places)
+        case list() | tuple():
+            return [_wired(a, places) for a in argument]
+        case dict():
+            return {k: _wired(v, places) for k, v in argument.items()}
+        case slice(start=start, stop=stop, step=step):
+            return ["slice", *(_wired(a, places) for a in (start, stop, step))]
+        case _:
+            return repr(argument)
+
+
+def _lying(value: Value, places: _Places) -> tuple[Any, ...]:
+    lies = lying(value, places)
+    assert lies is not None
+    return places[lies.value], lies.shape, lies.strides, lies.offset

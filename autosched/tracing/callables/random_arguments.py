@@ -1,0 +1,96 @@
+"""Random data for the arguments of traced functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from autosched.checking import random_integers
+from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
+from autosched.machine.free_memory import memory_for
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.values.tensor_reads import Lying, overlaps
+from autosched.tracing.values.values import Eager, Leaf, Value
+from search_spaces.workloads.strides import span
+from search_spaces.workloads.workload import Tensor as TensorSpec
+
+
+def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
+    """As `checking.random_inputs` draws; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
+    divides integers.
+
+    Raises:
+        OutOfMemoryError: they do not fit in memory.
+    """
+    sizes = _indexed(traced)
+    tensors = [TensorSpec(a.name, a.shape, a.dtype, a.strides) for a in traced.arguments if _is_plain(a)]
+    ranges = {t.name: drawn_range(t, SMALL_INTEGERS, sizes) for t in tensors}
+    if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
+        ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
+    plain = iter(drawn(traced.label, tensors, seed, device, ranges))
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]
+
+
+def unknown_integers(traced: TracedFunction) -> bool:
+    """Whether there are arguments of integers of which no kernel says what they may be, as of those that it looks up
+    with: PyTorch may find that they are no indices.
+    """
+    known = _indexed(traced).keys() - _given_to_pytorch(traced)
+    return any(_is_integer(a) and a.name not in known for a in traced.arguments)
+
+
+def _given_to_pytorch(traced: TracedFunction) -> set[str]:
+    """The arguments of integers that PyTorch is given, and those that such integers are computed from."""
+    rest = [o for value in traced.made if isinstance(value, Eager) for o in value.operands]
+    found: set[Value] = set()
+    while rest:
+        value = rest.pop()
+        if _is_integer(value) and value not in found:
+            found.add(value)
+            rest += value.operands
+    return {value.name for value in found}
+
+
+def _is_integer(value: Value) -> bool:
+    kind = getattr(torch, value.dtype, torch.bool)
+    return not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
+
+
+def with_least_integers(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """The arguments with integers that index almost anything: 0 and 1, and then 0 alone."""
+    for bound in (2, 1):
+        yield [t if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool else t % bound for t in tensors]
+
+
+def _indexed(traced: TracedFunction) -> dict[str, int]:
+    """The arguments that kernels look up with, and the size of the smallest dimension that they look up in."""
+    sizes: dict[str, int] = {}
+    for assembled in (step.assembled for step in traced.steps if step.assembled):
+        indexed = indexed_sizes(assembled.workload)
+        for view, given in zip(assembled.inputs, assembled.workload.inputs, strict=True):
+            if given.name in indexed:
+                size = indexed[given.name]
+                sizes[view.value.name] = min(size, sizes.get(view.value.name, size))
+    return sizes
+
+
+def _is_plain(leaf: Leaf) -> bool:
+    """Whether it may be the input of a kernel."""
+    return 0 not in leaf.shape and leaf.readable and not overlaps(Lying(leaf, leaf.shape, leaf.strides, 0))
+
+
+def _drawn(leaf: Leaf, generator: torch.Generator) -> Tensor:
+    """An argument that no kernel reads as it is: without elements, of another type, or with elements that are one."""
+    dtype: torch.dtype = getattr(torch, leaf.dtype)
+    count = 0 if 0 in leaf.shape else span(leaf.shape, leaf.strides)
+    with memory_for(f"the elements of {leaf.name}", count * dtype.itemsize, generator.device):
+        if dtype.is_floating_point or dtype.is_complex:
+            kind = dtype if dtype.itemsize > 1 else torch.float32
+            made = torch.randn((count,), generator=generator, dtype=kind, device=generator.device)
+        else:
+            end = 2 if dtype == torch.bool else SMALL_INTEGERS
+            made = torch.randint(0, end, (count,), generator=generator, device=generator.device)
+        return made.to(dtype).as_strided(leaf.shape, leaf.strides)

@@ -1,0 +1,286 @@
+"""No traced function computes on a user's tensors before it was compared with PyTorch as a whole.
+
+Its kernels are right, each by itself (`kernels.first_use`); that they compute the function together, nobody knows but
+who compares them with it. So that is done once for a machine and for everything that `identity.key_of` says: on inputs
+of its own, with the tensors that the function closes over as they are, in float64 where PyTorch can
+(`checking.functions.judgement`). `tune`'s kernel, `replay` and the first call of any other come by here.
+
+It takes one call of the function by PyTorch, and one of the kernels; more where rounding explains some difference. What
+cannot be compared is said in an `UncheckedWarning`, and used: what draws random numbers, what PyTorch cannot compute
+for random inputs, and what there is no memory for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autosched.baselines.baselines import library_settings
+from autosched.checking.functions.judgement import Expected
+from autosched.kernels.checked_kernels import checked_kernels
+from autosched.machine import memory
+from autosched.machine.free_memory import memory_for
+from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.callables.identity import key_of
+from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
+from autosched.tracing.capture.result_tree import flattened
+from autosched.tracing.fusion.partition import below
+from autosched.tracing.values.values import Eager, Value
+from search_spaces import AutoschedError, InputError, Target
+
+_SEED = 0
+# Of the largest tensor of a function PyTorch holds about so many at a time in float64: what an operator reads, what it
+# writes, and what that took.
+_HELD = 4
+# Dots in tf32 keep 10 bits of what they multiply.
+_TF32_EPSILON = 2.0**-10
+# A result of which fewer are finite says little: logarithms of random numbers.
+_FEWEST_FINITE = 0.5
+
+
+class UncheckedWarning(RuntimeWarning):
+    """A traced function is used that could not be compared with PyTorch."""
+
+
+class _UnjudgedError(Exception):
+    """The function cannot be compared, for this reason."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That `computed(*inputs)` gives what the function does.
+
+    `parts`: what was traced, of a function with its gradient both directions. `seconds`: what its kernels take.
+    `required`: of every argument whether a gradient of it is computed; nothing where none is.
+    `captured`: what PyTorch captures of the function now, to compare with `TracedFunction.captured`.
+    """
+
+    parts: tuple[TracedFunction, ...]
+    computed: Callable[..., Any]
+    captured: Callable[[Sequence[Tensor]], Sequence[str]]
+    device: torch.device
+    target: Target | None
+    seconds: float
+    required: tuple[bool, ...] = ()
+
+    @property
+    def function(self) -> TracedFunction:
+        return self.parts[0]
+
+    @property
+    def label(self) -> str:
+        return f"{self.function.label}{' with its gradient' if self.required else ''}"
+
+
+@dataclass
+class FirstUse:
+    """Whether what a claim is about may be used: found out when that is first asked."""
+
+    claim: Callable[[], Claim]
+    passed: bool = False
+    _refused: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ensure_right(self) -> None:
+        """Compare the function with PyTorch, unless it is known to be right.
+
+        Raises:
+            AutoschedError: it is not; the message says what was found.
+        """
+        with self._lock:
+            if self.passed or _is_captured():
+                return
+            if self._refused is None:
+                self._refused = _why_refused(self.claim())
+            if self._refused is not None:
+                raise AutoschedError(self._refused)
+            self.passed = True
+
+
+def _is_captured() -> bool:
+    """Whether a CUDA graph is being captured, in which nothing may be looked at."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _why_refused(claim: Claim) -> str | None:
+    key = key_of(claim.parts, claim.target)
+    if checked_kernels().latency_s(key) is not None:
+        return None
+    try:
+        with _undisturbed(claim):
+            wrong = _why_wrong(claim)
+        if claim.device.type == "cuda":
+            # What float64 took is several times the size of what stays.
+            torch.cuda.empty_cache()
+    except _UnjudgedError as why:
+        text = f"{claim.label} is used without having been compared with PyTorch as a whole: {why}"
+        warnings.warn(text, UncheckedWarning, stacklevel=5)
+        return None
+    if wrong is not None:
+        return (
+            f"{claim.label}: its kernels do not compute what the function does, though each is right by itself: "
+            f"{wrong}. That is a mistake in how autosched traces it, please report it. Nothing was computed with them, "
+            "and they are not called again"
+        )
+    checked_kernels().add(key, claim.seconds, claim.label)
+    return None
+
+
+@contextlib.contextmanager
+def _undisturbed(claim: Claim) -> Iterator[None]:
+    """A block in which PyTorch computes as it does when nobody has asked for anything else."""
+    precision = next((p.precision for p in claim.parts if p.precision != "ieee"), "ieee")
+    gradients = any(claim.required)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        # What a function has compiled within it is the same without that, and takes no minutes.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        for kind in {"cpu", claim.device.type}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        stack.enter_context(warnings.catch_warnings())
+        # Of the function's own, which its user hears anyway.
+        warnings.simplefilter("ignore")
+        if claim.target is not None:
+            stack.enter_context(library_settings(precision, claim.target))
+        yield
+
+
+def _why_wrong(claim: Claim) -> str | None:
+    """What is wrong with what the kernels make of inputs of their own; None where that is what PyTorch does.
+
+    Raises:
+        _UnjudgedError: nobody can tell.
+    """
+    if _draws_random_numbers(claim):
+        raise _UnjudgedError("it draws random numbers")
+    try:
+        with memory_for(f"the results of {claim.label} in float64", _needed_bytes(claim), claim.device):
+            return _compared(claim)
+    except (MemoryError, RuntimeError) as error:
+        if not memory.ran_out(error):
+            raise
+        raise _UnjudgedError(str(error)) from error
+
+
+def _compared(claim: Claim) -> str | None:
+    first = random_arguments(claim.function, _SEED, claim.device)
+    inputs, expected = _expected(claim, first)
+    wrong = _why_differs(claim, inputs, expected)
+    if wrong is None and not all(map(_says_enough, expected.exact)):
+        inputs, expected = _expected(claim, [_positive(t) for t in first])
+        wrong = _why_differs(claim, inputs, expected)
+    if wrong is not None and not _is_unchanged(claim, inputs):
+        raise _UnjudgedError("PyTorch captures something else of it now than when it was traced; trace it again")
+    return wrong
+
+
+def _is_unchanged(claim: Claim, inputs: Sequence[Tensor]) -> bool:
+    """Whether the function is what was traced."""
+    try:
+        return claim.function.captured in claim.captured(inputs)
+    except InputError:
+        return False
+
+
+def _expected(claim: Claim, inputs: list[Tensor]) -> tuple[list[Tensor], Expected]:
+    """What PyTorch gives for these inputs, or for some with integers that are indices."""
+    device = _place_of_reference(claim)
+    function = functools.partial(outcome, claim.function.function, claim.required)
+    reasons, draws = [], [inputs]
+    if unknown_integers(claim.function):
+        draws += with_least_integers(inputs)
+        # A GPU that finds a place outside of a tensor ends all that this process does on it.
+        draws = draws if device.type == "cpu" else draws[-1:]
+    for given in draws:
+        try:
+            # What a mask leaves out of a row without anything else may count as nothing in a gradient, where PyTorch
+            # has NaN.
+            gradients = any(claim.required)
+            return given, Expected(function, [t.to(device) for t in given], epsilon_of(claim.parts), not gradients)
+        except Exception as error:
+            if memory.ran_out(error):
+                raise
+            # The function, or one of PyTorch's operators, raises whatever it does for random inputs.
+            reasons.append(f"PyTorch does not compute it for random inputs: {type(error).__name__}: {error}")
+    raise _UnjudgedError(reasons[0])
+
+
+def _why_differs(claim: Claim, inputs: Sequence[Tensor], expected: Expected) -> str | None:
+    return expected.why_wrong(outcome(claim.computed, claim.required, *inputs))
+
+
+def outcome(function: Callable[..., Any], required: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
+    """The tensors that the function returns; after them the gradients of those of its inputs of which that is
+    `required`, for gradients of its results that are always the same.
+    """
+    if not any(required):
+        return _tensors(function(*inputs))
+    given = [x.detach().requires_grad_(wanted) for x, wanted in zip(inputs, required, strict=True)]
+    results, generator = _tensors(function(*given)), torch.Generator().manual_seed(_SEED)
+    # Every floating-point type has these numbers.
+    eighths = [torch.randint(-8, 9, r.shape, generator=generator) / 8 for r in results]
+    pairs = [(r, e.to(r)) for r, e in zip(results, eighths, strict=True) if r.requires_grad]
+    wanted = [x for x in given if x.requires_grad]
+    made = torch.autograd.grad([r for r, _ in pairs], wanted, [e for _, e in pairs], allow_unused=True)
+    return [*results, *(torch.zeros_like(x) if g is None else g for x, g in zip(wanted, made, strict=True))]
+
+
+def _tensors(returned: Any) -> list[Tensor]:
+    return [r for r in flattened(returned)[0] if isinstance(r, Tensor)]
+
+
+def _positive(argument: Tensor) -> Tensor:
+    """The argument with floating-point numbers of which there are roots and logarithms, where PyTorch can make them."""
+    return argument.abs() if argument.is_floating_point() and argument.dtype.itemsize > 1 else argument
+
+
+def _says_enough(result: Tensor) -> bool:
+    if not result.is_floating_point() or result.dtype.itemsize == 1 or not result.numel():
+        return True
+    return int(result.isfinite().sum()) >= _FEWEST_FINITE * result.numel()
+
+
+def _place_of_reference(claim: Claim) -> torch.device:
+    """Where PyTorch computes: where the tensors are that the function closes over; or else here, unless it might find
+    that integers are no indices: a GPU tells nobody but the whole process.
+    """
+    held = {s.tensor.device for part in claim.parts for s in part.leaves if s.tensor is not None}
+    if held:
+        return claim.device if claim.device in held else held.pop()
+    return torch.device("cpu") if unknown_integers(claim.function) else claim.device
+
+
+def _draws_random_numbers(claim: Claim) -> bool:
+    called = (v.operation.target for part in claim.parts for v in part.made if isinstance(v, Eager))
+    return any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in called)
+
+
+def _values(parts: Sequence[TracedFunction]) -> list[Value]:
+    return list(dict.fromkeys(v for part in parts for v in below(part.results)))
+
+
+def epsilon_of(parts: Sequence[TracedFunction]) -> float:
+    """Of the narrowest type that something is rounded to on the way. Arguments are what they are."""
+    names = {v.dtype for v in _values(parts) if v.operands and v.readable}
+    kinds = {getattr(torch, name) for name in names} | {torch.float32}
+    epsilon = max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
+    return max(epsilon, _TF32_EPSILON) if any(p.precision == "tf32" for p in parts) else epsilon
+
+
+def _needed_bytes(claim: Claim) -> int:
+    """What PyTorch holds in float64 at a time, and what the kernels do: of a gradient everything at once."""
+    counts = [math.prod(v.shape) for v in _values(claim.parts) if min(v.shape, default=0) >= 0]
+    own = sum(v.bytes for part in claim.parts for v in (*part.arguments, *part.made))
+    ends = sum(math.prod(v.shape) for part in claim.parts for v in (*part.arguments, *part.results) if v.readable)
+    held = sum(counts) if any(claim.required) else _HELD * max(counts, default=0)
+    return own + 8 * (held + _HELD * ends)
