@@ -24,10 +24,9 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
-from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, TileProgram, Workload, ops
+from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.statements import produced, statements
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
@@ -35,6 +34,7 @@ from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from tile_programs import largest_tile
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
@@ -387,13 +387,9 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
     sketch = space.sketch("tiled_dot_gpu")
     programs = [sketch.lower(s) for s in sketch.seeds if s["split_k"] == 1 and sketch.why_illegal(s) is None]
     # The compiler takes as much longer as a tile is larger.
-    program = min((p for p in programs if why_too_large(p, GPUS[target]) is None), key=_largest_tile)
+    program = min((p for p in programs if why_too_large(p, GPUS[target]) is None), key=largest_tile)
     backend = TritonBackend()
     return list(backend.compile(backend.render(program, "", GPUS[target]), program, GPUS[target]).binaries)
-
-
-def _largest_tile(program: TileProgram) -> int:
-    return max(tile.elements for k in program.kernels for s in statements(k.body) for tile in produced(s))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
