@@ -214,7 +214,7 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
 def test_random_schedules_compile_for_hopper(workload: Workload) -> None:
     space, backend = best_spaces.build(workload, H200), TritonBackend()
     for sketch in space.sketches:
-        for schedule in schedules(space, sketch.name, 2):
+        for schedule in schedules(space, sketch.name, 1)[-2:]:
             assert backend.compile(backend.render(schedule.program, "", H200), schedule.program, H200)
 
 

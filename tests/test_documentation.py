@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from autosched.bench.suites.function_suite import read_function_suite
+from autosched.bench.suites.gemm_suite import read_gemm_suite
 from autosched.cli.commands import app
+
+sys.path.append(str(Path(__file__).parent))
+from figures.tables import PERFORMANCE, tables
 
 ROOT = Path(__file__).parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs" / "how-it-works.md"
@@ -89,10 +95,39 @@ def test_options_that_the_text_names_are_those_of_their_commands(document: Path)
 
 @every_document
 def test_options_that_the_text_gives_to_scripts_stand_in_them(document: Path) -> None:
-    for script, arguments in re.findall(r"`python\s+(tests/\w+\.py)([^`]*)`", prose(document)):
+    for script, arguments in re.findall(r"`(?:python\s+)?(tests/[\w/]+\.py)\b([^`]*)`", prose(document)):
         source = (ROOT / script).read_text(encoding="utf-8")
         unknown = [o for o in re.findall(r"--[a-z-]+", arguments) if f'"{o}"' not in source]
         assert unknown == [], script
+
+
+@pytest.mark.parametrize(("name", "least"), [("performance", 30), ("search", 5), ("predict", 4)])
+def test_every_table_of_figures_says_which_command_makes_it(name: str, least: int) -> None:
+    found = list(tables(PERFORMANCE.with_stem(name).read_text(encoding="utf-8")))
+    assert len(found) >= least
+    assert [f"line {table.line}: {table.heading}" for table in found if not table.commands] == []
+    programs = {command.split()[0] for table in found for command in table.commands}
+    assert programs <= {"autosched", "python"}
+
+
+def test_a_command_is_said_of_the_next_table_below_it_alone() -> None:
+    made = "Made by `one`\nand `two --all`, on a GPU."
+    text = f"# A\n\n{made}\n\n| a | b |\n|---|---|\n\n| c |\n|---|\n\nMade by `x`.\n\n# B\n\n| d |\n"
+    assert [(t.line, t.heading, t.columns, t.commands) for t in tables(text)] == [
+        (6, "A", ("a", "b"), ("one", "two --all")),
+        (9, "A", ("c",), ()),
+        (16, "B", ("d",), ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "suite", sorted((ROOT / "tests" / "figures" / "suites").glob("*.*")), ids=lambda path: path.stem
+)
+def test_the_suites_of_figures_are_suites_of_the_benchmark(suite: Path) -> None:
+    if suite.stem == "layers":
+        pytest.importorskip("transformers")
+    read = read_gemm_suite if suite.suffix == ".json" else read_function_suite
+    assert len({case.name for case in read(suite).cases}) > 1
 
 
 def anchors(document: Path) -> set[str]:

@@ -169,7 +169,11 @@ def test_a_file_that_is_none_of_these_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"x" * 1000)[:-9], b"\x1f\x8bxx", b"\xff\xfe{"])
+BYTES = {"torn": gzip.compress(b"x" * 1000)[:-9], "no gzip": b"\x1f\x8bxx", "no text": b"\xff\xfe{"}
+
+
+# Names of tests come from no data: gzip keeps the time in its header.
+@pytest.mark.parametrize("content", BYTES.values(), ids=BYTES)
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(content)

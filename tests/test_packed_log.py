@@ -132,7 +132,14 @@ def test_a_foreign_line_costs_that_line_only(path: Path) -> None:
     assert len(caught) == 1
 
 
-@pytest.mark.parametrize("content", [b"# How to run\n", gzip.compress(b"# How to run\n", mtime=0), line_of(record(1))])
+NOT_PACKED = {
+    "text": b"# How to run\n",
+    "another file": gzip.compress(b"# How to run\n"),
+    "a plain log": line_of(record(1)),
+}
+
+
+@pytest.mark.parametrize("content", NOT_PACKED.values(), ids=NOT_PACKED)
 def test_a_file_that_is_no_packed_log_is_refused_before_it_is_used(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)

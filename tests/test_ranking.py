@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from search_spaces import Schedule, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningRecord
@@ -49,6 +48,8 @@ def test_the_interval_is_that_of_a_bootstrap_with_many_resamples(count: int) -> 
     ratios = sorted(np.random.default_rng(1).lognormal(0.0, 0.05, count))
     interval = ratio_interval(ratios, [1.0] * count)
     assert interval is not None
+    from scipy import stats
+
     drawn = stats.bootstrap(
         (ratios,), np.median, confidence_level=CONFIDENCE, n_resamples=20_000, method="percentile", rng=0
     ).confidence_interval
@@ -61,6 +62,8 @@ def test_the_interval_has_the_true_median_between_its_ends_in_95_of_100_cases(co
     ends = ratio_interval([float(i) for i in range(1, count + 1)], [1.0] * count)
     assert ends is not None
     below = int(ends.low) - 1
+    from scipy import stats
+
     missed = stats.binom.cdf(below, count, 0.5) + stats.binom.sf(int(ends.high) - 1, count, 0.5)
     assert missed <= 1 - CONFIDENCE + 1e-12
 

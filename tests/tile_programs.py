@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Reduce, Split, Store
+from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Reduce, Split, Store, produced, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
@@ -150,3 +150,8 @@ def pointwise_program(elements: int, operator: str, *more: float, width: int = 6
 def random_inputs(program: TileProgram, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     return {b.name: rng.standard_normal(b.shape).astype(b.dtype) for b in program.buffers if b.role == "input"}
+
+
+def largest_tile(program: TileProgram) -> int:
+    """The elements of the largest tile that a program makes, by which compilers take longer."""
+    return max(tile.elements for k in program.kernels for s in statements(k.body) for tile in produced(s))
