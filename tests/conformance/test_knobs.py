@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,9 @@ def sketches_of(workload: Workload, target: Target, offers: Offers) -> Iterator[
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("structures", [products, chains, rows, others], ids=lambda f: f.__name__)
-def test_every_knob_of_every_structure_has_a_value(structures, target: Target) -> None:
+def test_every_knob_of_every_structure_has_a_value(
+    structures: Callable[[], Iterator[Workload]], target: Target
+) -> None:
     found = [s for w in structures() for offers in (USUAL, LEAST) for s in sketches_of(w, target, offers)]
     assert found
     assert all(knob.values for sketch in found for knob in sketch.knobs)
