@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
-from autosched.strategies.bayesian.observations import labels
 from cost_models.gaussian_process import CovarianceKernel, Described, Description, factored, inverted
 from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.plain_features import value_columns
@@ -66,13 +65,6 @@ def test_a_triangle_is_inverted_by_halves() -> None:
     square = np.random.default_rng(0).standard_normal((301, 301))
     lower = np.linalg.cholesky(square @ square.T + 301 * np.eye(301))
     assert np.allclose(inverted(lower) @ lower, np.eye(301), atol=1e-12)
-
-
-def test_labels_tell_the_fast_apart_where_most_are_far_slower() -> None:
-    fast, slow = np.linspace(0.0, 0.5, 6), np.full(10, 5.0)
-    found = labels(np.concatenate([fast, slow]))
-    # Of the distance to the slow, a tenth of the logarithms keeps a quarter.
-    assert found[5] - found[0] > 0.25 * (found[-1] - found[0])
 
 
 def test_effects_of_very_many_values_have_few_features_and_are_as_alike_as_ever() -> None:

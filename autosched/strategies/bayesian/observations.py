@@ -11,9 +11,6 @@ import numpy as np
 from cost_models.gaussian_process import Doubles
 from search_spaces.schedules.plain_space import Point
 
-# The part of successes that counts as fast. Where the best lie in one narrow corner, the median is so far away that
-# differences among the fast are lost beside it: on six such tables the mean score is 0.04 lower (docs/search.md).
-_FAST_PART = 0.25
 # The least spread of logarithms: times that differ by less are equal.
 _LEAST_SPREAD = 1e-3
 # The least deviation of pressed logarithms where the spread is known from elsewhere.
@@ -38,17 +35,16 @@ def logarithms(seconds: Sequence[float | None]) -> Doubles:
 
 
 def spread(logs: Doubles) -> float:
-    """How far the slowest of the fastest quarter of successes is from the best."""
-    return max(float(np.quantile(logs - logs.min(), _FAST_PART)), _LEAST_SPREAD)
+    """How far the median of successes is from the best."""
+    return max(float(np.median(logs - logs.min())), _LEAST_SPREAD)
 
 
 def labels(logs: Doubles, least_spread: float = 0.0) -> Doubles:
     """Labels of mean 0 and variance 1 for logarithms of successes, in the same order, lower being faster.
 
     The slow end is pressed together, the more the slower: how slow is of no use, and must not drown differences at the
-    fast end. What is as far from the best as the end of the fastest quarter keeps two thirds of its distance.
-    `least_spread`: what that distance is taken for where it is less, as where nothing but the best of another device
-    was tried.
+    fast end. What is as far from the best as the median keeps two thirds of its distance. `least_spread`: what the
+    median's distance is taken for where it is less, as where nothing but the best of another device was tried.
     """
     pressed = np.log1p((logs - logs.min()) / max(spread(logs), least_spread))
     scale = max(float(pressed.std()), _LEAST_DEVIATION if least_spread else 1e-9)

@@ -35,7 +35,7 @@ class Prior(Protocol[P_co]):
 
     @property
     def spread(self) -> float:
-        """How far the slowest of the fastest quarter measured elsewhere is from the best, in logarithms."""
+        """How far the median of what was measured elsewhere is from the best, in logarithms."""
         ...
 
     def best(self) -> Sequence[P_co]:
