@@ -33,6 +33,11 @@ _NOISE, _NOISE_SPREAD = 1e-3, 0.7
 _JITTER = 1e-5
 # The length, in features of one knob, within which the effects of its values are alike.
 _EFFECT_LENGTH = 0.5
+# The features of a value's effect: as many as the knob has values, up to so many; of more values as few as leave no
+# more than this of a variance of 1 untold. That takes ten along a line, and fifty where divisors are told too: memory
+# and time grow with values as those of any table of them do.
+_MOST_EFFECTS = 64
+_UNTOLD = 1e-3
 # Gradient steps of a fit that starts from nothing, and of one that starts from the fit before.
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
 # Covariances that are computed at once: so many, and what they are computed from, stay in a core's cache.
@@ -86,9 +91,33 @@ class Description:
 
 
 def _effects(columns: Doubles) -> Floats:
-    """Rows whose inner products are the kernel of one knob's values."""
-    apart = np.sqrt(((columns[:, None] - columns[None]) ** 2).sum(axis=2)) / _EFFECT_LENGTH
-    return np.linalg.cholesky(_matern(np.sqrt(5.0) * apart) + 1e-6 * np.eye(len(columns))).astype(np.float32)
+    """Rows whose inner products are the kernel of one knob's values, shape (values, at most `_MOST_EFFECTS`)."""
+    if len(columns) > _MOST_EFFECTS:
+        return _effects_of_many(columns)
+    return np.linalg.cholesky(_alike(columns, columns) + 1e-6 * np.eye(len(columns))).astype(np.float32)
+
+
+def _effects_of_many(columns: Doubles) -> Floats:
+    """The same for many values, nearly: columns of a Cholesky factor, each for the value that those before tell least.
+
+    Fine and Scheinberg 2001, figure 2. What is left untold is made up for by scaling: every value is like itself.
+    """
+    found = np.zeros((_MOST_EFFECTS, len(columns)), np.float32)
+    untold = np.ones(len(columns))
+    used = 0
+    while used < _MOST_EFFECTS and untold.max() > _UNTOLD:
+        pivot = int(untold.argmax())
+        rest = _alike(columns, columns[[pivot]])[:, 0] - found[:used, pivot] @ found[:used]
+        found[used] = rest / np.sqrt(untold[pivot])
+        untold = np.maximum(untold - found[used].astype(np.float64) ** 2, 0.0)
+        used += 1
+    return np.ascontiguousarray((found[:used] / np.linalg.norm(found[:used], axis=0)).T)
+
+
+def _alike(a: Doubles, b: Doubles) -> Doubles:
+    """How much the effects of values are alike, by the features of these: shape (len(a), len(b))."""
+    apart = np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2)) / _EFFECT_LENGTH
+    return _matern(np.sqrt(5.0) * apart)
 
 
 def _matern(r: Doubles) -> Doubles:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import os
 import subprocess
 import sys
 from typing import Any
@@ -43,6 +45,34 @@ def test_a_search_runs_over_a_process_s_standard_input_and_output() -> None:
     assert sorted(found) == ALL
     process.communicate()
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("count", [10_000, 200_000])
+def test_a_knob_of_very_many_values_is_searched_in_bounded_memory_and_time(count: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "autosched", "ask-tell"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin
+    assert process.stdout
+    messages: list[dict[str, Any]] = [{"op": "init", "names": ["n"], "values": [[*range(1, count + 1)]]}]
+    messages += [{"op": "ask", "n": 1}] * 6
+    for message in messages:
+        print(json.dumps(message), file=process.stdin, flush=True)
+        answer = json.loads(process.stdout.readline())
+    for _ in range(20):
+        # Fastest near a third of the values.
+        told = {"op": "tell", "configs": answer["configs"]}
+        told["times"] = [1 + abs(math.log(3 * n / count)) for (n,) in answer["configs"]]
+        for message in (told, {"op": "ask", "n": 1}):
+            print(json.dumps(message), file=process.stdin, flush=True)
+            answer = json.loads(process.stdout.readline())
+    process.stdin.close()
+    process.stdout.close()
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0
+    assert used.ru_maxrss < 500 * 2**10
+    # To start, to begin, and half a second for each of 26 points.
+    assert used.ru_utime + used.ru_stime < 20
 
 
 def test_it_starts_without_what_it_does_not_need() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
-from cost_models.gaussian_process import CovarianceKernel, Described, factored, inverted
+from cost_models.gaussian_process import CovarianceKernel, Described, Description, factored, inverted
 from search_spaces.errors import EmptySearchSpaceError
+from search_spaces.schedules.plain_features import value_columns
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 
 TILES: list[PlainValue] = [8, 16, 32, 64, 128]
@@ -63,6 +65,18 @@ def test_a_triangle_is_inverted_by_halves() -> None:
     square = np.random.default_rng(0).standard_normal((301, 301))
     lower = np.linalg.cholesky(square @ square.T + 301 * np.eye(301))
     assert np.allclose(inverted(lower) @ lower, np.eye(301), atol=1e-12)
+
+
+def test_effects_of_very_many_values_have_few_features_and_are_as_alike_as_ever() -> None:
+    numbers: list[PlainValue] = [*range(1, 1001)]
+    columns = value_columns(numbers)
+    codes = np.arange(1000, dtype=np.int32)[:, None]
+    few = Description([columns])(codes).effects
+    with mock.patch("cost_models.gaussian_process._MOST_EFFECTS", 1000):
+        exact = Description([columns])(codes).effects
+    assert few.shape[1] <= 64
+    np.testing.assert_allclose(few @ few.T, exact @ exact.T, atol=2e-3)
+    np.testing.assert_allclose((few * few).sum(axis=1), 1.0, rtol=1e-5)
 
 
 def test_what_others_chose_is_under_way_and_not_asked_for() -> None:

@@ -76,6 +76,16 @@ def test_a_value_that_equals_one_of_the_space_is_read_as_that() -> None:
     assert space.read([1, 1]) == (1, 1)
 
 
+def test_of_a_knob_of_many_values_the_nearest_are_neighbours_and_some_far_away() -> None:
+    numbers: list[PlainValue] = [*range(1, 5000)]
+    numbers = numbers[::2] + numbers[1::2]
+    near = {int(str(n)) for (n,) in PlainSpace({"n": numbers}).neighbours((2500,))}
+    assert {*range(2490, 2511)} - near == {2500}
+    assert len(near) < 200
+    assert min(near) < 500
+    assert max(near) > 4500
+
+
 def test_nothing_can_be_drawn_from_an_empty_space() -> None:
     for space in (PlainSpace(KNOBS, lambda values: False), PlainSpace(KNOBS, configurations=[])):
         assert list(space) == []

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import search_spaces
-from search_spaces import InputError, Schedule, SearchSpace, ops
+from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, ops, sketches
 from search_spaces.devices.target import GPUS, cpu
-from search_spaces.schedules.knobs import Choice, Tiling, cover
+from search_spaces.errors import UnmatchedError
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, cover
+from search_spaces.schedules.space import Sketch
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
@@ -117,6 +121,21 @@ def test_mutation_changes_the_value_whenever_there_is_another() -> None:
     for knob in (Choice("warps", (4, 8)), Tiling("k", 64, ("loop", "tile"), ((4, 16), (2, 32), (1, 64)))):
         assert all(knob.mutate(v, rng) != v for v in knob.values for _ in range(5))
     assert Choice("only", (1,)).mutate(1, rng) == 1
+
+
+@pytest.mark.parametrize("make", [lambda: Choice("group", ()), lambda: Tiling("m", 8, ("grid", "tile"), ())])
+def test_a_knob_without_values_is_none(make: Callable[[], Knob]) -> None:
+    with pytest.raises(UnmatchedError, match="has no value that fits"):
+        make()
+
+
+def test_a_sketch_whose_knob_has_no_value_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def derive(*_: object) -> tuple[Sketch, ...]:
+        return (Sketch("in_groups", (Choice("group", ()),), lambda values: pytest.fail(f"lowered {values}")),)
+
+    monkeypatch.setattr(sketches, "rules", lambda: [("in_groups", SimpleNamespace(derive=derive))])
+    with pytest.raises(EmptySearchSpaceError, match=r"tried: in_groups \(knob group has no value that fits\)"):
+        best_spaces.build(ops.matmul(64, 64, 64), CPU)
 
 
 def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:

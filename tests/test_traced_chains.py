@@ -186,6 +186,15 @@ def test_two_products_whose_middle_fits_are_one_kernel() -> None:
     torch.testing.assert_close(got, F.gelu(inputs[0].double() @ inputs[1].double()) @ inputs[2].double())
 
 
+def test_a_product_beside_a_chain_of_few_rows_is_cut_for_a_gpu() -> None:
+    def function(ids: Tensor, y: Tensor, z: Tensor, table: Tensor, up: Tensor, down: Tensor, out: Tensor) -> Tensor:
+        return F.embedding(ids, table) + F.gelu(y @ up) @ down + z @ out
+
+    weights = R(50, 64), R(64, 128), R(128, 64), R(64, 64)
+    made = trace(function, torch.zeros(2, 12, dtype=torch.int64), R(2, 12, 64), R(2, 12, 64), *weights)
+    assert [spaces.why_no_schedule(w, H200) for w in made.for_target(H200).workloads] == [None]
+
+
 def test_where_a_chain_might_cost_less_both_ways_are_measured() -> None:
     x, a, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((8192, 4096), (4096, 16), (16, 4096)))
     assert sorted(len(cut.steps) for cut in trace(lambda x, a, b: (x @ a) @ b, x, a, b).cuts) == [1, 2]

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from search_spaces.errors import UnmatchedError
+
 KnobValue = int | str | bool | tuple[int, ...]
 
 
@@ -44,7 +46,7 @@ class Values(dict[str, KnobValue]):
 
 
 class Knob(Protocol):
-    """A named choice. Every method returns only values that are in `values`."""
+    """A named choice among one value or more. Every method returns only values that are in `values`."""
 
     @property
     def name(self) -> str: ...
@@ -67,17 +69,24 @@ class Knob(Protocol):
         ...
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Knob:
-        """The same knob with only those of its values that are allowed, in its own order."""
+        """The same knob with only those of its values that are allowed, one at least, in its own order."""
         ...
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values. `ordered`: neighbours are the adjacent values; otherwise all others."""
+    """One of a few values. `ordered`: neighbours are the adjacent values; otherwise all others.
+
+    Raises:
+        UnmatchedError: there is no value.
+    """
 
     name: str
     values: tuple[KnobValue, ...]
     ordered: bool = True
+
+    def __post_init__(self) -> None:
+        _check_some(self)
 
     def sample(self, rng: np.random.Generator) -> KnobValue:
         return self.values[int(rng.integers(len(self.values)))]
@@ -102,12 +111,18 @@ class Tiling:
 
     Before: for m in 512.  After (4, 16, 8): for m.0 in 4, for m.1 in 16, for m.2 in 8. Also called split or factorise.
     A mutation moves a factor from one level to another: exactly two levels change, in opposite directions.
+
+    Raises:
+        UnmatchedError: there is no value.
     """
 
     name: str
     extent: int
     levels: tuple[str, ...]
     values: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        _check_some(self)
 
     @cached_property
     def _moves(self) -> dict[KnobValue, tuple[KnobValue, ...]]:
@@ -127,6 +142,12 @@ class Tiling:
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Tiling:
         return replace(self, values=tuple(v for v in self.values if v in allowed))
+
+
+def _check_some(knob: Knob) -> None:
+    """Refuse a choice among nothing: no schedule of such a sketch exists."""
+    if not knob.values:
+        raise UnmatchedError(f"knob {knob.name} has no value that fits")
 
 
 def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

@@ -27,7 +27,7 @@ def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
     """
     if len(values) == 1:
         return np.zeros((1, 0))
-    known = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    known = _numbers(values)
     numeric = len(known) == len(values)
     if numeric and max(map(abs, known)) > _LARGEST:
         return _order(known)
@@ -40,6 +40,16 @@ def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
         columns = [*np.eye(len(values))]
     told_apart = [_scaled(column) for column in columns if np.ptp(column) > 0]
     return np.stack(told_apart, axis=1) if told_apart else _order(known)
+
+
+def in_order(values: Sequence[PlainValue]) -> list[int]:
+    """The positions of values that lie beside each other: of numbers, from the least on; of others, as they stand."""
+    known = _numbers(values)
+    return sorted(range(len(values)), key=known.__getitem__) if len(known) == len(values) else [*range(len(values))]
+
+
+def _numbers(values: Sequence[PlainValue]) -> list[int | float]:
+    return [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
 
 
 def _order(numbers: Sequence[int | float]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.errors import EmptySearchSpaceError, InputError
-from search_spaces.schedules.plain_features import PlainValue, value_columns
+from search_spaces.schedules.plain_features import PlainValue, in_order, value_columns
 
 __all__ = ["Legal", "PlainSpace", "PlainValue", "Point", "identity"]
 
@@ -25,6 +25,11 @@ Legal = Callable[[Mapping[str, PlainValue]], bool]
 _MOST_LISTED = 300_000
 # Tries before a random draw gives up, where the space is too large for a list.
 _MAX_DRAWS = 20_000
+# Values of a knob up to which all are neighbours of each other; of more the nearest are, about so many, and fewer and
+# fewer of those farther off: some milliseconds' work, whatever the knob is.
+_MOST_NEAR = 128
+# Values that a message shows.
+_MOST_SHOWN = 20
 
 
 class PlainSpace:
@@ -51,11 +56,12 @@ class PlainSpace:
             if not values or len({*values}) != len(values):
                 raise InputError(
                     f"knob {name}: expected one value or more, each once, for Python, to which 1 is True; "
-                    f"got {list(values)}"
+                    f"got {_shown(values)}"
                 )
             if not all(map(_finite, values)):
-                raise InputError(f"knob {name}: expected finite numbers; got {list(values)}")
+                raise InputError(f"knob {name}: expected finite numbers; got {_shown(values)}")
         self._positions = [{identity(v): i for i, v in enumerate(values)} for values in self.values]
+        self._orders: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
         self._legal = legal
         self._given = None if configurations is None else [self._known(point) for point in configurations]
 
@@ -130,12 +136,32 @@ class PlainSpace:
         return a
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """Every legal point that differs in one knob."""
-        for knob, values in enumerate(self.values):
-            for value in values:
+        """Every legal point that differs in one knob; of a knob of many values those nearest, and some farther off."""
+        for knob in range(len(self.values)):
+            for value in self._near(knob, point[knob]):
                 found = (*point[:knob], value, *point[knob + 1 :])
                 if identity(value) != identity(point[knob]) and self.holds(found):
                     yield found
+
+    def _near(self, knob: int, value: PlainValue) -> Sequence[PlainValue]:
+        """All values of a knob; of many those one to `_MOST_NEAR` / 2 steps away, and twice and four times as far, …"""
+        values = self.values[knob]
+        if len(values) <= _MOST_NEAR:
+            return values
+        order, places = self._ordered(knob)
+        steps = [*range(1, _MOST_NEAR // 2 + 1)]
+        while steps[-1] < len(values):
+            steps.append(2 * steps[-1])
+        here = places[self._positions[knob][identity(value)]]
+        found = (here + step * way for step in steps for way in (-1, 1))
+        return [values[order[place]] for place in found if 0 <= place < len(values)]
+
+    def _ordered(self, knob: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The positions of a knob's values in their order, and the place of each there."""
+        if knob not in self._orders:
+            order = in_order(self.values[knob])
+            self._orders[knob] = order, np.argsort(order).tolist()
+        return self._orders[knob]
 
     def __iter__(self) -> Iterator[Point]:
         """Every legal point, in a fixed order."""
@@ -185,6 +211,10 @@ class PlainSpace:
 def _hashable(value: PlainValue | list[int]) -> PlainValue:
     """Values read from JSON hold lists where these had tuples."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def _shown(values: Point) -> str:
+    return f"{list(values[:_MOST_SHOWN])}{' …' if len(values) > _MOST_SHOWN else ''}"
 
 
 def _finite(value: PlainValue) -> bool:

@@ -169,11 +169,11 @@ class SearchSpace:
         for name in allowed:
             if name not in {k.name for k in whole.knobs}:
                 raise unknown_name(f"knob of {sketch}", name, [k.name for k in whole.knobs])
+        for knob in whole.knobs:
+            if knob.name in allowed and not any(value in allowed[knob.name] for value in knob.values):
+                got = list(allowed[knob.name])
+                raise InputError(f"{knob.name}: none of {got} is a value; allowed are {list(knob.values)[:20]}")
         knobs = tuple(k.restricted(allowed[k.name]) if k.name in allowed else k for k in whole.knobs)
-        for before, after in zip(whole.knobs, knobs, strict=True):
-            if not after.values:
-                got = list(allowed[before.name])
-                raise InputError(f"{before.name}: none of {got} is a value; allowed are {list(before.values)[:20]}")
         part = replace(whole, knobs=knobs)
         part = replace(part, seeds=tuple(v for v in whole.seeds if part.has_start(v)))
         return SearchSpace(self.workload, self.target, (part,), self.backends)

@@ -45,7 +45,7 @@ from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parents[1]))
 from best_spaces import build
-from chained_workloads import Scores, attention
+from chained_workloads import Scores, adapter, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
 from scanned_workloads import recurrence
@@ -88,6 +88,8 @@ GPU_WORKLOADS = (
     sums_of_both(70, 45),
     attention(2, 40, 70, 48, scores=Scores(causal=True, with_logarithm=True), shared=2, values=16),
     attention(1, 33, 33, 32, "float32", Scores(bias="mc", slopes=True)),
+    # Fewer rows than the smallest tile has, of columns that programs share.
+    adapter(12, 70, 48, 16),
 )
 
 

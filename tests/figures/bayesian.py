@@ -5,7 +5,8 @@ python tests/figures/bayesian.py TABLE.json.gz … --variants all      without o
 python tests/figures/bayesian.py TABLE.json.gz … --transfer          every ordered pair, from a log of the other
 python tests/figures/bayesian.py TABLE.json.gz … --speed             what the search itself takes for a trial
 
-Tables are what `autosched simulate` takes, which has the score, and what else it tells of one search.
+TABLE.json.gz~ is a table without what is fast, but for the one corner in which the best lies. Tables are what
+`autosched simulate` takes, which has the score, and what else it tells of one search.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from multiprocessing import Pool
@@ -40,10 +41,27 @@ from tuning_logs.exchange.files import read_tables
 Doubles = NDArray[np.float64]
 
 
+# A name with this at its end is that of a table whose best lie in one corner.
+NARROW = "~"
+# What is faster than this part of a table is left out, but where it differs from the best in so many knobs at most.
+FAST_PART, CORNER = 0.1, 2
+
+
 @cache
 def read_table(path: Path) -> ReplayedTable:
-    (table,) = read_tables(path)
-    return ReplayedTable.of(table, path.name.partition(".")[0])
+    whole = path.name.removesuffix(NARROW)
+    (table,) = read_tables(path.with_name(whole))
+    found = ReplayedTable.of(table, whole.partition(".")[0])
+    return found if path.name == whole else narrowed(found)
+
+
+def narrowed(table: ReplayedTable) -> ReplayedTable:
+    """The table without what is fast, but for what is nearly the best in its knobs: a space with one narrow corner."""
+    codes, seconds = table.space.codes(table.points), table.seconds
+    away = (codes != codes[seconds.argmin()]).sum(axis=1)
+    kept = (away <= CORNER) | (seconds >= np.quantile(seconds[np.isfinite(seconds)], FAST_PART))
+    points = tuple(point for point, stays in zip(table.points, kept, strict=True) if stays)
+    return replace(table, name=table.name + NARROW, points=points, seconds=seconds[kept])
 
 
 def unpressed(logs: Doubles, least_spread: float = 0.0) -> Doubles:
@@ -63,7 +81,7 @@ def expected_improvement(means: Doubles, deviations: Doubles, optimism: float) -
 
 # Trials without improvement after which restarts begin, and how many of those that follow are one.
 RESTARTS_AFTER, RESTARTS_EVERY = 20, 5
-STEPS, FIT = BayesianSearch._near, BayesianSearch._fit
+STEPS, FIT, OPTIMISM = BayesianSearch._near, BayesianSearch._fit, BayesianSearch._optimism
 
 
 def far_away(strategy: BayesianSearch[Point], best: int) -> Rows:
@@ -98,6 +116,23 @@ class InBatches:
         self.search.tell(points, seconds)
 
 
+def to_the_quarter(logs: Doubles) -> float:
+    """How far the slowest of the fastest quarter of successes is from the best."""
+    return max(float(np.quantile(logs - logs.min(), 0.25)), 1e-3)
+
+
+def two_knobs(strategy: BayesianSearch[Point], best: int) -> Rows:
+    """Where the search is stuck: what differs from the best in one or two knobs, found by two steps."""
+    near = STEPS(strategy, best)
+    further = [strategy._candidates.neighbours(int(row)) for row in near]
+    return np.unique(np.concatenate([near, *further]))
+
+
+def by_turns(strategy: BayesianSearch[Point], trust: Doubles) -> float:
+    """One deviation for every third point, four for the others."""
+    return OPTIMISM(strategy, trust) if len(strategy._logs) % 3 else 1.0
+
+
 CORE, KERNEL = "autosched.strategies.bayesian.search.", "cost_models.gaussian_process."
 # What stands in for a part of the search core when a piece of it is left out; and pieces that it has not.
 VARIANTS: dict[str, dict[str, object]] = {
@@ -112,6 +147,10 @@ VARIANTS: dict[str, dict[str, object]] = {
     "nothing but effects": {KERNEL + "_JOINT": 1e-9},
     "no pairs of knobs": {KERNEL + "_PAIRS": 1e-9},
     "slow end not pressed": {CORE + "labels": unpressed},
+    "pressed by a quarter": {"autosched.strategies.bayesian.observations.spread": to_the_quarter},
+    "steps of two knobs": {CORE + "BayesianSearch._near": two_knobs},
+    "steps soon": {CORE + "_STUCK": 6, CORE + "_NEIGHBOURS": 0.5},
+    "optimism by turns": {CORE + "BayesianSearch._optimism": by_turns},
     "begins at random": {"autosched.strategies.bayesian.candidates._SPREAD_OVER": 1},
     "no factors of two": {"search_spaces.schedules.plain_features._MANY_VALUES": math.inf},
     "failures not learnt": {CORE + "_LEAST_CHANCE": 1.0},
@@ -197,15 +236,15 @@ def row_of(found: Sequence[Figures]) -> str:
     scores, trials = [f.score for f in found], [f.evaluations[0.95] for f in found]
     cells = "".join(f"{score:>8.3f}{count:>6.0f}" for score, count in zip(scores, trials, strict=True))
     each = 1e3 * statistics.mean(f.seconds_each for f in found)
-    return f"{cells}{statistics.mean(scores):8.4f}{statistics.median(trials):8.1f}{each:8.1f}"
+    return f"{cells}{statistics.mean(scores):8.4f}{min(scores):8.4f}{statistics.median(trials):8.1f}{each:8.1f}"
 
 
 def ablations(variants: Sequence[str], paths: Sequence[Path], seeds: int, budget: int, processes: int) -> None:
     tables = [read_table(path) for path in paths]
+    print(f"score / trials to 95 %, medians of {seeds} seeds, budget {budget}; mean score, that of the worst table,")
     print(
-        f"score / trials to 95 %, medians of {seeds} seeds, budget {budget}; mean score, median trials, ms per trial,"
+        "median trials, ms per trial; of the scores that each seed has alone the mean, and the mean on the worst table"
     )
-    print("and the mean over the seeds of the score that each has alone")
     print(f"{'':24}{''.join(f'{t.name[:13]:>14}' for t in tables)}")
     for variant in variants:
         jobs = [(variant, path, seed, budget) for path in paths for seed in range(seeds)]
@@ -216,8 +255,8 @@ def ablations(variants: Sequence[str], paths: Sequence[Path], seeds: int, budget
         for table in tables:
             rows, seconds = zip(*islice(runs, seeds), strict=True)
             found.append(figures(table, variant, rows, budget, sum(seconds)))
-            alone += [score(table.ascending, [table.seconds[one]], budget) for one in rows]
-        print(f"{variant:24}{row_of(found)}{statistics.mean(alone):8.4f}", flush=True)
+            alone.append(statistics.mean(score(table.ascending, [table.seconds[one]], budget) for one in rows))
+        print(f"{variant:24}{row_of(found)}{statistics.mean(alone):8.4f}{min(alone):8.4f}", flush=True)
 
 
 def main() -> int:

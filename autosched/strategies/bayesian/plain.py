@@ -60,5 +60,5 @@ def plain_search(space: PlainSpace, seed: int, history: Sequence[History] = ()) 
     """The search of a plain space, begun with what was measured elsewhere."""
     rng, description = np.random.default_rng(seed), Description(space.columns)
     candidates = Candidates(PlainSource(space, rng), lambda points: description(space.codes(points)), rng, space.points)
-    prior = Histories(space, history, candidates, rng)
+    prior = Histories(space, description, history, candidates, rng)
     return BayesianSearch(candidates, prior, [p for p in prior.best()[:_MOST_SEEDS] if space.holds(p)], rng)

@@ -53,13 +53,14 @@ class Histories:
     def __init__(
         self,
         space: PlainSpace,
+        description: Description,
         history: Sequence[History],
         candidates: Candidates[Point],
         rng: np.random.Generator,
     ) -> None:
+        """`description`: what the kernel sees of the points of the space."""
         known = [_Successes.of(space, told) for told in history]
         self._best = [successes.in_order() for successes in known]
-        description = Description(space.columns)
         learnt = [successes for successes in known if len(successes.points) >= _LEAST_SUCCESSES]
         self._sources = [_HistoryProcess(description, space, successes, rng) for successes in learnt]
         self._candidates = candidates

@@ -64,7 +64,7 @@ def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]
     cut = _cut(chain, carried)
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
-    neighbours = chain.m.extent // _TILES[0] if cut else neighbours
+    neighbours = -(-chain.m.extent // _TILES[0]) if cut else neighbours
     # Points are counted for all rows of a program together.
     shared = chain.why_at_once is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
