@@ -207,6 +207,8 @@ def test_of_several_faults_the_one_that_explains_the_others_is_the_status(data: 
         with pytest.raises(Failed) as failed:
             data.judge()
         found.append(failed.value.status)
+        # There is no other output that it could be.
+        assert not str(failed.value).startswith("output ")
         if found[-1] == "changed_input":
             # Restored by the verdict; the last fault comes on top of this one.
             x.copy_(before)
