@@ -239,7 +239,12 @@ def chosen(places: Sequence[str], seed: int, number: int) -> tuple[list[Mutation
         path, _, rest = place.partition(":")
         line, _, words = rest.partition(":")
         if line:
-            named += [m for m in mutations(ROOT, path) if m.line == int(line) and words in m.what]
+            found = [m for m in mutations(ROOT, path) if m.line == int(line) and words in m.what]
+            if not found:
+                raise SystemExit(
+                    f"{place}: expected a line with such a mutation; --list {path} shows those of the file"
+                )
+            named += found
         else:
             files = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
             drawn += [m for file in files for m in mutations(ROOT, str(file.relative_to(ROOT)))]
