@@ -17,7 +17,7 @@ from search_spaces.workloads.expressions.expression import Access, Apply
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
-INTEGERS = [torch.int8, torch.int32]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 
 
 def spec(shape: tuple[int, ...], dtype: torch.dtype, strides: tuple[int, ...] | None = None) -> Tensor:
@@ -153,6 +153,15 @@ def test_a_guarded_tensor_is_dense_and_begins_where_it_should_whatever_its_shape
     assert guarded.tensor.shape == shape
     assert guarded.tensor.is_contiguous()
     assert guarded.tensor.data_ptr() % 4096 == shift
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_that_were_not_written_are_found(dtype: torch.dtype) -> None:
+    output = GuardedOutput(spec((40,), dtype), "cpu")
+    output.poison()
+    assert output.unwritten().all()
+    output.tensor[3:].fill_(0)
+    assert output.unwritten().nonzero().flatten().tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("element", [0, 4, 14])

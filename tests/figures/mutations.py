@@ -241,9 +241,7 @@ def chosen(places: Sequence[str], seed: int, number: int) -> tuple[list[Mutation
         if line:
             found = [m for m in mutations(ROOT, path) if m.line == int(line) and words in m.what]
             if not found:
-                raise SystemExit(
-                    f"{place}: expected a line with such a mutation; --list {path} shows those of the file"
-                )
+                raise SystemExit(f"{place}: expected a line with such a mutation")
             named += found
         else:
             files = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
