@@ -162,6 +162,9 @@ def _read(reports: Path, timed_out: bool, passed: bool) -> Run:
     began = [(test, time.time() - float(at)) for kind, at, test in lines if kind == "began"]
     if timed_out and not began:
         return Run(failed, ("the imports of tests", 0.0), False)
+    if not (timed_out or passed or failed) and began:
+        # The process crashed.
+        failed = (began[-1][0],)
     return Run(failed, began[-1] if timed_out else None, passed)
 
 
