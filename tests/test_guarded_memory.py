@@ -17,7 +17,7 @@ from search_spaces.workloads.expressions.expression import Access, Apply
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
-INTEGERS = [torch.int8, torch.int32]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 
 
 def spec(shape: tuple[int, ...], dtype: torch.dtype, strides: tuple[int, ...] | None = None) -> Tensor:
@@ -155,6 +155,15 @@ def test_a_guarded_tensor_is_dense_and_begins_where_it_should_whatever_its_shape
     assert guarded.tensor.data_ptr() % 4096 == shift
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_that_were_not_written_are_found(dtype: torch.dtype) -> None:
+    output = GuardedOutput(spec((40,), dtype), "cpu")
+    output.poison()
+    assert output.unwritten().all()
+    output.tensor[3:].fill_(0)
+    assert output.unwritten().nonzero().flatten().tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("element", [0, 4, 14])
 def test_a_change_of_any_input_element_is_seen(element: int) -> None:
     workload = ops.matmul(3, 3, 5, dtype="bfloat16")
@@ -207,6 +216,8 @@ def test_of_several_faults_the_one_that_explains_the_others_is_the_status(data: 
         with pytest.raises(Failed) as failed:
             data.judge()
         found.append(failed.value.status)
+        # There is no other output that it could be.
+        assert not str(failed.value).startswith("output ")
         if found[-1] == "changed_input":
             # Restored by the verdict; the last fault comes on top of this one.
             x.copy_(before)

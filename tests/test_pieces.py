@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from autosched.checking import pieces
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
+from autosched.checking.rounding import analysis
 from autosched.checking.rounding.analysis import rounding_error
 from search_spaces import ops
 
@@ -33,8 +35,11 @@ def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     assert len(found.workloads) > 1
     for got, expected in zip(evaluate(workload, inputs), whole, strict=True):
         torch.testing.assert_close(got, expected)
+    asked: list[str] = []
+    monkeypatch.setattr(analysis, "memory_for", lambda what, needed, device: asked.append(what) or nullcontext())
     for got, expected in zip(rounding_error(workload, inputs), errors, strict=True):
         torch.testing.assert_close(got, expected)
+    assert len(asked) == len(found.workloads)
 
 
 def test_what_is_small_is_one_piece() -> None:

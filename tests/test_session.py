@@ -114,6 +114,7 @@ def test_one_measurer_measures_workloads_in_turn_each_on_data_of_its_own() -> No
         pairs = [(op, measurer.submit(op, drawn(op), seed=seed)) for seed, op in enumerate((softmax, product, softmax))]
         found = [future.result() for _, futures in pairs for future in futures]
         library_s = measurer.library_s(softmax)
+        assert measurer.library_s(ops.softmax(3, 5)) is None
     assert [m.status for m in found] == ["ok"] * 6
     assert library_s is not None
 

@@ -162,6 +162,9 @@ def _read(reports: Path, timed_out: bool, passed: bool) -> Run:
     began = [(test, time.time() - float(at)) for kind, at, test in lines if kind == "began"]
     if timed_out and not began:
         return Run(failed, ("the imports of tests", 0.0), False)
+    if not (timed_out or passed or failed) and began:
+        # The process crashed.
+        failed = (began[-1][0],)
     return Run(failed, began[-1] if timed_out else None, passed)
 
 
@@ -239,7 +242,10 @@ def chosen(places: Sequence[str], seed: int, number: int) -> tuple[list[Mutation
         path, _, rest = place.partition(":")
         line, _, words = rest.partition(":")
         if line:
-            named += [m for m in mutations(ROOT, path) if m.line == int(line) and words in m.what]
+            found = [m for m in mutations(ROOT, path) if m.line == int(line) and words in m.what]
+            if not found:
+                raise SystemExit(f"{place}: expected a line with such a mutation")
+            named += found
         else:
             files = sorted((ROOT / path).rglob("*.py")) if (ROOT / path).is_dir() else [ROOT / path]
             drawn += [m for file in files for m in mutations(ROOT, str(file.relative_to(ROOT)))]
