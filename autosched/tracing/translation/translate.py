@@ -72,13 +72,14 @@ class Translation:
 
     `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
     it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
-    operation that it is made for.
+    operation that it is made for. `held`: by name of a node, the leaf that it is.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     effects: list[Value] = field(default_factory=list)
     origins: dict[Value, str] = field(default_factory=dict)
+    held: dict[str, Leaf] = field(default_factory=dict)
 
 
 def translate(
@@ -138,6 +139,7 @@ class _Translator:
             tensor=constant,
         )
         self.translation.leaves.append(leaf)
+        self.translation.held[node.name] = leaf
         return leaf
 
     def _constant_name(self, node: fx.Node) -> str:
