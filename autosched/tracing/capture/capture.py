@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export import exported_program
 from torch.export.graph_signature import InputKind, OutputKind
 
+from autosched.tracing.capture.batching import moves_recorded
 from autosched.tracing.capture.closed_over import Place, name_of, named_by_user
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import (
@@ -125,7 +126,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     """
     kept = scans_kept() if scans else contextlib.nullcontext()
     check_data(function)
-    with torch.no_grad(), kept, _quiet(), warnings.catch_warnings():
+    with torch.no_grad(), kept, moves_recorded(), _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:

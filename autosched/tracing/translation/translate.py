@@ -167,6 +167,8 @@ class _Translator:
             several, place = node.args
             assert isinstance(several, fx.Node)
             made = self._known[several]
+            if isinstance(made, _Unread):
+                return self._left_to_pytorch(node, made.reason, None)
             if isinstance(place, int) and place >= len(made):
                 raise self._refused(several, f"no rule says what its result {place} is")
             return made[place]
@@ -249,7 +251,7 @@ class _Translator:
         first = results[0]
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
-        if 0 in first.shape and len(results) == 1:
+        if 0 in first.shape and isinstance(node.meta["val"], Tensor):
             return self._without_elements(node, first)
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, "a tensor without elements")
