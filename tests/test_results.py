@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensorMode
 from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
-from autosched.tracing.capture.capture import decompositions
+from autosched.tracing.capture.decompositions import decompositions
 from autosched.tracing.capture.decomposing import one_sided
 
 sys.path.append(str(Path(__file__).parent))

@@ -291,3 +291,12 @@ def test_constants_without_data_are_named() -> None:
         for inputs in ({}, {"backward": True}):
             with pytest.raises(InputError, match=f"{name} has no data: .*expected a tensor with data"):
                 trace(function, X.clone().requires_grad_(bool(inputs)), **inputs)
+
+
+def test_what_a_function_holds_and_does_not_use_may_be_of_any_layout() -> None:
+    sparse = torch.eye(3).to_sparse()
+
+    def function(x: Tensor) -> Tensor:
+        return x * 2 if x.ndim else sparse
+
+    assert len(trace(function, X).launched) == 1

@@ -21,9 +21,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from autosched.kernels.kernel import Kernel
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
-from autosched.tracing.capture.capture import Captured, decompositions, strides_of
+from autosched.tracing.capture.capture import Captured, strides_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
+from autosched.tracing.capture.decompositions import decompositions
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.product_folding import fold_products, fold_repeats

@@ -8,27 +8,31 @@ PyTorch's own code in C++ moves them, which is not recorded: what it makes has n
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor, maybe_get_bdim, maybe_get_level
-from torch._functorch import vmap
+
+_MODULE = "torch._functorch.vmap"
 
 
 @contextlib.contextmanager
 def moves_recorded() -> Iterator[None]:
     """Within it, vmap moves dimensions by an operator of its own, which is recorded."""
-    own = vmap._remove_batch_dim
+    module: Any = importlib.import_module(_MODULE)
+    own = module._remove_batch_dim
 
-    def without_batch(made: Tensor, level: int, size: int, to: int) -> Tensor:
+    def without_batch(made: Any, level: int, size: int, to: int) -> Any:
         if not isinstance(made, Tensor) or not is_batchedtensor(made) or maybe_get_level(made) != level:
             return own(made, level, size, to)
         there = maybe_get_bdim(made)
         return torch.movedim(own(made, level, size, there), there, to)
 
-    vmap._remove_batch_dim = without_batch
+    module._remove_batch_dim = without_batch
     try:
         yield
     finally:
-        vmap._remove_batch_dim = own
+        module._remove_batch_dim = own

@@ -72,16 +72,17 @@ def named_by_user(function: Any, constants: Mapping[str, Any]) -> dict[str, tupl
     """
     known: dict[_Memory, tuple[str, Tensor]] = {}
     for place, tensor in held_tensors(function):
-        if _lies_in_memory(tensor):
+        if lies_in_memory(tensor):
             known.setdefault(_memory(tensor), (place.name, tensor))
     tensors = {node: held for node, held in constants.items() if isinstance(held, Tensor)}
-    found = {node: known.get(_memory(held)) for node, held in tensors.items() if _lies_in_memory(held)}
+    found = {node: known.get(_memory(held)) for node, held in tensors.items() if lies_in_memory(held)}
     nameless = (node for node in tensors if found.get(node) is None)
     made = {node: (f"constant_{number}", tensors[node]) for number, node in enumerate(nameless)}
     return {node: found.get(node) or made[node] for node in tensors}
 
 
-def _lies_in_memory(tensor: Tensor) -> bool:
+def lies_in_memory(tensor: Tensor) -> bool:
+    """Whether it is a tensor with strides, and with data."""
     return tensor.layout is torch.strided and (type(tensor) is Tensor or isinstance(tensor, torch.nn.Parameter))
 
 

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from autosched.tracing.capture.closed_over import Place, entries, held_tensors, name_of
+from autosched.tracing.capture.closed_over import Place, entries, held_tensors, lies_in_memory, name_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from search_spaces import InputError
 
@@ -77,13 +77,13 @@ class Guarded(TorchFunctionMode):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self._held = {_storage(t) for _, t in held_tensors(function) if _has_data(t)}
+        self._held = {_storage(t) for _, t in held_tensors(function) if lies_in_memory(t)}
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         changed = [*args[:1]] if _is_in_place(func) else []
         if kwargs and "out" in kwargs:
             changed += pytree.tree_leaves(kwargs["out"])
-        if any(isinstance(t, Tensor) and _has_data(t) and _storage(t) in self._held for t in changed):
+        if any(isinstance(t, Tensor) and lies_in_memory(t) and _storage(t) in self._held for t in changed):
             raise InPlaceError
         return func(*args, **(kwargs or {}))
 
@@ -124,7 +124,7 @@ class Unread:
         for holder, _names in self._names.values():
             holder.__class__ = type(holder).__mro__[1]
 
-    def _reporting(self, holder: Any, kind: type, names: set[str]) -> type:
+    def _reporting(self, holder: Any, kind: Any, names: set[str]) -> type:
         """The type of an object as one that says what is read of these before it is set."""
         unset = set(names)
 
@@ -224,7 +224,7 @@ def sharing_memory(function: Callable[..., Any]) -> str:
     """What the user calls two tensors that the function holds in the same memory; "" where there are none."""
     known: dict[int, tuple[Place, Tensor]] = {}
     for place, tensor in held_tensors(function):
-        if _has_data(tensor) and tensor.numel():
+        if lies_in_memory(tensor) and tensor.numel():
             first, other = known.setdefault(_storage(tensor), (place, tensor))
             if other is not tensor:
                 return f"{first.name} and {place.name}"
@@ -239,8 +239,8 @@ def called_without_data(
     Raises:
         InputError: it changes something.
     """
-    held = {id(t): (p.name, mode.from_tensor(t)) for p, t in held_tensors(function) if _has_data(t)}
-    before = {name: (t, t._version) for name, t in held.values()}
+    held = {id(t): (p.name, mode.from_tensor(t)) for p, t in held_tensors(function) if lies_in_memory(t)}
+    before: dict[str, tuple[Tensor, int]] = {name: (t, t._version) for name, t in held.values()}
     before |= {f"argument {number}": (t, t._version) for number, t in enumerate(inputs)}
     with Watched(function) as watched, Instead({key: t for key, (_, t) in held.items()}):
         called = flattened(function(*inputs))
@@ -275,10 +275,6 @@ def _is_in_place(func: Any) -> bool:
         or (name.startswith("__i") and name.endswith("__"))
         or (name.endswith("_") and not name.endswith("__"))
     )
-
-
-def _has_data(tensor: Tensor) -> bool:
-    return type(tensor) is Tensor or isinstance(tensor, torch.nn.Parameter)
 
 
 def _storage(tensor: Tensor) -> int:
