@@ -126,7 +126,7 @@ def _of_sample(op: Any, sample: Any, kernels: bool) -> tuple[str, str]:
     try:
         traced = trace(function, *inputs)
     except InputError as error:
-        return "refused", str(error)
+        return "crashed" if "its rule failed" in str(error) else "refused", str(error)
     wanted = _tensors(expected)
     if "empty" in op.name:
         # Elements that nobody has set.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autosched.tracing.capture.capture import decomposed, decompositions
+from autosched.tracing.capture.decompositions import decomposed, decompositions
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "normalised": lambda x: F.layer_norm(F.gelu(x) @ x.mT, (6,)).softmax(-1),

@@ -18,8 +18,8 @@ from torch._subclasses import FakeTensorMode
 from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
-from autosched.tracing.capture.capture import decompositions
 from autosched.tracing.capture.decomposing import one_sided
+from autosched.tracing.capture.decompositions import decompositions
 
 sys.path.append(str(Path(__file__).parent))
 from untuned import untuned_kernels

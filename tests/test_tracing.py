@@ -104,15 +104,15 @@ def check_on_cpu(name: str, seed: int) -> None:
 
 
 def test_a_function_that_is_traced_is_not_run() -> None:
-    runs: list[Tensor] = []
+    runs: list[type] = []
 
     def function(x: Tensor) -> Tensor:
-        runs.append(x)
+        runs.append(type(x))
         return x * 2
 
     trace(function, torch.full((4,), math.nan))
     assert runs
-    assert all(type(x) is not Tensor for x in runs), "only tensors without data may have gone through it"
+    assert Tensor not in runs, "only tensors without data may have gone through it"
 
 
 def test_an_operator_that_is_registered_between_two_traces_is_known_to_the_second() -> None:
@@ -293,11 +293,6 @@ def test_batch_norm_by_given_statistics_is_one_kernel_wherever_its_tensors_are()
     for device in ("cpu", "meta"):
         arguments = [x.to(device) for x in given]
         assert len(trace(lambda x, *v: F.relu(F.batch_norm(x, *v)), *arguments).launched) == 1
-
-
-def test_functions_that_change_their_inputs_are_refused() -> None:
-    with pytest.raises(InputError, match="changes its input 0 in place; expected new tensors"):
-        trace(lambda x: x.mul_(2), R(4))
 
 
 def test_what_is_no_tensor_is_refused() -> None:

@@ -160,9 +160,9 @@ def compare(
         LogError: a log cannot be read.
         AutoschedError: the kernels of a traced function do not compute what it does.
     """
+    if why := why_not_one(op, "autosched.compare"):
+        raise InputError(why)
     if not isinstance(op, TracedFunction):
-        if why := why_not_one(op, "autosched.compare"):
-            raise InputError(why)
         check_workload(op)
     check_policy(policy)
     _check_rounds(rounds)
@@ -187,9 +187,10 @@ def compare_kernel(
         InputError: an argument is not allowed.
         AutoschedError: the kernels of a traced function do not compute what it does.
     """
+    if why := why_not_one(kernel, "autosched.compare_kernel"):
+        raise InputError(why)
     if not isinstance(kernel, Kernel | TracedKernel):
-        why = f"got {type(kernel).__name__}; expected the kernel of an operator or of a traced function"
-        raise InputError(why_not_one(kernel, "autosched.compare_kernel") or why)
+        raise InputError(f"got {type(kernel).__name__}; expected the kernel of an operator or of a traced function")
     if isinstance(kernel, TracedKernel) and not kernel.kernels:
         raise InputError(f"{kernel.traced.label} has no kernel: PyTorch computes all of it; expected one to compare")
     op, target = kernel.workload if isinstance(kernel, Kernel) else kernel.traced, kernel.target

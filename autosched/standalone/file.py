@@ -107,6 +107,8 @@ def export(
 
     if predicted and isinstance(op, Kernel | TracedKernel):
         raise InputError("predicted=True is for an operator or a traced function; this is a kernel, made and checked")
+    if why := why_not_one(op, "autosched.export"):
+        raise InputError(why)
     match op:
         case Workload():
             text = workload_text(found(op))
@@ -119,8 +121,8 @@ def export(
                 op.traced, {k.workload.key: Tuned.of(k.record, k.schedule, k.workload) for k in op.kernels}
             )
         case _:
-            why = f"got {type(op).__name__}; expected an operator, a function as autosched.trace gives it, or a kernel"
-            raise InputError(why_not_one(op, "autosched.export") or why)
+            expected = "an operator, a function as autosched.trace gives it, or a kernel"
+            raise InputError(f"got {type(op).__name__}; expected {expected}")
     if not file.parent.is_dir():
         raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:

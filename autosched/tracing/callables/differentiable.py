@@ -22,16 +22,18 @@ from autosched.kernels.kernel import Kernel
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.whole_check import Claim, FirstUse
-from autosched.tracing.capture.capture import Captured, decompositions, digest_of, name_of, strides_of
-from autosched.tracing.capture.closed_over import named_by_user
+from autosched.tracing.capture.capture import Captured, digest_of, strides_of
+from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
+from autosched.tracing.capture.decompositions import decompositions
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.product_folding import fold_products, fold_repeats
 from autosched.tracing.capture.recomputing import recompute_points
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
-from autosched.tracing.capture.user_lines import why_not_captured
+from autosched.tracing.capture.state import called_without_data, check_data
+from autosched.tracing.capture.user_lines import LinesKept, why_not_captured
 from search_spaces import InputError, Target, Workload
 
 
@@ -119,16 +121,17 @@ def trace_with_gradient(
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
         # AOTAutograd wants results that are tensors of their own.
-        with TakenApart():
+        with TakenApart(), LinesKept():
             made, _ = flattened(function(*arguments))
         return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
 
     name, names = name_of(function), argument_names(function, len(inputs))
+    check_data(function)
     # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH), scans_kept():
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
-            example, structure = flattened(function(*fake))
+            example, structure = called_without_data(function, fake, mode)
             if not any(m.requires_grad for m in example):
                 raise InputError(f"no result of {name} has a gradient")
             joint = _joint(called, fake)

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
-from autosched.tracing.capture.capture import Captured, capture, name_of
+from autosched.tracing.capture.capture import Captured, capture
+from autosched.tracing.capture.closed_over import Place, name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
-from autosched.tracing.fusion.partition import NoKernelError, Step, partitions
+from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.layouts import laid_out_results
 from autosched.tracing.translation.translate import translate
@@ -25,6 +26,24 @@ from search_spaces import InputError, Target, Workload
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
 
 
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What a call writes once everything is computed: a leaf of the function is changed to the value in place, or,
+    where that is None, the value is bound to a place.
+    """
+
+    value: Value
+    leaf: Leaf | None
+    place: Place | None
+
+    @property
+    def name(self) -> str:
+        """What the user calls what is changed."""
+        if self.leaf is not None:
+            return self.leaf.name
+        return self.place.name if self.place is not None else self.value.name
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
@@ -32,7 +51,8 @@ class TracedFunction:
     `leaves` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
     that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
     of. `function` is what was traced, `captured` the digest of what PyTorch captured of it. `other_cuts`: the same cut
-    into other kernels; which is faster is measured. `again` cuts it anew, for a target.
+    into other kernels; which is faster is measured. `again` cuts it anew, for a target. `written`: what a call changes
+    besides; `places`: where it finds constants that change.
     """
 
     name: str
@@ -45,6 +65,8 @@ class TracedFunction:
     captured: str = ""
     other_cuts: tuple[TracedFunction, ...] = ()
     again: Callable[[Target], TracedFunction] | None = None
+    written: tuple[Written, ...] = ()
+    places: Mapping[Leaf, Place] = field(default_factory=dict)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -130,7 +152,8 @@ class TracedFunction:
     @property
     def min_bytes(self) -> int:
         """Fewest bytes to move: every argument and constant read once, every result written once."""
-        from_memory = {v: v for v in (*self.leaves, *(s for s in self.stored if not isinstance(s, Leaf)))}
+        made = (*self.stored, *(w.value for w in self.written))
+        from_memory = {v: v for v in (*self.leaves, *(s for s in made if not isinstance(s, Leaf)))}
         return sum(v.bytes for v in from_memory)
 
     def in_order(self, tensors: Sequence[Tensor], named: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -156,6 +179,7 @@ class TracedFunction:
         for number, step in enumerate(self.steps, 1):
             lines.append(f"step {number}: {step.text}")
         lines.append(f"returns {', '.join(value.name for value in self.results) or 'no tensor'}")
+        lines += [f"writes {written.value.name} to {written.name}" for written in self.written]
         if others := [len(cut.launched) for cut in self.other_cuts]:
             lines.append(f"also cut into {' or '.join(map(str, others))} kernels, which are tuned too")
         return "\n".join(lines)
@@ -209,27 +233,37 @@ def cut(
             if origin is None or not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""
                 way_out = "" if allow_fallback else f"; {_FALLBACK}"
-                raise InputError(f"{name}: no kernel computes {error.value.name}{line}: {error}{way_out}") from None
+                why = why_too_large(error.value) or str(error)
+                raise InputError(f"{name}: no kernel computes {error.value.name}{line}: {why}{way_out}") from None
             assert origin not in eager
             eager |= {origin}
             continue
         ways = [(p, steps) for p in found for steps in p.ways]
+        count = len(results) - len(captured.writes)
+        written = _written(captured, translation.held, results[count:])
         first, *others = (
             TracedFunction(
                 name=name,
                 function=function,
                 leaves=tuple(translation.leaves),
                 steps=tuple(steps),
-                results=tuple(results),
-                stored=tuple(partition.stored_as(r) for r in results),
+                results=tuple(results[:count]),
+                stored=tuple(partition.stored_as(r) for r in results[:count]),
                 structure=captured.structure,
                 captured=captured.digest,
+                written=written,
+                places={translation.held[node]: place for node, place in captured.places.items()},
             )
             for partition, steps in ways
         )
         different = {other.workloads: other for other in others if other.workloads != first.workloads}
         again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
         return replace(first, other_cuts=tuple(different.values()), again=again)
+
+
+def _written(captured: Captured, held: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:
+    writes = zip(captured.writes, values, strict=True)
+    return tuple(Written(v, None if w.node is None else held[w.node], w.place) for w, v in writes)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:

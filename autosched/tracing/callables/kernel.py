@@ -20,6 +20,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.whole_check import Claim, FirstUse
+from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
@@ -65,7 +66,9 @@ class TracedKernel:
         self.first_use = FirstUse(self._claim)
         self._places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
         self._argument_places = tuple(self._places[s] for s in traced.arguments)
-        self._results = [self._reader(r) for r in traced.results]
+        self._writing = Writing(traced, self._places, self._reader) if traced.written else None
+        apart = self._writing.apart if self._writing is not None else lambda _, read: read
+        self._results = [apart(r, self._reader(r)) for r in traced.results]
         # What most functions return is made without a call.
         self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
@@ -80,8 +83,9 @@ class TracedKernel:
         self._constants = [
             (self._places[s], _argument(s, device, self._alignment).usable(s.tensor.detach().to(device)))
             for s in self.traced.leaves
-            if s.tensor is not None
+            if s.tensor is not None and s not in self.traced.places
         ]
+        self._changing = {s: _argument(s, device, self._alignment) for s in self.traced.places}
         self._runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
 
     def __repr__(self) -> str:
@@ -159,6 +163,7 @@ class TracedKernel:
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
+        given = tensors
         found = ready_addresses(tensors, self._expected, self.device, self._alignment)
         if found is None:
             tensors = self._usable(tensors)
@@ -168,12 +173,26 @@ class TracedKernel:
             memory.tensors[place], memory.addresses[place] = tensors[number], found[number]
         for place, tensor in self._constants:
             memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
+        used = self._look_up(given, memory) if self._writing is not None else {}
         for run in self._runs:
             run(memory)
         results = [result(memory.tensors) for result in self._results]
+        if self._writing is not None:
+            self._writing.write(used, memory.tensors)
         if self._bare:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)
+
+    def _look_up(self, given: Sequence[Tensor], memory: _Memory) -> Mapping[Leaf, Tensor]:
+        """Bring what the function changes into the memory of a call; the tensors that are it, and all arguments."""
+        assert self._writing is not None
+        changing = self._writing.looked_up(self._changing, self.device)
+        used = {**dict(zip(self.traced.arguments, given, strict=True)), **changing}
+        self._writing.check_apart(used)
+        for leaf, tensor in changing.items():
+            place, usable = self._places[leaf], self._changing[leaf].usable(tensor.detach().to(self.device))
+            memory.tensors[place], memory.addresses[place] = usable, usable.data_ptr()
+        return used
 
     def check_constants(self) -> None:
         """Raise InputError where a tensor that the function closes over would get a gradient."""

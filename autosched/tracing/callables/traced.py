@@ -100,6 +100,9 @@ def why_not_one(given: object, wanted: str) -> str | None:
             return f"{known.label}: expected one of these sizes, as in {wanted}(….at({known.points[-1]}))"
         case DifferentiableFunction() | DifferentiableKernel():
             return f"{given!r}: expected the function without its gradient, as traced without backward=True"
+        case TracedKernel(traced=known) | (TracedFunction() as known) if known.written:
+            changed = ", ".join(w.name for w in known.written)
+            return f"{known.label} changes {changed}; {wanted} expects a function that gives the same in every call"
         case _:
             return None
 

@@ -12,19 +12,18 @@ import operator
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.export import exported_program
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
-from autosched.tracing.capture.closed_over import named_by_user
+from autosched.tracing.capture.batching import moves_recorded
+from autosched.tracing.capture.closed_over import Place, name_of, named_by_user
+from autosched.tracing.capture.decompositions import decomposed
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import (
     padded_with_signs,
@@ -34,51 +33,17 @@ from autosched.tracing.capture.graph_rewriting import (
 )
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
+from autosched.tracing.capture.state import (
+    Guarded,
+    InPlaceError,
+    StatefulModule,
+    Watched,
+    Write,
+    check_data,
+    sharing_memory,
+)
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
 from search_spaces import InputError
-
-_aten = torch.ops.aten
-# By operator, the function that writes it by others.
-Rules = dict[Any, Callable[..., Any]]
-# Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
-_COMPOSED = (
-    "_softmax",
-    "_log_softmax",
-    "native_layer_norm",
-    "native_group_norm",
-    "gelu",
-    "silu",
-    "elu",
-    "leaky_relu",
-    "hardtanh",
-    "logsumexp",
-    "nll_loss_forward",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-    "native_layer_norm_backward",
-    "_fused_rms_norm_backward",
-    "gelu_backward",
-    "silu_backward",
-    "tanh_backward",
-    "sigmoid_backward",
-    "threshold_backward",
-    "nll_loss_backward",
-    "linalg_vector_norm",
-    "addcmul",
-    "addcdiv",
-    "lerp",
-    "masked_fill",
-    "hardswish",
-    "hardsigmoid",
-    "softplus",
-    "mish",
-    "std",
-    "dist",
-    "ldexp",
-    "narrow_copy",
-)
-# Operators that are moves of elements, whose decompositions compute positions to look up.
-_WHOLE = ("roll", "_pad_circular", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +53,9 @@ class Captured:
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
     `strides`: those that PyTorch gives the tensors among the results, where that is known. `names`: what users call
-    the constants. `digest`: of what PyTorch captured, before anything was made of it.
+    the constants. `digest`: of what PyTorch captured, before anything was made of it. `writes`: what becomes of as many
+    last results, which are not returned; `places`: by name of a node, where a constant that changes is found in every
+    call.
     """
 
     graph: fx.Graph
@@ -98,6 +65,8 @@ class Captured:
     strides: tuple[tuple[int, ...] | None, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
+    writes: tuple[Write, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
@@ -107,54 +76,138 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     compute.
 
     Raises:
-        InputError: it cannot be captured, or changes its inputs.
+        InputError: it cannot be captured, or changes what no call can.
     """
     kept = scans_kept() if scans else contextlib.nullcontext()
-    with torch.no_grad(), kept, _quiet(), warnings.catch_warnings():
+    check_data(function)
+    with torch.no_grad(), kept, moves_recorded(), _quiet(), warnings.catch_warnings():
         # Of deprecations within torch.export, which a caller can do nothing about.
         warnings.simplefilter("ignore")
         try:
-            records: list[ResultTree] = []
             # What is given twice, or is a parameter of the module as well, would become one input of the graph.
-            apart = tuple(t.detach() for t in inputs)
-            exported = torch.export.export(_module(function, records), apart, strict=False)
-            _check_followed(exported, function)
-            digest = digest_of(exported.graph_module)
-            # Decompositions keep elements, not always their order in memory.
-            strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
-            reshape_instead_of_view(exported.graph)
-            padded_with_signs(exported.graph)
-            exported = decomposed(exported)
+            made = _exported(function, tuple(t.detach() for t in inputs))
         except InputError:
             raise
         except Exception as error:
             # torch.export raises whatever the function, or one of its own layers, does.
             raise InputError(f"{name_of(function)} cannot be captured{why_not_captured(error)}") from error
-    signature = exported.graph_signature
-    given = (f"its input {name.removeprefix('arguments_')}" for name in signature.user_inputs_to_mutate.values())
-    if changed := list(dict.fromkeys([*given, *signature.buffers_to_mutate.values()])):
-        what = ", ".join(changed)
-        raise InputError(f"{name_of(function)} changes {what} in place; expected new tensors, returned as results")
+    exported = made.program
     placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
     specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
     held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
     tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in held}
+    changed = _changed_last(exported)
     without_tokens(exported.graph)
     laid_out = read_from_their_memory(exported.graph)
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
-    structure = records[-1] if records else ResultTree(exported.call_spec.out_spec, constants)
+    structure = made.structure or ResultTree(exported.call_spec.out_spec, constants)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
     names = {node: name for node, (name, _) in named.items()}
-    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names, digest)
+    found = {name: made.places[str(spec.target)] for name, spec in specs if spec.target in made.places}
+    writes = (*(Write(None, place) for place in made.bound), *(Write(node, found.get(node)) for node in changed))
+    written = {w.place.same for w in writes if w.place is not None}
+    places = {node: place for node, place in found.items() if place.same in written}
+    strides = (*made.strides, *(None for _ in changed))
+    tensors = {**tensors, **modules}
+    return Captured(exported.graph, tensors, structure, laid_out, strides, names, made.digest, writes, places)
 
 
 def digest_of(module: fx.GraphModule) -> str:
     """32 hexadecimal digits over the operators of a graph and of those within it, with what each is given."""
     code = "\n".join(m.code for m in module.modules() if isinstance(m, fx.GraphModule))
     return hashlib.sha256(code.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class _Exported:
+    """What torch.export gives, in core ATen operators.
+
+    `strides`: of the results, before that. `structure`: theirs, where torch.export does not say it. `places`: by name
+    of a buffer, where the function finds it; `bound`: what it binds to as many last results.
+    """
+
+    program: torch.export.ExportedProgram
+    strides: Sequence[tuple[int, ...] | None]
+    digest: str
+    structure: ResultTree | None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    bound: tuple[Place, ...] = ()
+
+
+def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported:
+    """The function exported; with what it holds as buffers, where it changes any of that."""
+    with Watched(function) as watched:
+        first = _as_it_is(function, inputs)
+    if isinstance(first, _Exported) and not watched.bound and not first.program.graph_signature.buffers_to_mutate:
+        return first
+    module = _stateful(function, watched.bound)
+    try:
+        program, strides, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
+    except InputError as refused:
+        raise InputError(f"{name_of(function)} keeps something from call to call, and {refused}") from refused
+    except Exception as second:
+        shared = sharing_memory(function)
+        if shared and isinstance(second, AssertionError):
+            what = f"changes a tensor in place, and {shared} share memory; expected memory of their own"
+            raise InputError(f"{name_of(function)} {what}") from second
+        if isinstance(first, Exception) and not isinstance(first, InPlaceError):
+            raise first from None
+        raise
+    if isinstance(first, Exception) and not module.last.bound and not program.graph_signature.buffers_to_mutate:
+        raise first
+    return _Exported(program, strides, digest, module.last.structure, module.places, module.last.bound)
+
+
+def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported | Exception:
+    """The function exported; or why it is not: torch.export refuses changes of constants, and says so afterwards."""
+    records: list[ResultTree] = []
+    try:
+        with Guarded(function):
+            program = torch.export.export(_module(function, records), inputs, strict=False)
+        return _Exported(*_lowered(program, function), records[-1] if records else None)
+    except InputError:
+        raise
+    except Exception as error:
+        return error
+
+
+def _lowered(
+    exported: torch.export.ExportedProgram, function: Callable[..., Any]
+) -> tuple[torch.export.ExportedProgram, Sequence[tuple[int, ...] | None], str]:
+    """What was exported in core ATen operators, the strides of its results, and the digest of what it was before."""
+    _check_followed(exported, function)
+    digest = digest_of(exported.graph_module)
+    # Decompositions keep elements, not always their order in memory.
+    strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+    reshape_instead_of_view(exported.graph)
+    padded_with_signs(exported.graph)
+    return decomposed(exported), strides, digest
+
+
+def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:
+    """The placeholders of what is changed in place; what they are changed to becomes the last results, in that order.
+
+    Before:  return (token, buffer_1, result)
+    After:   return (token, result, buffer_1)
+    """
+    specs = exported.graph_signature.output_specs
+    (output,) = (n for n in exported.graph.nodes if n.op == "output")
+    placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
+    found = {s.target: name for name, s in zip(placeholders, exported.graph_signature.input_specs, strict=True)}
+    changed, others = [], []
+    for spec, made in zip(specs, output.args[0], strict=True):
+        match spec.kind:
+            case OutputKind.BUFFER_MUTATION:
+                changed.append((found[spec.target], made))
+            case OutputKind.USER_INPUT_MUTATION:
+                changed.append((str(spec.target), made))
+            case _:
+                others.append(made)
+    output.args = ((*others, *(made for _, made in changed)),)
+    return tuple(name for name, _ in changed)
 
 
 def _check_followed(exported: torch.export.ExportedProgram, function: Callable[..., Any]) -> None:
@@ -200,62 +253,11 @@ def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
     return tensor
 
 
-def decompositions() -> Rules:
-    """How operators are written by fewer others, by PyTorch's own rules."""
-    # What is captured takes rules out of it.
-    return dict(_decompositions(_composed()))
-
-
-def _composed() -> tuple[str, ...]:
-    """The operators that are composed of others, those included that a library has registered meanwhile."""
-    return tuple(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
-
-
-def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """What `exported.run_decompositions(decompositions())` gives, and a capture in a sixth of the time.
-
-    That replaces the rule of every operator which is composed of others, and puts it back afterwards: 525 of them in
-    PyTorch 2.13, of which all but 7 have the very rule that they are given.
-    """
-    replaced, rules = _apart(_composed())
-    with unset_fake_temporarily():
-        made: torch.export.ExportedProgram = exported_program._decompose_exported_program(
-            exported,
-            cia_to_decomp=replaced,
-            python_decomp_table=dict(rules),
-            joint_loss_index=None,
-            decompose_custom_triton_ops=False,
-        )
-    return made
-
-
-@functools.lru_cache(1)
-def _apart(composed: tuple[str, ...]) -> tuple[Rules, Rules]:
-    """The rules that operators composed of others are given in place of their own, and the rules of other operators."""
-    of_composed, rules = exported_program._split_decomp_table_to_cia_and_python_decomp(dict(_decompositions(composed)))
-    return {op: rule for op, rule in of_composed.items() if not _is_own(op, rule)}, rules
-
-
-def _is_own(op: torch._ops.OperatorBase, rule: Callable[..., Any]) -> bool:
-    """Whether it is the rule that the operator has anyway: one of Python, or a call of the one of C++."""
-    of_cpp = isinstance(rule, functools.partial) and rule.keywords.get("kernel") is op
-    return of_cpp or op.py_kernels.get(torch._C.DispatchKey.CompositeImplicitAutograd) is rule
-
-
-@functools.lru_cache(1)
-def _decompositions(composed: tuple[str, ...]) -> Rules:
-    """The rules while these operators are composed of others. PyTorch takes a fifth of a trace to list them."""
-    table = core_aten_decompositions()
-    known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
-    whole = {getattr(_aten, name).default for name in _WHOLE}
-    return {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
-
-
 def _module(function: Callable[..., Any], records: list[ResultTree]) -> torch.nn.Module:
     """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
     module returns the tensors in them alone, and their structure is added to `records`.
     """
-    called = function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
+    called = _called(function)
 
     def forward(*arguments: Tensor) -> Any:
         with TakenApart():
@@ -276,6 +278,21 @@ def _module(function: Callable[..., Any], records: list[ResultTree]) -> torch.nn
             return forward(*arguments)
 
     return Wrapped()
+
+
+def _stateful(function: Callable[..., Any], bound: Iterable[Place]) -> StatefulModule:
+    """The function as a module whose buffers are what it holds."""
+    called = _called(function)
+
+    def flat(*arguments: Tensor) -> tuple[list[Any], ResultTree]:
+        with TakenApart():
+            return flattened(called(*arguments))
+
+    return StatefulModule(function, flat, bound)
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function.forward if isinstance(function, torch.nn.Module) else _called_forward(function)
 
 
 def _called_forward(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -307,9 +324,3 @@ def _quiet() -> Iterator[None]:
         sys.stderr.write(written.getvalue())
     finally:
         logging.disable(before)
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """What the function is called, as an identifier."""
-    given = str(getattr(function, "__name__", type(function).__name__))
-    return given if given.isidentifier() else "traced"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import linecache
+import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.fx.traceback import set_stack_trace
+from torch.overrides import TorchFunctionMode
 
 _TORCH = Path(torch.__file__).parent
 _TRACING = Path(__file__).parent.parent
@@ -24,6 +29,33 @@ def user_line(node: fx.Node) -> str:
             file, line, *_ = place.strip().removeprefix("File ").split(", ")
             places.append((Path(file.strip('"')), line.removeprefix("line "), code.strip()))
     return _last_of_user(places)
+
+
+class LinesKept(TorchFunctionMode):
+    """A context in which operations keep the user's line that they come from, those of their gradients too.
+
+    Only while PyTorch keeps what nodes of a graph are about, as it does when it records a gradient.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        set_stack_trace(_users_frame())
+        return func(*args, **(kwargs or {}))
+
+
+def _users_frame() -> list[str]:
+    """The innermost frame that is neither of PyTorch nor of tracing, as Python prints it."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    code = linecache.getline(file, line, frame.f_globals).strip()
+    return [f'  File "{file}", line {line}, in {frame.f_code.co_name}\n    {code}\n']
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((f"{_TORCH}/", f"{_TRACING}/"))
 
 
 def why_not_captured(error: Exception) -> str:

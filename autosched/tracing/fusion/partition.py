@@ -39,6 +39,23 @@ class NoKernelError(Exception):
         self.value = value
 
 
+def why_too_large(value: Value) -> str | None:
+    """Which tensor has more elements than kernels index, of those given to compute the value and itself; None if none.
+
+    The message says into which parts the outermost dimension is to be split that can be.
+    """
+    given = [v for v in below([value]) if isinstance(v, Leaf)]
+    found = next((v for v in (*given, value) if v.elements > MAX_ELEMENTS), None)
+    if found is None:
+        return None
+    parts = ((d, MAX_ELEMENTS * n // found.elements) for d, n in enumerate(found.shape))
+    dim, most = next((d, most) for d, most in parts if most > 0)
+    return (
+        f"{found.name}{list(found.shape)} {found.dtype} has {found.elements} elements, and kernels index at most "
+        f"{MAX_ELEMENTS} (2^31 - 1); call it on parts of at most {most} along dimension {dim}"
+    )
+
+
 @dataclass(frozen=True)
 class Step:
     """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one."""

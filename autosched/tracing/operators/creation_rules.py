@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted
+from autosched.tracing.operators.view_translation import expand
 from autosched.tracing.values.values import Counted, Value
 from search_spaces.workloads.dtypes import is_float
 
@@ -16,26 +17,27 @@ _COUNTED_BELOW = 2**24
 # Every rule takes `dtype` and leaves it alone: it is that of the result, which the captured graph says.
 
 
-def _known(number: Any) -> Any:
+def _of(result: Result, number: Any) -> Value:
+    """A tensor of nothing but this number, which may be one that is read from memory."""
     if isinstance(number, Value):
-        raise UnsupportedError("a number that depends on data")
-    return number
-
-
-def _full(result: Result, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(_known(number))
-
-
-def _full_like(result: Result, x: Value, number: float, dtype: Any = None) -> Value:
-    return result.constant(_known(number))
-
-
-def _new_full(result: Result, x: Value, size: Sequence[int], number: float, dtype: Any = None) -> Value:
-    return result.constant(_known(number))
-
-
-def _scalar(result: Result, number: float, dtype: Any = None) -> Value:
+        return expand(result, converted(number, result.dtype), result.shape)
     return result.constant(number)
+
+
+def _full(result: Result, size: Sequence[int], number: Any, dtype: Any = None) -> Value:
+    return _of(result, number)
+
+
+def _full_like(result: Result, x: Value, number: Any, dtype: Any = None) -> Value:
+    return _of(result, number)
+
+
+def _new_full(result: Result, x: Value, size: Sequence[int], number: Any, dtype: Any = None) -> Value:
+    return _of(result, number)
+
+
+def _scalar(result: Result, number: Any, dtype: Any = None) -> Value:
+    return _of(result, number)
 
 
 def _filled(number: float) -> Callable[..., Value]:

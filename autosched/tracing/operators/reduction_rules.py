@@ -182,18 +182,19 @@ def _batch_norm(
             scaled = ex.mul(scaled, rest.pop(0))
         return ex.add(scaled, rest.pop(0)) if bias is not None else scaled
 
+    of_mean, of_deviation = result.dtypes[1:3]
     if result.on_cpu:
         # What training would have kept is empty.
-        nothing = result.part("nothing", (0,), "float32").constant(0.0)
-        return result.pointwise(normalised, x, *given), nothing, nothing
-    kept = result.part("mean", mean.shape, "float32").elementwise(lambda m: m, mean)
+        nothing = (result.part("nothing", (0,), dtype).constant(0.0) for dtype in (of_mean, of_deviation))
+        return result.pointwise(normalised, x, *given), *nothing
+    kept = converted(mean, of_mean, f"{result.name}_mean_kept")
     return result.pointwise(normalised, x, *given), kept, _deviation(result, var, eps)
 
 
 def _deviation(result: Result, variance: Value, eps: float) -> Value:
-    """One over the deviation, which batch normalisation gives as a result."""
-    made = result.part("deviation", variance.shape, "float32")
-    return made.elementwise(lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))), variance)
+    """One over the deviation, which batch normalisation gives as its third result."""
+    made = result.part("deviation", variance.shape, result.dtypes[2])
+    return made.pointwise(lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))), variance)
 
 
 def _batch_norm_of_batch(
@@ -203,7 +204,38 @@ def _batch_norm_of_batch(
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, mean = _moments(result, x, over, 0.0)
     normalised, *_ = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
-    return normalised, mean, _deviation(result, variance, eps)
+    return normalised, converted(mean, result.dtypes[1], f"{result.name}_kept"), _deviation(result, variance, eps)
+
+
+def _batch_norm_and_statistics(
+    result: Result,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Batch normalisation, and after its results the statistics, which follow those of the batch in training."""
+    of_mean, of_variance = (result.part(f"next_{n}", mean.shape, dtype) for n, dtype in enumerate(result.dtypes[3:]))
+    if not training:
+        kept = converted(mean, of_mean.dtype), converted(var, of_variance.dtype)
+        return *_batch_norm(result, x, weight, bias, mean, var, momentum, eps), *kept
+    over = tuple(d for d in range(len(x.shape)) if d != 1)
+    variance, average = _moments(result, x, over, 0.0)
+    # The statistics that are kept are of what the batch is a sample of.
+    unbiased = _count(x, over) / max(_count(x, over) - 1, 1)
+
+    def followed(old: ex.Expression, new: ex.Expression, scale: float) -> ex.Expression:
+        return ex.add(ex.mul(old, Literal(1.0 - momentum)), ex.mul(new, Literal(momentum * scale)))
+
+    return (
+        *_batch_norm_of_batch(result, x, weight, bias, training, momentum, eps),
+        of_mean.pointwise(lambda old, new: followed(old, new, 1.0), mean, average),
+        of_variance.pointwise(lambda old, new: followed(old, new, unbiased), var, variance),
+    )
 
 
 def _rms_norm(
@@ -241,6 +273,7 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "prod": _prod,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_native_batch_norm_legit": _batch_norm_of_batch,
+    "_native_batch_norm_legit_functional": _batch_norm_and_statistics,
     "_fused_rms_norm": _rms_norm,
 }
 PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "min": _extreme_and_place("min")}

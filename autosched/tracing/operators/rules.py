@@ -29,7 +29,7 @@ class Result:
     """One result of an operator: what its value must be called, its shape and element type, the user's line.
 
     `on_cpu`: whether eager computes it on a CPU, in the graph that was captured. `strides`: PyTorch's, where it makes
-    them dense in another order than that of the dimensions.
+    them dense in another order than that of the dimensions. `dtypes`: those of all results of the operator.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Result:
     line: str
     on_cpu: bool = True
     strides: tuple[int, ...] | None = None
+    dtypes: tuple[str, ...] = ()
 
     def part(self, name: str, shape: Sequence[int], dtype: str) -> Result:
         """What is made on the way to this result, with its name before the given one."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, dims_of, reshape
+from autosched.tracing.operators.rules import Result, dims_of, reshape
 from autosched.tracing.values.values import Value, View, ViewKind
-from autosched.tracing.values.views import Diagonal, Expansion, Permutation, Selection, Slicing, Windows
+from autosched.tracing.values.views import Diagonal, Expansion, Permutation, Selection, Slicing, Strided, Windows
 from search_spaces.workloads.strides import dense_strides
 
 
@@ -74,10 +74,17 @@ def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: in
 
 
 def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Value:
-    """Strides that say nothing more than the shape, as PyTorch leaves them behind."""
-    if storage_offset or tuple(stride) != dense_strides(tuple(size)) or math.prod(size) != x.elements:
-        raise UnsupportedError(f"elements by strides {list(stride)}")
-    return reshape(x, result.shape, result.name)
+    """Elements of a tensor that is dense in the order of its dimensions, wherever in it they are."""
+    if not storage_offset and tuple(stride) == dense_strides(tuple(size)) and math.prod(size) == x.elements:
+        # Strides that say nothing more than the shape, as PyTorch leaves them behind.
+        return reshape(x, result.shape, result.name)
+    line = reshape(x, (x.elements,))
+    return view(result, line, Strided(tuple(size), tuple(stride), storage_offset))
+
+
+def _copy_strided(result: Result, x: Value, stride: Sequence[int]) -> Value:
+    """A copy that lies by these strides: where it lies is decided for every value."""
+    return x
 
 
 def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
@@ -137,4 +144,4 @@ _VIEWS: Mapping[str, Callable[..., Any]] = {
 }
 # A copy of a view has the same elements; where they lie is decided for every value.
 _COPIES = {f"{name}_copy": rule for name, rule in {**_VIEWS, "select": select}.items()}
-RULES: Mapping[str, Callable[..., Any]] = {**_VIEWS, **_COPIES}
+RULES: Mapping[str, Callable[..., Any]] = {**_VIEWS, **_COPIES, "prims.copy_strided.default": _copy_strided}

@@ -12,16 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
 from autosched.tracing.operators.view_translation import expand, piece, view
-from autosched.tracing.values.values import Value
+from autosched.tracing.values.values import LookedUp, Value
 from autosched.tracing.values.views import Windows
 from search_spaces.workloads.dtypes import is_float, range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
+# Bits after the point of positions that are not whole: those before it and a factor fit beside them in 64.
+_SHIFT = 30
 # Of so many elements, where the largest one is can be asked of each.
 _MOST_PLACES = 64
 
@@ -216,13 +221,49 @@ def _adapted(result: Result, x: Value, rank: int) -> list[int]:
 
 
 def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
-    """Every element several times over, where the new size is so many times the old one."""
+    """The element at every position over how many times larger the result is, rounded down."""
     if any(n % m for n, m in zip(result.shape, x.shape, strict=True)):
-        raise UnsupportedError("enlarging by a factor that is not whole")
+        return _nearest_looked_up(result, x, scale_factors)
     times = [n // m for n, m in zip(result.shape, x.shape, strict=True)]
     apart = reshape(x, tuple(n for size in x.shape for n in (size, 1)))
     shape = tuple(n for pair in zip(x.shape, times, strict=True) for n in pair)
     return reshape(expand(result.part("apart", shape, x.dtype), apart, shape), result.shape, result.name)
+
+
+def _nearest_looked_up(result: Result, x: Value, scale_factors: Sequence[float] | None) -> Value:
+    """Where a new size is no multiple of the old one: as PyTorch finds the positions, in float32."""
+    rank = len(x.shape)
+    first = rank - len(scale_factors or result.shape[2:])
+    index: list[Value | int] = list(range(rank))
+    for d in range(first, rank):
+        scale = 1.0 / scale_factors[d - first] if scale_factors else x.shape[d] / result.shape[d]
+        found = np.floor(np.arange(result.shape[d], dtype=np.float32) * np.float32(scale)).astype(np.int64)
+        factor, start = _line_through(np.minimum(found, x.shape[d] - 1), scale)
+        at = counted(result.shape[d], rank, d, f"{result.name}_at_{d}")
+        index[d] = result.elementwise(
+            functools.partial(_on_line, factor=factor, start=start),
+            at,
+            name=f"{result.name}_from_{d}",
+            shape=at.shape,
+            dtype="int64",
+        )
+    return result.of(LookedUp, table=x, index=tuple(index))
+
+
+def _line_through(places: npt.NDArray[np.int64], scale: float) -> tuple[int, int]:
+    """A factor and a start such that (factor * i + start) >> _SHIFT is the i-th place: the same on every device, where
+    a float32 product that is all but an integer is not.
+    """
+    factor = round(scale * 2**_SHIFT)
+    passed = np.arange(len(places)) * factor
+    least, most = int(np.max((places << _SHIFT) - passed)), int(np.min((places + 1 << _SHIFT) - passed)) - 1
+    if least > most:
+        raise UnsupportedError(f"enlarging by {1 / scale:g}, whose positions are on no line")
+    return factor, (least + most) // 2
+
+
+def _on_line(at: Expression, factor: int, start: int) -> Expression:
+    return ex.call("shift_right", ex.add(ex.mul(at, Integer(factor)), Integer(start)), Integer(_SHIFT))
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

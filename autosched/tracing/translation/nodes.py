@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -79,7 +80,9 @@ def results_of(node: fx.Node) -> list[Result | None]:
     line = user_line(node)
     several = list(meta) if isinstance(meta, list | tuple) else [meta]
     names = [f"{node.name}_{i}" if len(several) > 1 else node.name for i in range(len(several))]
-    return [_result(name, made, line) for name, made in zip(names, several, strict=True)]
+    found = [_result(name, made, line) for name, made in zip(names, several, strict=True)]
+    dtypes = tuple("" if r is None else r.dtype for r in found)
+    return [r and replace(r, dtypes=dtypes) for r in found]
 
 
 def _result(name: str, made: Any, line: str) -> Result | None:

@@ -72,13 +72,14 @@ class Translation:
 
     `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
     it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
-    operation that it is made for.
+    operation that it is made for. `held`: by name of a node, the leaf that it is.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     effects: list[Value] = field(default_factory=list)
     origins: dict[Value, str] = field(default_factory=dict)
+    held: dict[str, Leaf] = field(default_factory=dict)
 
 
 def translate(
@@ -138,6 +139,7 @@ class _Translator:
             tensor=constant,
         )
         self.translation.leaves.append(leaf)
+        self.translation.held[node.name] = leaf
         return leaf
 
     def _constant_name(self, node: fx.Node) -> str:
@@ -165,6 +167,8 @@ class _Translator:
             several, place = node.args
             assert isinstance(several, fx.Node)
             made = self._known[several]
+            if isinstance(made, _Unread):
+                return self._left_to_pytorch(node, made.reason, None)
             if isinstance(place, int) and place >= len(made):
                 raise self._refused(several, f"no rule says what its result {place} is")
             return made[place]
@@ -247,7 +251,7 @@ class _Translator:
         first = results[0]
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
-        if 0 in first.shape and len(results) == 1:
+        if 0 in first.shape and isinstance(node.meta["val"], Tensor):
             return self._without_elements(node, first)
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
             return self._eager(node, "a tensor without elements")

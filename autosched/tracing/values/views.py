@@ -157,6 +157,23 @@ class Windows:
         return (*others[: self.dim], here, *others[self.dim + 1 :])
 
 
+@dataclass(frozen=True)
+class Strided:
+    """x.as_strided(shape, strides, offset) of a tensor of one dimension, whose neighbours follow each other."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        step, start = tensor.stride(0), tensor.storage_offset()
+        return tensor.as_strided(self.shape, [s * step for s in self.strides], start + self.offset * step)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        along = zip(map(affine, index), self.strides, strict=True)
+        return (sum((at * stride for at, stride in along), Affine(offset=self.offset)),)
+
+
 def expanded(index: Index, shape: Sequence[int]) -> Index:
     """The index of x of that shape, for an index of something that x was broadcast to."""
     ours = index[len(index) - len(shape) :]

@@ -1,0 +1,281 @@
+"""What a function changes besides returning results: tensors in place, and where it finds them.
+
+    self.hidden = tanh(x + self.hidden)    →    made = tanh(x + hidden), with self.hidden as it is in every call
+    self.seen.add_(1)                           raised = seen + 1
+
+What is made is one more result. After all were computed it is written: `self.hidden = made`, `self.seen.copy_(raised)`.
+While the function is captured, nothing of the user's is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from autosched.tracing.capture.closed_over import Place, entries, held_tensors, lies_in_memory, name_of
+from autosched.tracing.capture.result_tree import ResultTree, flattened
+from search_spaces import InputError
+
+# What is in a place that is empty.
+NOTHING = object()
+
+
+class InPlaceError(Exception):
+    """A function is about to change a tensor with data that it holds, while it is captured."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """What becomes of a result that is not returned: the tensor that the placeholder `node` of the graph stands for is
+    changed to it in place; or, where that is None, it is bound to `place`.
+    """
+
+    node: str | None
+    place: Place | None
+
+
+class Watched:
+    """A context that undoes what a function binds to other tensors within it; `bound` has that afterwards."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.bound: dict[Place, Any] = {}
+        self._function = function
+        self._before: dict[Any, tuple[Place, Any]] = {}
+
+    def __enter__(self) -> Watched:
+        self._before = self._entries()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        found = [(p, v) for p, v in self._entries().values() if not isinstance(p.holder, tuple)]
+        self.bound = {p: v for p, v in found if v is not self.before(p) and _has_tensor(v)}
+        # What was appended to a list goes from its end on.
+        for place in reversed(self.bound):
+            if self.before(place) is NOTHING:
+                place.remove()
+            else:
+                place.bind(self.before(place))
+
+    def before(self, place: Place) -> Any:
+        """What was in that place; NOTHING where it was empty."""
+        return self._before[place.same][1] if place.same in self._before else NOTHING
+
+    def _entries(self) -> dict[Any, tuple[Place, Any]]:
+        return {place.same: (place, value) for place, value in entries(self._function)}
+
+
+class Guarded(TorchFunctionMode):
+    """A context in which a function cannot change tensors with data in place: it raises InPlaceError instead."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._held = {_storage(t) for _, t in held_tensors(function) if lies_in_memory(t)}
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        changed = [*args[:1]] if _is_in_place(func) else []
+        if kwargs and "out" in kwargs:
+            changed += pytree.tree_leaves(kwargs["out"])
+        if any(isinstance(t, Tensor) and lies_in_memory(t) and _storage(t) in self._held for t in changed):
+            raise InPlaceError
+        return func(*args, **(kwargs or {}))
+
+
+class Instead(TorchFunctionMode):
+    """A context in which other tensors stand for some; `others` has them by the identity of these."""
+
+    def __init__(self, others: Mapping[int, Tensor]) -> None:
+        super().__init__()
+        self._others = others
+
+    def of(self, nested: Any) -> Any:
+        """Something with what stands for the tensors in it."""
+        return pytree.tree_map_only(Tensor, lambda t: self._others.get(id(t), t), nested)
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        return func(*self.of(tuple(args)), **self.of(dict(kwargs or {})))
+
+
+class Unread:
+    """A context that says which attributes a function binds without reading what they were: `read` has the others."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.read: set[Any] = set()
+        self._names: dict[int, tuple[Any, set[str]]] = {}
+        for place in places:
+            if _is_attribute(place):
+                self._names.setdefault(id(place.holder), (place.holder, set()))[1].add(place.key)
+            else:
+                self.read.add(place.same)
+
+    def __enter__(self) -> Unread:
+        for holder, names in self._names.values():
+            holder.__class__ = self._reporting(holder, type(holder), names)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for holder, _names in self._names.values():
+            holder.__class__ = type(holder).__mro__[1]
+
+    def _reporting(self, holder: Any, kind: Any, names: set[str]) -> type:
+        """The type of an object as one that says what is read of these before it is set."""
+        unset = set(names)
+
+        def read(self_: Any, name: str) -> Any:
+            if name in unset:
+                self.read.add((id(holder), name))
+            return kind.__getattribute__(self_, name)
+
+        def write(self_: Any, name: str, value: Any) -> None:
+            unset.discard(name)
+            kind.__setattr__(self_, name, value)
+
+        return type(kind.__name__, (kind,), {"__getattribute__": read, "__setattr__": write})
+
+
+@dataclass
+class Called:
+    """What came of calling a function: how it returns its results, and what it bound to as many last ones of them."""
+
+    structure: ResultTree | None = None
+    bound: tuple[Place, ...] = ()
+
+
+class StatefulModule(torch.nn.Module):
+    """A function as a module whose buffers are the tensors that it holds, so that torch.export follows what it changes.
+
+    A call returns the results, and after them what the function binds to other tensors; `last` says how. `places`: by
+    name of a buffer, where the function finds it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        called: Callable[..., tuple[list[Any], ResultTree]],
+        expected: Iterable[Place],
+    ) -> None:
+        """`called`: calls the function, and gives its results and their structure; `expected`: what it binds."""
+        super().__init__()
+        self.last = Called()
+        held = {id(tensor): (place, tensor) for place, tensor in reversed(list(held_tensors(function)))}
+        named = {f"held_{number}": found for number, found in enumerate(reversed(held.values()))}
+        self.places = {name: place for name, (place, _) in named.items()}
+        for name, (_, tensor) in named.items():
+            self.register_buffer(name, tensor.detach())
+        # Attributes that are tensors or modules would be this module's.
+        self._users = [(name, tensor) for name, (_, tensor) in named.items()]
+        self._function, self._called, self._expected = [function], called, tuple(expected)
+
+    def forward(self, *arguments: Tensor) -> Any:
+        ours = {id(tensor): getattr(self, name) for name, tensor in self._users}
+        unknown = {p.same: p for p in self._expected if not isinstance(p.found_or(None), Tensor)}
+        (function,) = self._function
+        with Watched(function) as watched, Unread(unknown.values()) as unread, Instead(ours) as instead:
+            results, structure = self._called(*arguments)
+        # `self.seen += 1` binds what it has changed in place.
+        bound = {p: v for p, v in watched.bound.items() if v is not ours.get(id(watched.before(p)))}
+        for place, value in bound.items():
+            before = watched.before(place)
+            known = isinstance(before, Tensor) or place.same in unknown
+            _check_bound(place, value, before, not known or place.same in unread.read)
+        self.last.structure, self.last.bound = structure, tuple(bound)
+        return tuple(instead.of([*results, *bound.values()]))
+
+
+def _is_attribute(place: Place) -> bool:
+    """Whether it is an attribute that is in the dictionary of an object, or is in none."""
+    if isinstance(place.holder, dict | list | tuple | CellType):
+        return False
+    known = [getattr(place.holder, kind, {}) for kind in ("_parameters", "_buffers", "_modules")]
+    return hasattr(place.holder, "__dict__") and not any(place.key in names for names in known)
+
+
+def _check_bound(place: Place, value: Any, before: Any, read: bool) -> None:
+    """Raise InputError unless every call can bind a tensor there, and the next one finds what this one found."""
+    if before is NOTHING and isinstance(place.holder, list):
+        raise InputError(
+            f"it appends {_described(value)}, {place.name}; expected a list of the same length after a call"
+        )
+    was = "nothing" if before is NOTHING else _described(before)
+    now = f"it binds {place.name}, which was {was}, to {_described(value)}"
+    if not isinstance(value, Tensor):
+        raise InputError(f"{now}; expected a tensor")
+    if isinstance(before, Tensor):
+        if (before.shape, before.dtype) != (value.shape, value.dtype):
+            raise InputError(f"{now}; expected the same shape and element type")
+    elif read:
+        raise InputError(f"{now}, and may look at it before; expected a tensor there before the first call")
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return f"a {type(value).__name__} of tensors" if _has_tensor(value) else repr(value)
+
+
+def sharing_memory(function: Callable[..., Any]) -> str:
+    """What the user calls two tensors that the function holds in the same memory; "" where there are none."""
+    known: dict[int, tuple[Place, Tensor]] = {}
+    for place, tensor in held_tensors(function):
+        if lies_in_memory(tensor) and tensor.numel():
+            first, other = known.setdefault(_storage(tensor), (place, tensor))
+            if other is not tensor:
+                return f"{first.name} and {place.name}"
+    return ""
+
+
+def called_without_data(
+    function: Callable[..., Any], inputs: Sequence[Tensor], mode: FakeTensorMode
+) -> tuple[list[Any], ResultTree]:
+    """The results of a function without data, and their structure; nothing that it holds is changed.
+
+    Raises:
+        InputError: it changes something.
+    """
+    held = {id(t): (p.name, mode.from_tensor(t)) for p, t in held_tensors(function) if lies_in_memory(t)}
+    before: dict[str, tuple[Tensor, int]] = {name: (t, t._version) for name, t in held.values()}
+    before |= {f"argument {number}": (t, t._version) for number, t in enumerate(inputs)}
+    with Watched(function) as watched, Instead({key: t for key, (_, t) in held.items()}):
+        called = flattened(function(*inputs))
+    changed = [*(p.name for p in watched.bound), *(name for name, (t, was) in before.items() if t._version != was)]
+    if changed:
+        raise InputError(
+            f"{name_of(function)} changes {', '.join(dict.fromkeys(changed))}, which kernels with gradients do not; "
+            "expected a function that returns what it becomes, or one traced without backward=True"
+        )
+    return called
+
+
+def check_data(function: Callable[..., Any]) -> None:
+    """Raise InputError where a tensor that a function holds was only made up, to record a graph with."""
+    for place, tensor in held_tensors(function):
+        if isinstance(tensor, FakeTensor):
+            raise InputError(
+                f"{place.name} has no data: it is a FakeTensor, with which something was recorded; expected a tensor "
+                "with data in its place"
+            )
+
+
+def _has_tensor(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
+
+
+def _is_in_place(func: Any) -> bool:
+    """Whether a function of PyTorch changes its first argument: `add_`, `__setitem__`, `__iadd__`, `add_.Tensor`."""
+    name = str(getattr(func, "__name__", "")).partition(".")[0]
+    return (
+        name == "__setitem__"
+        or (name.startswith("__i") and name.endswith("__"))
+        or (name.endswith("_") and not name.endswith("__"))
+    )
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
