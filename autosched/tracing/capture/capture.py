@@ -29,8 +29,10 @@ from autosched.tracing.capture.graph_rewriting import (
     padded_with_signs,
     read_from_their_memory,
     reshape_instead_of_view,
+    without_copies_of_arguments,
     without_tokens,
 )
+from autosched.tracing.capture.result_memory import ResultMemory, result_memory, return_memory
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
@@ -82,19 +84,18 @@ _WHOLE = ("roll", "_pad_circular", *(f"{kind}_pad{n}d" for kind in ("reflection"
 
 @dataclass(frozen=True)
 class Captured:
-    """The graph of a function, in core ATen operators; its results are those of `structure`, and constants.
+    """The graph of a function, in core ATen operators; it returns `memory`, in which the results of `structure` lie.
 
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
-    `strides`: those that PyTorch gives the tensors among the results, where that is known. `names`: what users call
-    the constants.
+    `names`: what users call the constants.
     """
 
     graph: fx.Graph
     constants: Mapping[str, Tensor | torch.nn.Module]
     structure: ResultTree
-    laid_out: frozenset[str] = frozenset()
-    strides: tuple[tuple[int, ...] | None, ...] = ()
+    laid_out: frozenset[str]
+    memory: ResultMemory
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -117,8 +118,9 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
             apart = tuple(t.detach() for t in inputs)
             exported = torch.export.export(_module(function, records), apart, strict=False)
             _check_followed(exported, function)
-            # Decompositions keep elements, not always their order in memory.
-            strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+            without_copies_of_arguments(exported.graph)
+            # Decompositions keep elements, not always where they lie.
+            places = return_memory(exported.graph)
             reshape_instead_of_view(exported.graph)
             padded_with_signs(exported.graph)
             exported = decomposed(exported)
@@ -141,11 +143,14 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = records[-1] if records else ResultTree(exported.call_spec.out_spec, constants)
+    kept, memory = result_memory(places)
+    made = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+    exported.graph.output_node().args = (tuple(made[n] for n in kept),)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
     names = {node: name for node, (name, _) in named.items()}
-    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, tuple(strides), names)
+    return Captured(exported.graph, {**tensors, **modules}, structure, laid_out, memory, names)
 
 
 def _check_followed(exported: torch.export.ExportedProgram, function: Callable[..., Any]) -> None:
@@ -169,14 +174,6 @@ def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Mo
     """What higher-order operators of the graph call, by the nodes that stand for it."""
     named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
     return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
-
-
-def strides_of(made: Any) -> tuple[int, ...] | None:
-    """The strides of a tensor; None where they depend on data, or there are none."""
-    if not isinstance(made, Tensor) or made.layout is not torch.strided:
-        return None
-    strides = tuple(made.stride())
-    return strides if all(isinstance(s, int) for s in strides) else None
 
 
 def _returned(graph: fx.Graph) -> list[Any]:
