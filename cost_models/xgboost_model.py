@@ -7,7 +7,7 @@ can. Latencies of different targets are never compared.
 
 Of a device the trees see what schedules need as parts of what it has (caches, shared memory, registers, processors,
 rates), not its figures by themselves: with these they rank better over all, but take the best that is known here for
-the best there is, and choose worse once there are a few trials (tests/figures_devices.py: of the ten first choices on
+the best there is, and choose worse once there are a few trials (tests/figures/devices.py: of the ten first choices on
 three boards the best took 11 to 377 % longer than the optimum, without them 0 to 11 %).
 """
 

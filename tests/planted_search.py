@@ -1,6 +1,6 @@
 """A search whose strategy proposes faults, each followed by a kernel that is right; and the faults of the fake backend.
 
-For tests/test_faults.py, tests/test_gpu_faults.py and tests/figures_faults.py.
+For tests/test_faults.py, tests/test_gpu_faults.py and tests/figures/faults.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CUDA kernels compile for every architecture without a GPU: a sample of `figures_compile.py`."""
+"""CUDA kernels compile for every architecture without a GPU: a sample of `compile.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces import Workload, target_named
 
 sys.path.append(str(Path(__file__).parent))
 from chained_workloads import attention
-from figures_compile import TARGETS, compiled, schedules
+from figures.compile import TARGETS, compiled, schedules
 from scanned_workloads import SCANS
 
 every_target = pytest.mark.parametrize("target", TARGETS)

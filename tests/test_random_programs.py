@@ -1,4 +1,4 @@
-"""Random programs, a few of them; thousands on demand: `python tests/figures_programs.py --programs 3000`."""
+"""Random programs, a few of them; thousands on demand: `python tests/figures/programs.py --programs 3000`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parent))
-from figures_resume import resume_s, write_known
+from figures.resume import resume_s, write_known
 from log_records import run_python
 
 import autosched

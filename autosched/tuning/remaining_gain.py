@@ -2,7 +2,7 @@
 
 In a sequence of random draws the chance that trial t is the best so far is 1/t, whatever came before (Rényi 1962), and
 so improvements at one time say nothing of those at another. In a search that is steered they come sooner: over the
-searches of `tests/figures_stop.py` the chance falls with the square of t. How many there were before tells nothing
+searches of `tests/figures/stop.py` the chance falls with the square of t. How many there were before tells nothing
 more, but when the last one was does: where nothing came for long, less is to come. How large they are differs from
 space to space: that is learnt as the search goes on.
 """

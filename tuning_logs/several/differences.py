@@ -19,7 +19,7 @@ from tuning_logs.record import TuningRecord
 Verdict = Literal["slower", "faster", "same"]
 
 # Of the 106 finalists among the records that ship whose kernel, source and all, was timed in the finals of two
-# sessions, 9 of 10 differed by 4.1 % or less; the median was 1.6 % (`python tests/figures_sessions.py`).
+# sessions, 9 of 10 differed by 4.1 % or less; the median was 1.6 % (`python tests/figures/sessions.py`).
 _BETWEEN_SESSIONS = 0.04
 
 
