@@ -17,7 +17,7 @@ from typing import Any, Literal
 import best_spaces
 import numpy as np
 import torch
-from random_programs import Program
+from program_writer import Program
 from schedule_checks import fault
 from torch import Tensor
 from untuned import untuned_kernel
@@ -26,8 +26,11 @@ from autosched import InputError, Kernel, Target, Workload, trace
 from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError
+from search_spaces.workloads.strides import span
 
-Kind = Literal["right", "refused", "wrong", "untunable", "faulty", "crashed", "no_program"]
+Kind = Literal["right", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"]
+# What a trial says of a kernel that reads or writes what is not its own.
+_UNSAFE = ("out_of_bounds_write", "out_of_bounds_read", "changed_input")
 # How many times PyTorch's own error a result may be off, and how many units in the last place in any case.
 _TIMES, _UNITS = 12.0, 24.0
 _PERTURBED = 4
@@ -37,7 +40,10 @@ _MOST_TRIED = 24
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a program. `faulty`: kernels that the checks of a trial caught, by status, though others work."""
+    """What became of a program. `misplaced`: a result by other strides than PyTorch's, or in memory that it shares
+    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught, by
+    status, though others work.
+    """
 
     seed: int
     kind: Kind
@@ -83,12 +89,43 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
             shown = "\n".join(dict.fromkeys(tally.faults))
             return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
         kernels[workload.key] = tally.kernel
-    kind: Kind = "faulty" if faulty else "right"
     statuses = tuple(fault.split(":")[0] for fault in faulty)
-    reason = expected.why_wrong(_outcome(loaded(traced, kernels), expected.fresh(), expected.cotangents))
+    given = expected.fresh()
+    made = loaded(traced, kernels)(*given)
+    misplaced = why_misplaced(given, _tensors(made), expected)
+    kind: Kind = "unsafe" if set(statuses) & set(_UNSAFE) else "faulty" if faulty else "right"
+    reason = expected.why_wrong(_with_gradients(made, given, expected.cotangents))
     if reason:
         return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    if misplaced and kind == "right":
+        return Finding(program.seed, "misplaced", f"{misplaced}\n{traced}", len(kernels), tried, statuses)
     return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
+
+
+def why_misplaced(inputs: Sequence[Tensor], results: Sequence[Tensor], expected: Expected) -> str | None:
+    """What lies otherwise than PyTorch's: a result's strides, or which earlier result or input it shares memory with."""
+    wanted = expected.places
+    for number, (got, right) in enumerate(zip(places(inputs, results), wanted, strict=False)):
+        if got != right:
+            return f"result {number} lies by strides {got}, expected {right}"
+    return None
+
+
+# The strides of a result; the tensor before it, of inputs and results, in whose memory it is, and how many bytes apart.
+ResultPlace = tuple[tuple[int, ...], str, int]
+
+
+def places(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> list[ResultPlace]:
+    """Where the results lie."""
+    known = {f"input {n}": x for n, x in enumerate(inputs)}
+    found = []
+    for number, result in enumerate(results):
+        storage = result.untyped_storage().data_ptr()
+        name = next((n for n, t in known.items() if t.untyped_storage().data_ptr() == storage), "new")
+        apart = 0 if name == "new" else result.data_ptr() - known[name].data_ptr()
+        found.append((tuple(result.stride()), name, apart))
+        known[f"result {number}"] = result
+    return found
 
 
 @dataclass
@@ -144,13 +181,16 @@ class Expected:
     native: tuple[Tensor, ...]
     exact: tuple[Tensor, ...]
     perturbed: tuple[tuple[Tensor, ...], ...]
+    places: list[ResultPlace]
     epsilon: float
 
     @staticmethod
     def of(program: Program, inputs: Sequence[Tensor]) -> Expected:
         function = program.function
         generator = torch.Generator().manual_seed(program.seed % 2**31)
-        results = _tensors(function(*map(_leaf, inputs)))
+        given = [_leaf(x) for x in inputs]
+        results = _tensors(function(*given))
+        lies = places(given, results)
         gradients = program.differentiated and any(r.requires_grad for r in results)
         cotangents = tuple(
             torch.randn(r.shape, generator=generator).to(r) if r.requires_grad else torch.zeros(0) for r in results
@@ -163,7 +203,7 @@ class Expected:
             _outcome(function, [_wide(x, generator, amount) for x in inputs], wanted)
             for amount in (0.0, *[2 * epsilon] * _PERTURBED)
         )
-        return Expected(tuple(inputs), gradients, wanted, native, exact, tuple(perturbed), epsilon)
+        return Expected(tuple(inputs), gradients, wanted, native, exact, tuple(perturbed), lies, epsilon)
 
     def fresh(self) -> list[Tensor]:
         """The inputs, which gradients can be asked of anew."""
@@ -232,7 +272,11 @@ def _outcome(
     function: Callable[..., Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """The results, and the gradients of the inputs where cotangents are given for the results."""
-    results = _tensors(function(*inputs))
+    return _with_gradients(function(*inputs), inputs, cotangents)
+
+
+def _with_gradients(made: Any, inputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    results = _tensors(made)
     if not cotangents:
         return results
     pairs = [(r, c.to(r)) for r, c in zip(results, cotangents, strict=True) if c.numel() and r.requires_grad]
@@ -246,7 +290,9 @@ def _tensors(made: Any) -> tuple[Tensor, ...]:
 
 def _like(tensor: Tensor, device: torch.device, differentiated: bool) -> Tensor:
     """The input on that device, with the strides it has."""
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
+    size = span(tuple(tensor.shape), tensor.stride())
+    memory = tensor.as_strided((size,), (1,)).to(device, copy=True)
+    made = memory.as_strided(tensor.shape, tensor.stride())
     return made.requires_grad_(differentiated and tensor.dtype.is_floating_point)
 
 
