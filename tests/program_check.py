@@ -41,8 +41,8 @@ _MOST_TRIED = 24
 @dataclass(frozen=True)
 class Finding:
     """What became of a program. `misplaced`: a result by other strides than PyTorch's, or in memory that it shares
-    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught, by
-    status, though others work.
+    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught,
+    by status, though others work.
     """
 
     seed: int
@@ -103,7 +103,7 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
 
 
 def why_misplaced(inputs: Sequence[Tensor], results: Sequence[Tensor], expected: Expected) -> str | None:
-    """What lies otherwise than PyTorch's: a result's strides, or which earlier result or input it shares memory with."""
+    """Which result lies by other strides than PyTorch's, or shares memory with another tensor before it."""
     wanted = expected.places
     for number, (got, right) in enumerate(zip(places(inputs, results), wanted, strict=False)):
         if got != right:

@@ -82,7 +82,7 @@ def without_copies_of_arguments(graph: fx.Graph) -> None:
 def _given_back(node: fx.Node) -> fx.Node | None:
     """The argument that the operator itself returns for the fake tensors of the graph; None where it makes another."""
     held = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
-    alike = [n for n in held if _lies(n) == _lies(node)]
+    alike = [n for n in held if _kind(n) == _kind(node)]
     if not alike or not isinstance(node.meta["val"], FakeTensor):
         return None
     arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
@@ -92,9 +92,10 @@ def _given_back(node: fx.Node) -> fx.Node | None:
     return next((n for n in alike if made is n.meta["val"]), None)
 
 
-def _lies(node: fx.Node) -> tuple[Any, ...]:
+def _kind(node: fx.Node) -> tuple[torch.Size, torch.dtype]:
     made = node.meta["val"]
-    return made.shape, made.dtype, made.stride() if made.layout is torch.strided else None
+    assert isinstance(made, Tensor)
+    return made.shape, made.dtype
 
 
 def padded_with_signs(graph: fx.Graph) -> None:

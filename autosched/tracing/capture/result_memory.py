@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from search_spaces.workloads.strides import is_dense, span
 
@@ -129,6 +130,8 @@ def _place(node: fx.Node, first: dict[int, fx.Node], turned: set[int]) -> tuple[
 
 
 def _strided(node: fx.Node) -> Tensor | None:
-    """What a node makes, where it is a tensor whose place in memory depends on no data."""
+    """What a node makes, where it is a tensor whose place in memory is known."""
     made = node.meta.get("val")
-    return made if isinstance(made, Tensor) and strides_of(made) is not None else None
+    if not isinstance(made, Tensor) or is_functorch_wrapped_tensor(made):
+        return None
+    return made if strides_of(made) is not None else None
