@@ -111,7 +111,8 @@ def why_misplaced(inputs: Sequence[Tensor], results: Sequence[Tensor], expected:
     return None
 
 
-# The strides of a result; the tensor before it, of inputs and results, in whose memory it is, and how many bytes apart.
+# The strides of a result, but for dimensions of size 1, where PyTorch has others for tensors without data; the tensor
+# before it, of inputs and results, in whose memory it is, and how many bytes apart they begin.
 ResultPlace = tuple[tuple[int, ...], str, int]
 
 
@@ -123,7 +124,8 @@ def places(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> list[ResultPl
         storage = result.untyped_storage().data_ptr()
         name = next((n for n, t in known.items() if t.untyped_storage().data_ptr() == storage), "new")
         apart = 0 if name == "new" else result.data_ptr() - known[name].data_ptr()
-        found.append((tuple(result.stride()), name, apart))
+        strides = tuple(0 if size == 1 else s for size, s in zip(result.shape, result.stride(), strict=True))
+        found.append((strides, name, apart))
         known[f"result {number}"] = result
     return found
 
