@@ -32,7 +32,7 @@ from autosched.tracing.capture.graph_rewriting import (
     without_copies_of_arguments,
     without_tokens,
 )
-from autosched.tracing.capture.result_memory import ResultMemory, result_memory, return_memory
+from autosched.tracing.capture.result_memory import ResultMemory, return_memory, return_once
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.user_lines import user_line, why_not_captured
@@ -143,9 +143,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = records[-1] if records else ResultTree(exported.call_spec.out_spec, constants)
-    kept, memory = result_memory(places)
-    made = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
-    exported.graph.output_node().args = (tuple(made[n] for n in kept),)
+    memory = return_once(exported.graph, places)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}

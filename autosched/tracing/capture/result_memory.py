@@ -80,22 +80,24 @@ def return_memory(graph: fx.Graph) -> list[tuple[fx.Node, StridedView | None]]:
     return places
 
 
-def result_memory(places: Sequence[tuple[fx.Node, StridedView | None]]) -> tuple[list[int], ResultMemory]:
-    """Which of the tensors that `return_memory` had a graph return are others than those before, and what they are."""
-    first: dict[fx.Node, int] = {}
-    for place, (node, _) in enumerate(places):
-        first.setdefault(node, place)
+def return_once(graph: fx.Graph, places: Sequence[tuple[fx.Node, StridedView | None]]) -> ResultMemory:
+    """Let the graph, decomposed since, return once each what `return_memory` had it return; and say what that is."""
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    returned: list[Any] = [n for n in output.args[0] if isinstance(n, fx.Node)]
+    first: dict[fx.Node, fx.Node] = {}
+    for (node, _), made in zip(places, returned, strict=True):
+        first.setdefault(node, made)
+    output.args = (tuple(first.values()),)
     number = {node: n for n, node in enumerate(first)}
     own = frozenset(n for node, n in number.items() if node.op == "call_function")
     strides = tuple(strides_of(node.meta.get("val")) for node in first)
-    results = tuple(Place(number[node], view) for node, view in places)
-    return list(first.values()), ResultMemory(strides, own, results)
+    return ResultMemory(strides, own, tuple(Place(number[node], view) for node, view in places))
 
 
 def strided_view(made: Tensor, whole: Tensor) -> StridedView | None:
     """One tensor as a part of another one that lies in the same memory; None where it is no part of it."""
     shape, strides = tuple(made.shape), strides_of(made)
-    offset = made.storage_offset() - whole.storage_offset()
+    offset = int(made.storage_offset() - whole.storage_offset())
     if strides is None or made.dtype != whole.dtype or made.is_neg() or made.is_conj() or offset < 0:
         return None
     within = 0 in shape or offset + span(shape, strides) <= span(tuple(whole.shape), whole.stride())
