@@ -69,9 +69,14 @@ def return_memory(graph: fx.Graph) -> list[tuple[fx.Node, StridedView | None]]:
     turned: set[int] = set()
     for node in graph.nodes:
         if (made := _strided(node)) is not None:
-            first.setdefault(storage_of(made), node)
-            # A change in place of how a tensor lies: what made it does not say how it lies afterwards.
-            turned |= {storage_of(made)} if torch.Tag.inplace_view in getattr(node.target, "tags", ()) else set()
+            tags = getattr(node.target, "tags", ())
+            memory = first.setdefault(storage_of(made), node)
+            if torch.Tag.view_copy in tags:
+                # Of constants PyTorch makes none while a graph is captured.
+                first[storage_of(made)] = node
+            elif torch.Tag.inplace_view in tags and _lies(made) != _lies(memory.meta["val"]):
+                # A change in place of how a tensor lies: what made it does not say how it lies afterwards.
+                turned.add(storage_of(made))
     (output,) = (n for n in graph.nodes if n.op == "output")
     returned: list[Any] = list(output.args[0])
     places = [_place(n, first, turned) for n in returned if isinstance(n, fx.Node)]
@@ -129,6 +134,10 @@ def _place(node: fx.Node, first: dict[int, fx.Node], turned: set[int]) -> tuple[
         return node, None
     view = strided_view(made, whole)
     return (node, None) if view is None else (memory, view)
+
+
+def _lies(made: Tensor) -> tuple[Any, ...]:
+    return tuple(made.shape), strides_of(made), made.storage_offset()
 
 
 def _strided(node: fx.Node) -> Tensor | None:

@@ -40,9 +40,7 @@ def result_values(returned: Sequence[Value], memory: ResultMemory, by_kernels: b
             number in shared or (number in memory.own | viewed and not lies_by(made[number], strides))
         ):
             made[number] = _copied_by_pytorch(made[number], strides)
-    return [
-        _part_of(made[p.memory], p.view or _whole(made[p.memory], memory.strides[p.memory])) for p in memory.results
-    ]
+    return [_part_of(made[p.memory], p.view or _whole(made, memory, p.memory)) for p in memory.results]
 
 
 def _shared(returned: Sequence[Value], memory: ResultMemory) -> list[int]:
@@ -91,16 +89,25 @@ def _eager(value: Value, name: str, strides: tuple[int, ...], operation: EagerOp
     )
 
 
-def _whole(value: Value, strides: tuple[int, ...] | None) -> StridedView | None:
-    """The value by PyTorch's strides, also of dimensions of size 1; None where it lies otherwise."""
-    return StridedView(value.shape, strides, 0) if strides is not None and lies_by(value, strides) else None
+def _whole(returned: Sequence[Value], memory: ResultMemory, number: int) -> StridedView | None:
+    """All of new memory by PyTorch's strides, also of dimensions of size 1; None of what may lie otherwise."""
+    strides = memory.strides[number]
+    return None if strides is None or number not in memory.own else StridedView(returned[number].shape, strides, 0)
 
 
 def _part_of(value: Value, view: StridedView | None) -> Value:
-    """The part of memory as a view of the value whose memory it is; or that value, where it is all of it."""
+    """The part of memory that a value is, as a view of what is stored; or that value, where it is all of it."""
     if view is None or (view.shape, view.strides, view.offset) == (value.shape, own_strides(value), 0):
         return value
-    kind = Strided(view.shape, view.strides, view.offset)
+    base, offset = value, 0
+    if isinstance(value, View):
+        # A view may be stored too, densely, for those that are computed from it.
+        views = chain(value, {})
+        base = views[-1].argument
+        lies = placed(views, base.memory_strides)
+        assert lies is not None
+        offset = lies[1]
+    kind = Strided(view.shape, view.strides, offset + view.offset)
     return View(
-        name=f"{value.name}_part", shape=view.shape, dtype=value.dtype, line=value.line, argument=value, kind=kind
+        name=f"{value.name}_part", shape=view.shape, dtype=value.dtype, line=value.line, argument=base, kind=kind
     )
