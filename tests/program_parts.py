@@ -15,7 +15,7 @@ _REDUCED_AGAIN = (
     "({x} / {x}.abs().amax({d}, True).clamp(min=0.1)).sum()", "({x}.sum({d}) * {x}.amax({d})).amax()",
     "({x} - {y}.mean()).abs().amax()", "({x}.softmax({d}) * {y}).sum()", "{x}.sum() / ({x} > 0).sum().clamp(min=1)",
     "{x}.amax() - {x}.amin()", "({x} - {x}.amin()) / ({x}.amax() - {x}.amin() + 1)", "{x} / ({x}.norm() + 1)",
-    "({x}.mean() - {x}.mean({d})).abs().sum()", "({x} - {x}.logsumexp({d}, True)).exp().sum({d}).amax()",
+    "({x}.mean() - {x}.mean({d})).abs().sum()", "({x} - {x}.logsumexp({d}, True)).exp().sum({d})",
     "({x} * {y}).sum({d}) / (({x} * {x}).sum({d}) * ({y} * {y}).sum({d}) + 1).sqrt()",
     "{x}.sum({d}).softmax(-1)", "({x} - {x}.amax({d}, True)).exp().sum().log()", "({x} > {x}.mean()).sum()",
     "({x}.var(correction=0) + 1).rsqrt() * ({x} - {x}.mean({d}, True))", "{x}.amax({d}).amin()",
