@@ -104,6 +104,18 @@ def test_rows_that_begin_at_vectors_leave_no_choice() -> None:
     assert not aligned(ops.softmax(16, 336, dtype="float16"))
 
 
+@pytest.mark.parametrize(("columns", "reason"), [(32763, "65536 elements; at most 32768"), (32761, None)])
+def test_rows_whose_tile_is_too_long_with_what_lies_before_them_are_read_as_they_begin(
+    columns: int, reason: str | None
+) -> None:
+    """Up to 7 elements of 16 bits lie before a row in its first vector."""
+    space = best_spaces.build(ops.softmax(16, columns, dtype="float16"), H200)
+    as_it_begins = space.restricted("row_whole", aligned=(False,)).sample(np.random.default_rng(0))
+    by_vectors = space.bind(Schedule("row_whole", {**as_it_begins.knobs, "aligned": True}))
+    refused = space.why_illegal(by_vectors)
+    assert refused is None if reason is None else reason in (refused or "")
+
+
 def test_records_from_before_say_that_rows_are_read_as_they_begin() -> None:
     space = best_spaces.build(WORKLOADS["softmax"], H200)
     schedule = space.restricted("row_whole", aligned=(False,)).sample(np.random.default_rng(0))

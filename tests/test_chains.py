@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.chains.finding import chain_of
-from search_spaces.workloads.expressions.expression import Access, Apply, Literal, mul, to_text
+from search_spaces.workloads.expressions.expression import Access, Apply, Literal, add, call, mul, sub, to_text
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
@@ -66,6 +67,46 @@ def test_a_fold_over_the_columns_of_a_product_is_a_chain() -> None:
     inputs = (Tensor("x", (64, 256), "float16"), Tensor("w", (128, 256), "float16"))
     found = chain_of(Workload("top_of_product", inputs, stages))
     assert [f.name for f in found.folds] == ["top"]
+
+
+def _of_pages() -> Workload:
+    """Attention to keys in pages, each of which has one value."""
+    b, m, p, c, d, e = (Axis(n, x) for n, x in zip("bmpcde", (2, 32, 4, 8, 16, 16), strict=True))
+    score, over = Access("score", at("b", "m", "p", "c")), (p, c)
+    weight = call("exp", sub(score, Access("top", at("b", "m"))))
+    product = mul(Access("q", at("b", "m", "d")), Access("k", at("b", "p", "c", "d")))
+    stages = (
+        Stage("score", (b, m, p, c), product, Reduction("sum", (d,))),
+        Stage("top", (b, m), score, Reduction("max", over)),
+        Stage("out", (b, m, e), mul(weight, Access("v", at("b", "p", "e"))), Reduction("sum", over)),
+    )
+    shapes = {"q": (2, 32, 16), "k": (2, 4, 8, 16), "v": (2, 4, 16)}
+    return Workload("of_pages", tuple(Tensor(n, s, "float16") for n, s in shapes.items()), stages)
+
+
+def _by_a_fold() -> Workload:
+    """Attention to values that what is folded over all of them is added to."""
+    plain, c = attention(2, 32, 64, 16), Axis("c", 64)
+    *stages, out = plain.stages
+    assert isinstance(out.expression, Apply)
+    share, value = out.expression.arguments
+    lift = Stage("lift", (Axis("b", 2),), Access("x", at("b", "c")), Reduction("max", (c,)))
+    lifted = replace(out, expression=mul(share, add(value, Access("lift", at("b")))))
+    return replace(plain, inputs=(*plain.inputs, Tensor("x", (2, 64), "float16")), stages=(*stages, lift, lifted))
+
+
+@pytest.mark.parametrize(
+    ("workload", "operand"),
+    [
+        (_of_pages(), "v[b, p, e], which is no tile of p, c"),
+        (_by_a_fold(), "add(v[b, c, e], lift[b]), which is no tile"),
+    ],
+)
+def test_dots_multiply_by_what_has_all_walked_axes_and_is_known_before_the_walk(
+    workload: Workload, operand: str
+) -> None:
+    with pytest.raises(UnmatchedError, match=re.escape(f"multiplies by {operand}")):
+        chain_of(workload)
 
 
 def test_what_a_product_multiplies_counts_once_for_its_own_axes() -> None:

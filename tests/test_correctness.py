@@ -8,11 +8,18 @@ import math
 import pytest
 import torch
 
-from autosched.checking.correctness import Expectation, error_ratio, expect, why_not_finite, why_wrong
+from autosched.checking.correctness import (
+    STANDARD_DEVIATIONS,
+    Expectation,
+    error_ratio,
+    expect,
+    why_not_finite,
+    why_wrong,
+)
 from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
-from search_spaces import Axis, Stage, Tensor, Workload, ops
+from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal
 
@@ -89,6 +96,50 @@ def test_the_figures_in_the_documentation() -> None:
     ):
         allowed = expect(workload, random_inputs(workload, 0))[0].allowed
         assert low < float(allowed.median()) < high
+
+
+def test_booleans_are_in_doubt_only_where_rounding_may_decide() -> None:
+    i = Axis("i", 3)
+    difference = Apply("sub", (Apply("exp", (Access("x", (axis_index("i"),)),)), Literal(1.0)))
+    workload = Workload("truth", (Tensor("x", (3,), "float32"),), (Stage("out", (i,), difference, dtype="bool"),))
+    (expectation,) = expect(workload, [torch.tensor([1e-8, 1e-3, 1.0])])
+    assert expectation.allowed.isinf().tolist() == [True, False, False]
+    exact = dataclasses.replace(workload, stages=(Stage("out", (i,), Access("x", (axis_index("i"),)), dtype="bool"),))
+    (expectation,) = expect(exact, [torch.tensor([0.0, -0.0, 1.0])])
+    assert not expectation.allowed.isinf().any()
+
+
+def test_a_comparison_in_doubt_may_be_either_and_others_are_exact() -> None:
+    i = Axis("i", 3)
+    less = Apply("lt", (Apply("exp", (Access("x", (axis_index("i"),)),)), Literal(1.0)))
+    workload = Workload("less", (Tensor("x", (3,), "float32"),), (Stage("out", (i,), less),))
+    (expectation,) = expect(workload, [torch.tensor([-1.0, 1e-9, 1.0])])
+    assert expectation.values.tolist() == [1.0, 0.0, 0.0]
+    exactly, doubt, _ = expectation.allowed.tolist()
+    assert exactly < 1e-5
+    # As many standard deviations as any error, each the difference of 1 and 0.
+    assert doubt == pytest.approx(STANDARD_DEVIATIONS, rel=0.01)
+
+
+def test_what_is_chosen_has_its_own_value_and_error() -> None:
+    i, x = Axis("i", 2), Access("x", (axis_index("i"),))
+    small, large = (Apply("exp", (Apply("mul", (x, Literal(factor))),)) for factor in (1.0, 10.0))
+    chosen = Apply("where", (Apply("lt", (small, Literal(2.0))), small, large))
+    workload = Workload("chosen", (Tensor("x", (2,), "float32"),), (Stage("out", (i,), chosen),))
+    (expectation,) = expect(workload, [torch.tensor([0.5, 1.0])])
+    torch.testing.assert_close(expectation.values.double(), torch.tensor([0.5, 10.0], dtype=torch.float64).exp())
+    assert (expectation.allowed < 1e-5).tolist() == [True, False]
+
+
+def test_an_extreme_has_the_error_of_what_may_be_it() -> None:
+    """And not that of the others, which is the larger in a minimum of what has relative errors."""
+    i, c = Axis("i", 2), Axis("c", 2)
+    values = Apply("exp", (Access("x", (axis_index("i"), axis_index("c"))),))
+    least = Stage("out", (i,), values, Reduction("min", (c,)))
+    (expectation,) = expect(
+        Workload("least", (Tensor("x", (2, 2), "float32"),), (least,)), [torch.tensor([[0.0, 10.0], [10.0, 10.0]])]
+    )
+    assert (expectation.allowed < 1e-5).tolist() == [True, False]
 
 
 def test_an_output_that_is_not_a_number_is_infinitely_wrong() -> None:

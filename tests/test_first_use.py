@@ -156,6 +156,15 @@ def test_lines_that_cannot_be_read_are_skipped(tmp_path: Path) -> None:
     assert CheckedKernels(path).latency_s("a") == 1e-6
 
 
+def test_a_kernel_that_is_known_has_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "checked.jsonl"
+    known = CheckedKernels(path)
+    for latency_s in (1e-6, 2e-6):
+        known.add("a", latency_s, "a kernel")
+    assert known.latency_s("a") == CheckedKernels(path).latency_s("a") == 1e-6
+    assert len(path.read_text().splitlines()) == 1
+
+
 # Sizes that change
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autosched import cpu_target, trace
 from autosched.checking.correctness import error_ratio, expect, why_wrong
+from autosched.checking.function_errors import SLOPES
 from autosched.checking.operations import OPERATIONS
 from autosched.tracing import loaded
 from search_spaces import Axis, Stage, Workload
@@ -149,6 +150,19 @@ def test_tolerances_hold_what_errors_of_arguments_become_and_not_much_more(opera
     assert float(expectation.allowed.isinf().float().mean()) < 0.01
     wrong = torch.where(expectation.allowed.isfinite(), got + 1e-3 * (got.abs() + 0.1), got)
     assert error_ratio(wrong, expectation) > 1
+
+
+@pytest.mark.parametrize("operator", SLOPES)
+def test_slopes_are_derivatives_but_for_their_signs(operator: str) -> None:
+    start = 1.1 if operator == "acosh" else 0.1
+    first = torch.linspace(start, start + 0.8, 9, dtype=torch.float64)
+    arguments = [first, first.flip(0)][: OPERATORS[operator][0]]
+    leaves = [a.clone().requires_grad_() for a in arguments]
+    result = OPERATIONS[operator](*leaves)
+    derivatives = torch.autograd.grad(result.sum(), leaves)
+    for slope, derivative in zip(SLOPES[operator](result.detach(), *arguments), derivatives, strict=True):
+        found = slope[0] / slope[1] if isinstance(slope, tuple) else slope
+        torch.testing.assert_close(found.abs(), derivative.abs(), rtol=1e-9, atol=1e-12)
 
 
 def test_whether_a_value_is_a_number_is_never_in_doubt() -> None:

@@ -59,6 +59,8 @@ def test_the_nan_of_a_conversion_is_neither_pattern(dtype: torch.dtype) -> None:
     for pattern in (patterns.poison, patterns.beside):
         assert pattern != 0x7F
         assert torch.tensor([pattern], dtype=torch.int8).view(dtype).float().isnan().all()
+    # The other type has one other NaN.
+    assert (patterns.poison != patterns.beside) == (dtype == torch.float8_e5m2)
 
 
 def test_no_sum_of_products_is_the_pattern_of_an_integer() -> None:

@@ -483,6 +483,18 @@ def test_a_lookup_beside_a_contraction_is_done_with_its_register_tiles() -> None
         assert not faults(Workload("looked_up_bias", (*inputs, *indices), (acc, out)), samples=6)
 
 
+def test_an_epilogue_may_depend_on_which_product_of_a_batch_it_is() -> None:
+    b, m, n, k = Axis("b", 3), Axis("m", 8), Axis("n", 17), Axis("k", 4)
+    product = call("mul", at("x", "b", "m", "k"), at("y", "b", "k", "n"))
+    acc = Stage("acc", (b, m, n), product, Reduction("sum", (k,)))
+    found = Gather("table", (axis_index("b"), at("row", "m"), axis_index("n")))
+    biased = call("add", call("add", at("acc", "b", "m", "n"), found), position("b"))
+    shapes = {"x": (3, 8, 4), "y": (3, 4, 17), "table": (3, 5, 17)}
+    inputs = tuple(Tensor(name, shape, "float32") for name, shape in shapes.items())
+    out = Stage("out", (b, m, n), biased)
+    assert not faults(Workload("biased", (*inputs, Tensor("row", (8,), "int64")), (acc, out)), samples=2)
+
+
 def test_integers_that_are_the_same_in_every_column_are_summed_as_numbers() -> None:
     found = Gather("table", (at("row", "r"),))
     total = Stage("total", (Axis("r", 5),), found, Reduction("sum", (Axis("c", 3),)))

@@ -259,6 +259,8 @@ def test_a_template_is_filled_with_what_cancels_nowhere() -> None:
         (ex.call("maximum", ex.call("to_integer", Position(axis_index("i"))), Integer(-1)), axis_index("i")),
         (ex.call("maximum", ex.call("to_integer", Position(axis_index("i"))), Integer(2)), None),
         (ex.call("to_integer", Access("x", (axis_index("i"),))), None),
+        (ex.call("to_integer", Literal(2.0)), Affine(offset=2)),
+        (ex.call("to_integer", Literal(2.5)), None),
     ],
 )
 def test_expressions_of_positions_are_affine_where_they_are_so_everywhere(

@@ -14,7 +14,7 @@ import torch
 
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
-from autosched.checking import random_inputs, reference
+from autosched.checking import random_inputs, reference, scanned
 from autosched.checking.correctness import error_ratio, expect
 from autosched.machine import devices
 from autosched.standalone import references
@@ -47,6 +47,13 @@ def sketches(workload: Workload) -> tuple[str, ...]:
 
 HERE = devices.cpu_target()
 LLVM = LlvmBackend()
+
+
+@pytest.mark.parametrize("workload", [running(2, 5), counted(2, 5)])
+def test_references_of_running_sums_are_one_call_of_pytorch(workload: Workload) -> None:
+    """And not as many steps as doubling takes, each of which copies the tensor."""
+    (last,) = (s.scan for s in workload.stages if s.scan)
+    assert scanned.running(last) is torch.cumsum
 
 
 @pytest.mark.parametrize("workload", SCANS, ids=lambda w: w.label)

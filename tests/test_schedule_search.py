@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from autosched.backends import spaces
@@ -100,6 +102,21 @@ def test_candidates_are_neighbours_and_children_of_the_best_without_their_progra
     assert set(evolution.neighbours(best[0])) <= set(found)
     assert len(found) == len(set(found)) > 100
     assert all(s.lowering is None and PRODUCT.why_illegal(PRODUCT.bind(s)) is None for s in found)
+
+
+def test_a_fifth_of_the_first_population_is_drawn_at_random_and_all_of_it_where_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn_at_random, best, sample = Counter[bool](), drawn(PRODUCT, 4), SearchSpace.sample
+
+    def counted(space: SearchSpace, rng: np.random.Generator) -> Schedule:
+        drawn_at_random[known] += 1
+        return sample(space, rng)
+
+    monkeypatch.setattr(SearchSpace, "sample", counted)
+    for known in (True, False):
+        Evolution(PRODUCT, Model(), np.random.default_rng(0)).fresh(best if known else [])
+    assert drawn_at_random == {True: 10, False: 48}
 
 
 def test_what_is_predicted_to_fail_is_no_candidate_and_is_counted() -> None:

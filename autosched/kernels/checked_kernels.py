@@ -26,7 +26,7 @@ def key_of(workload: Workload, target: Target, source: str) -> str:
 
 
 class CheckedKernels:
-    """The kernels of one file, by key, and what each took when it was last measured: a line each, only ever appended.
+    """The kernels of one file, by key, and what each took when it was first checked: a line each, only ever appended.
 
     A line that cannot be read is skipped; the file may be deleted at any time. Where it cannot be written, what was
     checked is known to this process only.

@@ -170,8 +170,7 @@ class Indexing:
             if piece is column:
                 before, beyond = self.precedes(piece), self.exceeds(piece, size)
                 cut = (before or beyond) if stored else (beyond and buffer.span % vector)
-                whole = not any(c % vector for c in (piece.start.offset, *(c for _, c in piece.start.terms)))
-                if stride != 1 or piece.step != 1 or not whole or cut:
+                if stride != 1 or piece.step != 1 or cut:
                     return False
             elif stride % vector != apart.pop(piece, 0):
                 return False
