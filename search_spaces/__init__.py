@@ -4,6 +4,7 @@ from search_spaces.build import build, why_no_schedule
 from search_spaces.devices.target import Target, target_named
 from search_spaces.errors import (
     AutoschedError,
+    DataError,
     EmptySearchSpaceError,
     InputError,
     LogError,
@@ -18,6 +19,7 @@ from search_spaces.workloads.workload import Axis, Reduction, Scan, Stage, Tenso
 __all__ = [
     "AutoschedError",
     "Axis",
+    "DataError",
     "EmptySearchSpaceError",
     "InputError",
     "LogError",

@@ -2,6 +2,7 @@
 
     AutoschedError
     ├── InputError            misuse: the message says what was expected, what came, what is allowed
+    ├── DataError             what was read is not what it should be: a damaged record, which readers skip, say
     ├── UnmatchedError        the structure of a workload is none that a sketch schedules; the message says why
     ├── EmptySearchSpaceError no sketch rule yields a legal schedule for this workload and target
     ├── TargetUnavailableError the target is known, but not (usable) on this machine
@@ -15,13 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from search_spaces.plain_text import visible_lines
+
 
 class AutoschedError(Exception):
-    """Base of every error that autosched raises on purpose."""
+    """Base of every error that autosched raises on purpose. What it quotes of others does nothing to a terminal."""
+
+    def __str__(self) -> str:
+        return visible_lines(super().__str__())
 
 
 class InputError(AutoschedError, ValueError):
     """An argument is not allowed; nothing was changed."""
+
+
+class DataError(AutoschedError, ValueError):
+    """What was read is not data of the form that was expected; whoever reads on skips it."""
 
 
 class UnmatchedError(AutoschedError):

@@ -73,7 +73,7 @@ def test_equal_seeds_and_answers_give_equal_proposals() -> None:
         ({"op": "tell", "configs": [[1, False]], "times": []}, "1 configs and 0 times"),
         ({"op": "tell", "configs": [[1]], "times": [1]}, "expected 2 values"),
         ({"op": "tell", "configs": [[3, False]], "times": [1]}, "[3, False] is no legal configuration of a, b"),
-        ({"op": "tell", "configs": [[1, {}]], "times": [1]}, "{} is no knob value"),
+        ({"op": "tell", "configs": [[1, {}]], "times": [1]}, "knob value an object, expected a finite number, a text"),
         ({"op": "tell", "configs": [[1, False]], "times": [-1]}, "-1; expected positive milliseconds"),
         ({"op": "tell", "configs": [[1, False]], "times": ["RuntimeFailedConfig"]}, "or null for a failure"),
         ({**INIT, "seed": "x"}, "seed 'x'"),

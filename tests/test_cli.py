@@ -367,3 +367,17 @@ def test_a_terminal_gets_a_live_display() -> None:
     with progress_display(terminal) as show:
         show(Progress("softmax", 7, 10, 0, 1e-6, 2e-6, (("run_crash", 2),), 3.0))
     assert "7/10 trials, best 1 µs (2.00x the library), failed: 2 run_crash, about 3 s left" in screen.getvalue()
+
+
+@pytest.mark.parametrize("command", ["tune", "predict", "replay", "export", "compare"])
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [
+        ("nosuch", "error: unknown operator 'nosuch' (allowed: gelu_scale, "),
+        ("softmx", "error: unknown operator 'softmx'; did you mean 'softmax'? (allowed: "),
+        ("softmax", "error: softmax needs rows=…, columns=…; usage: softmax rows= columns= "),
+    ],
+)
+def test_an_operator_alone_is_looked_up_before_its_sizes_are_missed(command: str, operator: str, said: str) -> None:
+    result = run(command, operator, *(["--to", "kernel.py"] if command == "export" else []))
+    assert (result.exit_code, said in result.output) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces import Schedule, Target, Workload, ops, target_named
+from search_spaces import DataError, Schedule, Target, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import STATUSES, CompileFacts, Measurement, Provenance, TuningRecord
@@ -109,7 +109,7 @@ def test_knobs_and_figures_of_devices_are_read_by_their_older_names() -> None:
 
 
 def test_a_backend_that_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="backend 3, expected text"):
+    with pytest.raises(DataError, match="backend 3, expected text"):
         TuningRecord.from_json({**CASE.to_json(), "backend": 3})
 
 

@@ -142,7 +142,7 @@ def test_a_record_with_an_impossible_latency_is_skipped(log: TuningLog, latency:
     log.append(record(16), record(32))
     text = log.path.read_text().replace('"latencies_s": [0.001]', f'"latencies_s": [{latency}]', 1)
     log.path.write_text(text)
-    with pytest.warns(UserWarning, match="expected a positive number of seconds"):
+    with pytest.warns(UserWarning, match="expected each to be a positive number of seconds|is no number of JSON"):
         assert tiles(log) == [32]
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+from search_spaces import DataError
+from search_spaces.parsed_json import array, members, number, text, whole
+from search_spaces.plain_text import encodable
 
 Status = Literal[
     "ok",
@@ -35,6 +40,9 @@ CHECK_FAILURES: tuple[Status, ...] = (
     "changed_input",
 )
 
+# Times are between these: of two latencies the ratio, and its square, are numbers that are not 0.
+_SHORTEST_S, LONGEST_S = 1e-15, 1e15
+
 # How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier
 # trial whose binary was the same, byte for byte.
 Timing = Literal["full", "short", "shared"]
@@ -60,8 +68,12 @@ class CompileFacts:
         return {k: v for k, v in self.__dict__.items() if v is not None}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> CompileFacts:
-        return CompileFacts(**data)
+    def from_json(data: Any) -> CompileFacts:
+        """Raises DataError."""
+        told = members(data, "facts", ("seconds",), _FACTS)
+        counts = {k: whole(v, f"facts: {k}") for k, v in told.items() if k not in ("seconds", "source")}
+        source = text(told["source"], "facts: source") if "source" in told else None
+        return CompileFacts(number(told["seconds"], "facts: seconds", most=LONGEST_S), source=source, **counts)
 
 
 @dataclass(frozen=True)
@@ -86,8 +98,17 @@ class DeviceState:
         return {**self.__dict__, "throttle": list(self.throttle)}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> DeviceState:
-        return DeviceState(**{**data, "throttle": tuple(data["throttle"])})
+    def from_json(data: Any) -> DeviceState:
+        """Raises DataError."""
+        told = members(data, "device", _DEVICE_STATE, ())
+        return DeviceState(
+            sm_clock_mhz=whole(told["sm_clock_mhz"], "device: sm_clock_mhz"),
+            memory_clock_mhz=whole(told["memory_clock_mhz"], "device: memory_clock_mhz"),
+            # NVML tells it as a signed number of 32 bits.
+            temperature_c=whole(told["temperature_c"], "device: temperature_c", -(2**31), 2**31),
+            power_w=number(told["power_w"], "device: power_w"),
+            throttle=tuple(text(t, "device: throttle") for t in array(told["throttle"], "device: throttle")),
+        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +182,7 @@ class Measurement:
         if self.beside_library_s:
             data["beside_library_s"] = [float(f"{t:.6g}") for t in self.beside_library_s]
         if self.detail:
-            data["detail"] = self.detail
+            data["detail"] = encodable(self.detail)
         if self.facts:
             data["facts"] = self.facts.to_json()
         if self.slowdown != 1.0:
@@ -179,23 +200,36 @@ class Measurement:
         return data
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Measurement:
-        if data["status"] not in STATUSES:
-            raise ValueError(f"unknown status {data['status']!r} (allowed: {', '.join(STATUSES)})")
-        if data.get("timing", "full") not in TIMINGS:
-            raise ValueError(f"unknown timing {data['timing']!r} (allowed: {', '.join(TIMINGS)})")
+    def from_json(data: Any) -> Measurement:
+        """Raises DataError; ValueError where status and latencies do not fit."""
+        told = members(data, "measurement", ("status",))
+        if told["status"] not in STATUSES:
+            raise DataError(f"unknown status {told['status']!r} (allowed: {', '.join(STATUSES)})")
+        if told.get("timing", "full") not in TIMINGS:
+            raise DataError(f"unknown timing {told['timing']!r} (allowed: {', '.join(TIMINGS)})")
         return Measurement(
-            status=data["status"],
-            latencies_s=tuple(float(t) for t in data.get("latencies_s", ())),
-            detail=data.get("detail", ""),
-            facts=CompileFacts.from_json(data["facts"]) if "facts" in data else None,
-            max_error=data.get("max_error"),
-            seconds=data.get("seconds", 0.0),
-            slowdown=data.get("slowdown", 1.0),
-            load_s=data.get("load_s", 0.0),
-            timing_s=data.get("timing_s", 0.0),
-            library_s=tuple(float(t) for t in data.get("library_s", ())),
-            beside_library_s=tuple(float(t) for t in data.get("beside_library_s", ())),
-            timing=data.get("timing", "full"),
-            device=DeviceState.from_json(data["device"]) if "device" in data else None,
+            status=told["status"],
+            latencies_s=_latencies(told, "latencies_s"),
+            detail=text(told.get("detail", ""), "detail"),
+            facts=CompileFacts.from_json(told["facts"]) if "facts" in told else None,
+            max_error=number(told["max_error"], "max_error") if told.get("max_error") is not None else None,
+            seconds=number(told.get("seconds", 0.0), "seconds", most=LONGEST_S),
+            slowdown=number(told.get("slowdown", 1.0), "slowdown", _SHORTEST_S, LONGEST_S),
+            load_s=number(told.get("load_s", 0.0), "load_s", most=LONGEST_S),
+            timing_s=number(told.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
+            library_s=_latencies(told, "library_s"),
+            beside_library_s=_latencies(told, "beside_library_s"),
+            timing=told.get("timing", "full"),
+            device=DeviceState.from_json(told["device"]) if "device" in told else None,
         )
+
+
+_FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
+_DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
+
+
+def _latencies(told: dict[str, Any], name: str) -> tuple[float, ...]:
+    found = array(told[name], name) if name in told else ()
+    if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= LONGEST_S):
+        raise DataError(f"{name}: expected each to be a positive number of seconds")
+    return tuple(map(float, found))

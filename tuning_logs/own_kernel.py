@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from search_spaces.parsed_json import array, members, scalar, text
+from search_spaces.plain_text import visible
 from search_spaces.workloads.canonical import Canonical
 from search_spaces.workloads.workload import Scalar
 
@@ -56,7 +58,8 @@ class OwnKernel:
     def label(self) -> str:
         """For tables: `matmul_kernel M=512 N=512 float16`."""
         shown = [f"{name}={value}" for name, value in self.values]
-        return " ".join([self.name, *shown, " and ".join(dict.fromkeys(t for _, t in self.types))]).rstrip()
+        types = " and ".join(dict.fromkeys(t for _, t in self.types))
+        return visible(" ".join([self.name, *shown, types]).rstrip())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,15 +70,19 @@ class OwnKernel:
         }
 
     @staticmethod
-    def is_json(data: dict[str, Any]) -> bool:
+    def is_json(data: object) -> bool:
         """Whether what a record holds as its subject is a kernel of somebody's own."""
-        return _MARK in data
+        return isinstance(data, dict) and _MARK in data
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> OwnKernel:
+    def from_json(data: Any) -> OwnKernel:
+        """Raises DataError."""
+        told = members(data, "own kernel", (_MARK, "fingerprint", "values", "types"))
+        values = (array(pair, "value", (2,)) for pair in array(told["values"], "values"))
+        types = (array(pair, "type", (2,)) for pair in array(told["types"], "types"))
         return OwnKernel(
-            name=data[_MARK],
-            fingerprint=str(data["fingerprint"]),
-            values=tuple((str(name), value) for name, value in data["values"]),
-            types=tuple((str(name), str(kind)) for name, kind in data["types"]),
+            name=text(told[_MARK], "kernel name"),
+            fingerprint=text(told["fingerprint"], "fingerprint"),
+            values=tuple((text(name, "argument"), scalar(value, "value")) for name, value in values),
+            types=tuple((text(name, "argument"), text(kind, "type")) for name, kind in types),
         )

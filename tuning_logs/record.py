@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces import InputError, Schedule, Target, Workload
-from tuning_logs.measurement import Measurement
+from search_spaces import DataError, InputError, Schedule, Target, Workload
+from search_spaces.parsed_json import members, number, refused_as_data, text, whole, word
+from tuning_logs.measurement import LONGEST_S, Measurement
 from tuning_logs.own_kernel import OwnKernel
 
 # Raised when a line written before can no longer be read as it was meant.
 SCHEMA_VERSION = 1
 # What made the kernels of records that name no backend: there was one for each kind of target.
 _FIRST_BACKENDS = {"cpu": "llvm", "gpu": "triton"}
+# The last second that dates are written of, that of the year 9999.
+_LATEST_S = 253402300799.0
 
+_ORIGIN = ("generator", "policy", "unix_s", "seed", "trial", "versions")
 
 # What was tuned.
 Subject = Workload | OwnKernel
@@ -48,8 +52,20 @@ class Provenance:
         return {**self.__dict__, "propose_s": round(self.propose_s, 6), "versions": dict(self.versions)}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Provenance:
-        return Provenance(**{**data, "versions": tuple(data["versions"].items())})
+    def from_json(data: Any) -> Provenance:
+        """Raises DataError."""
+        told = members(data, "provenance", _ORIGIN, ("finals", "propose_s"))
+        versions = members(told["versions"], "versions").items()
+        return Provenance(
+            generator=text(told["generator"], "generator"),
+            policy=word(told["policy"], "policy"),
+            unix_s=number(told["unix_s"], "unix_s", most=_LATEST_S),
+            seed=whole(told["seed"], "seed"),
+            trial=whole(told["trial"], "trial"),
+            versions=tuple((text(name, "version of"), text(version, "version")) for name, version in versions),
+            finals=whole(told.get("finals", 0), "finals"),
+            propose_s=number(told.get("propose_s", 0.0), "propose_s", most=LONGEST_S),
+        )
 
 
 @dataclass(frozen=True)
@@ -94,40 +110,56 @@ class TuningRecord:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> TuningRecord:
+    def from_json(data: Any) -> TuningRecord:
         """The record of a parsed line.
 
         Raises:
-            ValueError, KeyError, TypeError: the line is not a record of this schema.
+            DataError: the line is not a record of this schema; the message says why.
         """
-        if data.get("schema") != SCHEMA_VERSION:
-            raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA_VERSION}")
-        target = Target.from_json(data["target"])
+        told = members(data, "record")
+        subject, target = subject_and_target(told)
+        return record_of(subject, target, told)
+
+
+def subject_and_target(data: Any) -> tuple[Subject, Target]:
+    """What a parsed line says was tuned, and on what; both can be filed.
+
+    Raises:
+        DataError: the line is not a record of this schema.
+    """
+    told = members(data, "record")
+    if told.get("schema") != SCHEMA_VERSION:
+        raise DataError(f"schema {told.get('schema')!r:.60}, expected {SCHEMA_VERSION}")
+    members(told, "record", ("workload", "target"))
+    with refused_as_data():
+        subject, target = subject_of(told["workload"]), Target.from_json(told["target"])
+        # Its key is made here, where an odd workload costs its own line alone.
+        hash(subject)
+    return subject, target
+
+
+def record_of(subject: Subject, target: Target, data: Any) -> TuningRecord:
+    """The record of a line of that subject and target.
+
+    Raises:
+        DataError: the rest of the line is not that of a record of this schema.
+    """
+    told = members(data, "record", ("schedule", "measurement", "provenance"))
+    with refused_as_data():
+        backend = text(told.get("backend", _FIRST_BACKENDS[target.kind]), "backend")
         return TuningRecord(
-            subject=subject_of(data["workload"]),
+            subject=subject,
             target=target,
-            schedule=schedule_of(data, target),
-            measurement=Measurement.from_json(data["measurement"]),
-            provenance=Provenance.from_json(data["provenance"]),
+            schedule=Schedule.from_json(told["schedule"], backend),
+            measurement=Measurement.from_json(told["measurement"]),
+            provenance=Provenance.from_json(told["provenance"]),
         )
 
 
-def subject_of(data: dict[str, Any]) -> Subject:
+def subject_of(data: Any) -> Subject:
     """What a parsed line says was tuned.
 
     Raises:
-        ValueError, KeyError, TypeError: the line is not a record of this schema.
+        DataError, InputError: it says nothing of the kind.
     """
     return OwnKernel.from_json(data) if OwnKernel.is_json(data) else Workload.from_json(data)
-
-
-def schedule_of(data: dict[str, Any], target: Target) -> Schedule:
-    """The schedule in a parsed line, with its backend.
-
-    Raises:
-        ValueError, KeyError, TypeError: the line is not a record of this schema.
-    """
-    backend = data.get("backend", _FIRST_BACKENDS[target.kind])
-    if not isinstance(backend, str):
-        raise TypeError(f"backend {backend!r}, expected text")
-    return Schedule.from_json(data["schedule"], backend)

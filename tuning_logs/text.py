@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from search_spaces.plain_text import visible
 from tuning_logs.intervals import Interval
 
 
@@ -21,7 +22,7 @@ def records_text(count: int) -> str:
 
 def first_line(error: Exception) -> str:
     """The first line that an error has to say, or its type where it says nothing."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return visible(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))
 
 
 def ratio_text(ratio: float, interval: Interval | None) -> str:
@@ -30,7 +31,11 @@ def ratio_text(ratio: float, interval: Interval | None) -> str:
 
 
 def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Rows of equal length in columns as wide as their contents, never cut; those in `right` aligned to the right."""
+    """Rows of equal length in columns as wide as their contents, never cut; those in `right` aligned to the right.
+
+    Cells are of one line: what is not printable is shown as an escape.
+    """
+    rows = [list(map(visible, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [

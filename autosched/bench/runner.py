@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from autosched.backends.environment import environment
 from autosched.baselines.names import BaselineName, check_baselines
@@ -32,6 +31,7 @@ from autosched.tuning.every_cut import of_all_workloads
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.terminal import written
 from autosched.tuning.tuner import run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
@@ -203,4 +203,4 @@ def _drawn(table: BenchTable, folder: Path) -> str:
 
 def _say(console: Console, *lines: str) -> None:
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(written(line), soft_wrap=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
-from rich.text import Text
 from typer.core import TyperGroup
 
 import cost_models
 from autosched import strategies
 from autosched.baselines.names import BASELINES, BaselineName, check_baselines
 from autosched.machine.policies import Policy
+from autosched.tuning.terminal import written
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
@@ -66,7 +66,13 @@ What some of these may be:
 Operator = Annotated[str, typer.Argument(help="The operator: " + ", ".join(sorted(ops.CONSTRUCTORS)) + ".")]
 Sizes = Annotated[
     list[str],
-    typer.Argument(metavar="NAME=VALUE…", help="Its sizes and options, such as m=512 n=512 k=512 dtype=float32."),
+    # Without any, the error says which sizes the operator has, or that there is no such operator.
+    typer.Argument(
+        metavar="NAME=VALUE…",
+        help="Its sizes and options, such as m=512 n=512 k=512 dtype=float32.",
+        default_factory=list,
+        show_default=False,
+    ),
 ]
 TargetName = Annotated[
     str | None,
@@ -225,7 +231,7 @@ class Commands(TyperGroup):
 
 
 def _ended(reason: str) -> typer.Exit:
-    console(stderr=True).print(Text(f"error: {reason}", style="red"), soft_wrap=True)
+    console(stderr=True).print(written(f"error: {reason}", style="red"), soft_wrap=True)
     return typer.Exit(_USAGE_ERROR)
 
 
@@ -244,4 +250,4 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    console(stderr=True).print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)
+    console(stderr=True).print(written(f"warning: {message}", style="yellow"), soft_wrap=True)

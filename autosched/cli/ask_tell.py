@@ -21,9 +21,9 @@ from typing import Any, TextIO, TypeGuard
 
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from search_spaces import AutoschedError, InputError
+from search_spaces.parsed_json import knob_value
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.fitting import fitted
-from tuning_logs.exchange.values import plain_value
 
 _MS = 1e-3
 # Three years: what takes longer is a mark of a failure, such as the 1e20 of some tuners, and no time.
@@ -159,7 +159,7 @@ def _points(message: dict[str, Any]) -> list[Point]:
 
 def _row(values: list[object]) -> Point:
     try:
-        return tuple([plain_value(value) for value in values])
+        return tuple([knob_value(value, "knob value") for value in values])
     except ValueError as error:
         raise InputError(str(error)) from None
 

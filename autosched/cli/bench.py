@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from autosched.baselines.names import FUNCTION_BASELINES, BaselineName, check_baselines
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
@@ -24,6 +23,7 @@ from autosched.cli.arguments import (
     chosen_target,
     console,
 )
+from autosched.tuning.terminal import written
 from search_spaces import Target
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def draw_command(
     from autosched.bench.saved import saved_roofline
 
     for path in draw(saved_roofline(table), table.parent):
-        console().print(Text(str(path)), soft_wrap=True)
+        console().print(written(str(path)), soft_wrap=True)
 
 
 def _names(only: list[str] | None) -> list[str]:
@@ -184,7 +184,7 @@ def _run(suite: Suite, plan: BenchPlan, out: Path | None) -> None:
     try:
         table = run_bench(suite, plan, folder, console(), shlex.join(["autosched", *sys.argv[1:]]))
     except KeyboardInterrupt:
-        console().print(Text("stopped before anything was measured; what was tuned is in the log"), soft_wrap=True)
+        console().print(written("stopped before anything was measured; what was tuned is in the log"), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     if table.ended:
         raise typer.Exit(INTERRUPTED)

@@ -10,7 +10,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 import autosched
 from autosched.cli import bench, kernels, logs
@@ -42,6 +41,7 @@ from autosched.cli.simulate import simulate_command
 from autosched.cli.tune_many import tune_many_command
 from autosched.replaying.arguments import log_path
 from autosched.tuning.progress import progress_display
+from autosched.tuning.terminal import written
 
 _EPILOG = f"""{OPERATORS_EPILOG}
 A first session:
@@ -71,7 +71,7 @@ app.add_typer(model_app, name="model")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console().print(Text(f"autosched {autosched.__version__}"))
+        console().print(written(f"autosched {autosched.__version__}"))
         raise typer.Exit
 
 
@@ -137,12 +137,12 @@ def tune_command(
         sources=Sources.of(chosen_history(history, cold)),
     )
     for remark in search.space.remarks:
-        out.print(Text(remark), soft_wrap=True)
+        out.print(written(remark), soft_wrap=True)
     try:
         with progress_display(out) as search.on_progress:
             result = run(search)
     except KeyboardInterrupt:
-        out.print(Text(f"stopped; every trial that had ended is in {search.log.path}"), soft_wrap=True)
+        out.print(written(f"stopped; every trial that had ended is in {search.log.path}"), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     print_result(result)
     if result.ending == "interrupted":
@@ -184,16 +184,16 @@ def targets_command() -> None:
     from autosched.cli.targets import target_lines
 
     for line in target_lines():
-        console().print(Text(line), soft_wrap=True)
+        console().print(written(line), soft_wrap=True)
 
 
 def print_result(result: autosched.TuneResult) -> None:
     """What a search found, where the time went, and what to do next."""
     out = console()
-    out.print(Text(str(result), style="bold" if result.best else "red"), soft_wrap=True)
+    out.print(written(str(result), style="bold" if result.best else "red"), soft_wrap=True)
     if result.trials_done:
         for line in result.report.splitlines():
-            out.print(Text(f"  {line}"), soft_wrap=True)
+            out.print(written(f"  {line}"), soft_wrap=True)
     if result.best:
-        out.print(Text(f"  {result.best.backend}: {result.best.schedule.one_line}"), soft_wrap=True)
-    out.print(Text(f"  log {result.log}"), soft_wrap=True)
+        out.print(written(f"  {result.best.backend}: {result.best.schedule.one_line}"), soft_wrap=True)
+    out.print(written(f"  log {result.log}"), soft_wrap=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from autosched.comparing.compare import compare_kernel
 from autosched.machine import devices
 from autosched.tuning.progress import progress_display
 from autosched.tuning.searching.preparation import prepare
+from autosched.tuning.terminal import written
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload, ops
 
@@ -29,11 +29,11 @@ def run_demo(console: Console, log: Path) -> None:
         KeyboardInterrupt: Ctrl-C ended a search; what it measured is in the log.
     """
     target = devices.resolve(None)
-    console.print(Text(f"autosched demo on {target.label}"), soft_wrap=True)
+    console.print(written(f"autosched demo on {target.label}"), soft_wrap=True)
     for op, trials in _TASKS:
         _tune_and_compare(console, op, target, trials, log)
-    console.print(Text(f"\nEvery trial is in {log}"), soft_wrap=True)
-    console.print(Text("Run the demo again: it measures no trial twice. Next: autosched --help"), soft_wrap=True)
+    console.print(written(f"\nEvery trial is in {log}"), soft_wrap=True)
+    console.print(written("Run the demo again: it measures no trial twice. Next: autosched --help"), soft_wrap=True)
 
 
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
@@ -41,9 +41,9 @@ def _tune_and_compare(console: Console, op: Workload, target: Target, trials: in
     search = prepare(op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold")
     with progress_display(console) as search.on_progress:
         result = run(search)
-    console.print(Text(str(result), style="bold"), soft_wrap=True)
+    console.print(written(str(result), style="bold"), soft_wrap=True)
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     kernel = result.kernel
-    console.print(Text(str(compare_kernel(kernel))), soft_wrap=True)
-    console.print(Text(f"its loop nest:\n{kernel.schedule}"), soft_wrap=True)
+    console.print(written(str(compare_kernel(kernel))), soft_wrap=True)
+    console.print(written(f"its loop nest:\n{kernel.schedule}"), soft_wrap=True)

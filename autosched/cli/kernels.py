@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 import autosched
 from autosched.baselines.names import USUAL_BASELINES
@@ -27,6 +26,7 @@ from autosched.cli.arguments import (
 )
 from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import log_path
+from autosched.tuning.terminal import written
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
@@ -62,21 +62,21 @@ def replay_command(
     out, op = console(), workload(operator, sizes)
     if source:
         out.print(
-            Text(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
+            written(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
         )
         return
     device = chosen_target(target, threads) if threads is not None else target
     kernel = autosched.replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
     taken = duration_text(kernel.record.measurement.latency_s)
-    out.print(Text(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
+    out.print(written(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
-    out.print(Text(f"{how} {taken} with {policy_text(policy)}", style="bold"))
-    out.print(Text(str(kernel.schedule)), soft_wrap=True)
+    out.print(written(f"{how} {taken} with {policy_text(policy)}", style="bold"))
+    out.print(written(str(kernel.schedule)), soft_wrap=True)
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
-        out.print(Text(f"wrong results: {wrong}", style="red"))
+        out.print(written(f"wrong results: {wrong}", style="red"))
         raise typer.Exit(1)
-    out.print(Text("results agree with the float64 reference on fresh inputs", style="green"))
+    out.print(written("results agree with the float64 reference on fresh inputs", style="green"))
 
 
 def _source(op: Workload, target: Target, log: Path | None, policy: Policy, allow_stale: bool, predicted: bool) -> str:
@@ -107,7 +107,7 @@ def export_command(
     """
     found = workload(operator, sizes)
     path = autosched.export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
-    console().print(Text(f"{path}; run it to check and time it"), soft_wrap=True)
+    console().print(written(f"{path}; run it to check and time it"), soft_wrap=True)
 
 
 def compare_command(
@@ -137,7 +137,7 @@ def compare_command(
         rounds=rounds,
         baselines=chosen_baselines(baselines, USUAL_BASELINES),
     )
-    console().print(Text(str(comparison)), soft_wrap=True)
+    console().print(written(str(comparison)), soft_wrap=True)
 
 
 def repro_command(
@@ -152,6 +152,6 @@ def repro_command(
     from autosched.measuring.repro import repeat
 
     repeated = repeat(folder)
-    console().print(Text(str(repeated)), soft_wrap=True)
+    console().print(written(str(repeated)), soft_wrap=True)
     if not repeated.measurement.ok:
         raise typer.Exit(1)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 import autosched
 from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
 from autosched.replaying.arguments import check_integer, log_path
+from autosched.tuning.terminal import written
 from search_spaces import InputError
 from tuning_logs import shipped_logs
 
@@ -56,7 +56,7 @@ def predict_command(
         backend=backend,
     )
     text = json.dumps(found.to_json(), allow_nan=False) if as_json else str(found)
-    console().print(Text(text), soft_wrap=True)
+    console().print(written(text), soft_wrap=True)
 
 
 @model_app.command("report")
@@ -88,4 +88,4 @@ def report_command(
         if not log_path(log).is_file():
             raise InputError(f"there is no file {log}; expected a tuning log")
     report = model_report(logs or shipped_logs(), most, seed)
-    console().print(Text(json.dumps(report.to_json()) if as_json else str(report)), soft_wrap=True)
+    console().print(written(json.dumps(report.to_json()) if as_json else str(report)), soft_wrap=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 import autosched
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
@@ -29,6 +28,7 @@ from autosched.cli.arguments import (
     console,
 )
 from autosched.tuning.progress import progress_display
+from autosched.tuning.terminal import written
 from search_spaces import InputError, Target, Workload
 from tuning_logs.text import first_line
 
@@ -95,9 +95,9 @@ def tune_many_command(
                 on_progress=show,
             )
     except KeyboardInterrupt:
-        out.print(Text("stopped; every trial that had ended is in the log"), soft_wrap=True)
+        out.print(written("stopped; every trial that had ended is in the log"), soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    out.print(Text(str(result)), soft_wrap=True)
+    out.print(written(str(result)), soft_wrap=True)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.without_kernel:
@@ -109,7 +109,7 @@ def _traced(case: Case) -> Workload | autosched.TracedFunction | None:
     try:
         return case.op
     except InputError as error:
-        console().print(Text(f"{case.name}: {first_line(error)}"), soft_wrap=True)
+        console().print(written(f"{case.name}: {first_line(error)}"), soft_wrap=True)
         return None
 
 

@@ -23,9 +23,11 @@ from pathlib import Path
 from autosched.backends.backend import CompileError
 from autosched.backends.build import bound, render
 from autosched.machine import devices
-from autosched.machine.policies import POLICIES
+from autosched.machine.policies import POLICIES, check_timing
 from autosched.measuring.local_measurer import LocalMeasurer
-from search_spaces import InputError, Schedule, Target
+from search_spaces import DataError, InputError, Schedule, Target
+from search_spaces.parsed_json import parsed
+from search_spaces.plain_text import visible_lines
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
 # The statuses of candidates that should have worked. The others say no to a candidate in good order.
@@ -52,7 +54,7 @@ class Repeated:
         before, now = self.before.measurement, self.measurement
         source = "" if self.same_source else "\nthe kernel is not what failed then: the generator has changed since"
         detail = f": {now.detail}" if now.detail else ""
-        return f"then {before.status}: {before.detail}\nnow {now.status}{detail}{source}"
+        return visible_lines(f"then {before.status}: {before.detail}\nnow {now.status}{detail}{source}")
 
 
 def failures_folder(log: Path) -> Path:
@@ -93,7 +95,8 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
     record = _read(Path(folder))
     schedule = bound(dataclasses.replace(record, target=devices.resolve(record.target)))
     source = _source(schedule, record.target)
-    kept = next((path.read_text(encoding="utf-8") for path in Path(folder).glob("kernel.*")), "")
+    kept = next((path.read_text(encoding="utf-8", errors="replace") for path in Path(folder).glob("kernel.*")), "")
+    check_timing(record.provenance.policy, record.target)
     policy = next(p for p in POLICIES if p == record.provenance.policy)
     with LocalMeasurer(record.target) as measurer:
         (measurement,) = measurer.measure(record.workload, [schedule], policy=policy, seed=record.provenance.seed)
@@ -123,7 +126,7 @@ def _source(schedule: Schedule, target: Target) -> str:
 
 def _explanation(record: TuningRecord, place: Path) -> str:
     measurement = record.measurement
-    return (
+    return visible_lines(
         f"{record.workload.label} on {record.target.label}\n{record.schedule.one_line}\n\n"
         f"{measurement.status}: {measurement.detail}\n\n"
         f"Repeat it with\n\n    autosched repro {place.absolute()}\n"
@@ -132,6 +135,6 @@ def _explanation(record: TuningRecord, place: Path) -> str:
 
 def _read(folder: Path) -> TuningRecord:
     try:
-        return TuningRecord.from_json(json.loads((folder / _RECORD).read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return TuningRecord.from_json(parsed((folder / _RECORD).read_bytes()))
+    except (OSError, DataError) as error:
         raise InputError(f"{folder} holds no failed trial ({error}); expected a folder under LOG.failures") from error

@@ -1,22 +1,21 @@
 """Where predictions are kept: beside a tuning log, in a file of their own that is none, `<log>.predictions`.
 
-A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped; the file may be
-deleted at any time, and taken to the machine that has the device.
+A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped with a warning.
+The file may be deleted at any time, and taken to the machine that has the device.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from autosched.replaying.predictions import FORM, Predictions
-from search_spaces import LogError, Target, Workload
+from search_spaces import DataError, LogError, Target, Workload
 from search_spaces.devices.target import family_of
-
-# Everything that reading a foreign line can raise.
-_FOREIGN = (ValueError, LookupError, TypeError, AttributeError)
+from search_spaces.parsed_json import parsed
 
 
 class PredictionFile:
@@ -60,16 +59,18 @@ class PredictionFile:
             LogError: the file exists but cannot be read.
         """
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
             return
         except OSError as error:
             raise LogError(f"cannot read {self.path}: {error.strerror or error}") from error
-        for line in lines:
-            try:
-                yield Predictions.from_json(json.loads(line))
-            except _FOREIGN:
+        for place, line in enumerate(lines, 1):
+            if not line.strip():
                 continue
+            try:
+                yield Predictions.from_json(parsed(line))
+            except DataError as error:
+                warnings.warn(f"{self.path}, line {place}: skipped, no predictions ({error})", stacklevel=2)
 
 
 def _are_of_a_family(one: Target, other: Target) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autosched.backends.build import render
-from search_spaces import Schedule, Target, Workload
+from search_spaces import DataError, Schedule, Target, Workload
+from search_spaces.parsed_json import array, members, number, refused_as_data, text, word
 from tuning_logs import CompileFacts
 from tuning_logs.text import duration_text, table_lines
 
@@ -43,13 +44,19 @@ class Prediction:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Prediction:
+    def from_json(data: Any) -> Prediction:
+        """Raises DataError."""
+        told = members(data, "prediction", ("schedule", "backend", "predicted_s", "within_s", "facts", "drawback"))
+        within = None
+        if told["within_s"] is not None:
+            low, high = (float(number(s, "within_s")) for s in array(told["within_s"], "within_s", (2,)))
+            within = low, high
         return Prediction(
-            schedule=Schedule.from_json(data["schedule"], data["backend"]),
-            predicted_s=float(data["predicted_s"]),
-            within_s=(float(data["within_s"][0]), float(data["within_s"][1])) if data["within_s"] else None,
-            facts=CompileFacts.from_json(data["facts"]) if data["facts"] else None,
-            drawback=str(data["drawback"]),
+            schedule=Schedule.from_json(told["schedule"], text(told["backend"], "backend")),
+            predicted_s=float(number(told["predicted_s"], "predicted_s")),
+            within_s=within,
+            facts=CompileFacts.from_json(told["facts"]) if told["facts"] is not None else None,
+            drawback=text(told["drawback"], "drawback"),
         )
 
 
@@ -101,16 +108,21 @@ class Predictions:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Predictions:
-        """What `to_json` gave, its schedules unbound. Raises ValueError, LookupError, TypeError for something else."""
-        if data.get(FORM) != _VERSION:
-            raise ValueError(f"{FORM} {data.get(FORM)!r}, expected {_VERSION}")
+    def from_json(data: Any) -> Predictions:
+        """What `to_json` gave, its schedules unbound. Raises DataError for something else."""
+        told = members(data, FORM)
+        if told.get(FORM) != _VERSION:
+            raise DataError(f"{FORM} {told.get(FORM)!r:.60}, expected {_VERSION}")
+        members(told, FORM, ("workload", "target", "policy", "ranked", "basis"))
+        with refused_as_data():
+            workload = Workload.from_json(told["workload"])
+            hash(workload)
         return Predictions(
-            workload=Workload.from_json(data["workload"]),
-            target=Target.from_json(data["target"]),
-            policy=str(data["policy"]),
-            ranked=tuple(map(Prediction.from_json, data["ranked"])),
-            basis=str(data["basis"]),
+            workload=workload,
+            target=Target.from_json(told["target"]),
+            policy=word(told["policy"], "policy"),
+            ranked=tuple(map(Prediction.from_json, array(told["ranked"], "ranked"))),
+            basis=text(told["basis"], "basis"),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ class CudaKernels:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        text = print_module(self.program, "", self.target).rstrip("\n")
+        text = _code(print_module(self.program, "", self.target))
         source = f"{self.variable} = _Cuda(\"{architecture(text, self.target.capability)}\", r'''\n{text}\n''')"
         mapped = any(kernel.maps for kernel in launched(self.program, self.target))
         return (_RUNTIME, *([_MAPS] if mapped else []), source)
@@ -141,6 +142,11 @@ class CudaKernels:
         arguments += [f"shared_bytes={described.shared_bytes}"] if described.shared_bytes else []
         arguments += [f"cluster={described.num_ctas}"] if described.num_ctas > 1 else []
         return call(f"{self.variable}.launch", *arguments)
+
+
+def _code(text: str) -> str:
+    """Without the comment at its top: the file has that at its own, and may quote in it what ends a string."""
+    return "\n".join(itertools.dropwhile(lambda line: line.startswith("//"), text.split("\n"))).strip("\n")
 
 
 def _map(variable: str, described: TensorMap) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from autosched.backends.printing.quoting import comment
 from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.source import is_gluon
@@ -62,6 +63,9 @@ _NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
 _NEEDED_BY_VOLTA, _TURING = "cuda-bindings 12 with NVRTC 12", 75
 # Names at the top of every file that no other function or argument may have; those of its own begin with "_".
 _RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
+
+# Functions of Python that every file calls: one of its own has none of these names.
+_CALLED = ("any", "bool", "float", "int", "isinstance", "len", "list", "map", "max", "print", "range", "tuple", "zip")
 
 
 def export(
@@ -217,7 +221,7 @@ def _compared(outputs: int) -> list[str]:
 
 def _names() -> Identifiers:
     names = python_identifiers()
-    for name in _RESERVED:
+    for name in (*_RESERVED, *_CALLED):
         names.of(("reserved", name), name)
     return names
 
@@ -239,9 +243,9 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
         *remarks,
     ]
     for tuned in kernels:
-        lines += ["", *str(tuned.computed).splitlines(), "", tuned.origin]
-        lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).splitlines()]
-    return "\n".join(f"# {line}".rstrip() for line in lines)
+        lines += ["", *str(tuned.computed).split("\n"), "", tuned.origin]
+        lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).split("\n")]
+    return comment(lines, "#")
 
 
 def _needs(kernels: Sequence[Tuned]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.standalone.file_kernels import FileKernels
@@ -65,7 +66,7 @@ def entry(function: str, launched: str, workload: Workload, reserved: tuple[str,
     for name in reserved:
         names.of(("reserved", name), name)
     taken = [names.of(t.name, t.name) for t in workload.inputs]
-    lines = [f'"""{_what(workload)}"""']
+    lines = [docstring(_what(workload))]
     lines += [check(name, t, f"{taken[0]}.device") for name, t in zip(taken, workload.inputs, strict=True)]
     lines += [f"{FIRST_CALL}({taken[0]}.device)", f"return {launched}({', '.join(taken)}, torch.empty_strided)"]
     return function_text(function, taken, lines)

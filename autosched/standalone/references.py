@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
+from autosched.backends.printing.quoting import comment
 from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.reference import multiplied_factors, outside
@@ -134,7 +135,8 @@ class _Reference:
         fold = f"scan along {stage.scan.axis} of " if stage.scan else fold
         said = ex.to_text(stage.expression)
         where = ", ".join(a.name for a in stage.axes)
-        self.lines.append(f"# {stage.name}[{where}] = {fold}{said if len(said) <= 90 else said[:87] + '...'}")
+        shown = f"{stage.name}[{where}] = {fold}{said if len(said) <= 90 else said[:87] + '...'}"
+        self.lines.append(comment([shown], "#"))
         result = self.names.of(stage.name, "")
         contracted = self._contracted(stage)
         if contracted is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from autosched.backends.printing.quoting import comment, quoted
 from search_spaces import Tensor, Workload
 from search_spaces.workloads.dtypes import FLOAT8, is_float
 
@@ -121,15 +122,10 @@ def inputs_text(tensors: Iterable[Tensor], sizes: Mapping[str, int], integers: t
             given.append("(0, 2)")
         elif not is_float(t.dtype) and integers is not None:
             given.append(str(integers))
-        lines.append(f"        _random({', '.join(given)}),  # {t.name}")
+        lines.append(f"        _random({', '.join(given)}),  {comment([t.name], '#')}")
     return "\n".join([*lines, "    ]"])
 
 
 def main_text(function: str, label: str, tuned: str) -> str:
     """What is done when the file is run."""
-    return "\n\n\n".join([_LATENCY, _MAIN.format(function=function, label=_quoted(label), tuned=_quoted(tuned))])
-
-
-def _quoted(text: str) -> str:
-    """Within a string in double quotes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return "\n\n\n".join([_LATENCY, _MAIN.format(function=function, label=quoted(label), tuned=quoted(tuned))])

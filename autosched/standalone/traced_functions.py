@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
@@ -103,7 +104,7 @@ class TracedText:
     def entry(self, launched: str) -> str:
         """The function itself: it looks at its arguments, and calls `launched` once that has been checked."""
         arguments = [t.name for t in self.arguments]
-        lines = [f'"""{self.traced.label}"""', f"device = {arguments[0]}.device"]
+        lines = [docstring(self.traced.label), f"device = {arguments[0]}.device"]
         lines += [check(t.name, t, "device") for t in self.arguments]
         lines += [f"{FIRST_CALL}(device)", f"return {launched}({', '.join(arguments)}, torch.empty_strided)"]
         return function_text(self.function, arguments, lines)

@@ -43,7 +43,7 @@ class TritonKernels:
 
     @property
     def imports(self) -> tuple[str, ...]:
-        return tuple(line for line in self._parts[0].splitlines() if line and not line.startswith("#"))
+        return tuple(line for line in self._parts[0].split("\n") if line and not line.startswith("#"))
 
     @property
     def functions(self) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from autosched.tuning.remaining_gain import RemainingGain
+from autosched.tuning.terminal import written
 from tuning_logs.text import duration_text
 
 # Without a terminal, a line is written this often at most.
@@ -98,8 +98,8 @@ def progress_display(console: Console) -> Iterator[OnProgress]:
 
 def _panel(progress: Progress) -> Group:
     bar = Table.grid(padding=(0, 1))
-    bar.add_row(Text(progress.label, style="bold"), ProgressBar(progress.wanted, progress.trials, width=40))
-    return Group(bar, Text("  " + progress_line(progress)))
+    bar.add_row(written(progress.label, "bold"), ProgressBar(progress.wanted, progress.trials, width=40))
+    return Group(bar, written("  " + progress_line(progress)))
 
 
 class _Lines:
@@ -114,5 +114,5 @@ class _Lines:
         now = time.monotonic()
         if progress.phase != self._phase or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last, self._phase = now, progress.phase
-            text = f"{progress.label}: {progress_line(progress)}"
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            text = written(f"{progress.label}: {progress_line(progress)}")
+            self._console.print(text, highlight=False, soft_wrap=True)

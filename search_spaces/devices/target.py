@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from search_spaces.devices.spelling import means
-from search_spaces.errors import unknown_name
+from search_spaces.errors import DataError, unknown_name
+from search_spaces.parsed_json import members, number, text, whole
+from search_spaces.plain_text import visible
 from search_spaces.workloads.dtypes import FLOAT8
 
 # The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
@@ -20,6 +22,11 @@ _DOTS_FROM = {"float16": 70, "int8": 75, "bfloat16": 80, "tf32": 80, **dict.from
 _RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
 # What a CPU has none of.
 _MAY_BE_NONE = ("capability", "shared_memory_bytes")
+# A thousand times what devices have: counts, bytes of a memory, and rates per second. Beyond that what is computed from
+# them ends nowhere, or in no number.
+_MOST_OF_COUNTS, _MOST_BYTES, _HIGHEST_RATE = 2**20, 2**40, 1e20
+# Float32 elements of the vectors that there are: of 128 to 2048 bits, and of a GPU, which has none.
+_LANES = (1, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -86,45 +93,38 @@ class Target:
     def label(self) -> str:
         """For people: the device, what code it is given where that is not its own, and threads on a CPU."""
         if self.kind == "cpu":
-            return f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
+            return visible(f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}")
         own = _own_capability(self.device) in (None, self.capability)
-        return self.device if own else f"{self.device} as sm_{self.capability}"
+        return visible(self.device if own else f"{self.device} as sm_{self.capability}")
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Target:
+    def from_json(data: Any) -> Target:
         """The device that is described, known to this version or not.
 
         Raises:
-            ValueError: figures are missing, unknown to this version, or such as no device has.
+            DataError: figures are missing, unknown to this version, or such as no device has.
         """
-        told = {_RENAMED.get(name, name): value for name, value in data.items()}
-        names = {field.name for field in dataclasses.fields(Target)}
-        if unknown := told.keys() - names:
-            raise ValueError(
-                f"target: this version knows no {', '.join(sorted(unknown))}; a later one may have told it"
-            )
-        if missing := names - told.keys() - {"lanes"}:
-            raise ValueError(f"target: expected {', '.join(sorted(missing))} too")
-        for name, value in told.items():
-            _check_told(name, value)
-        return Target(**told)
+        told = {_RENAMED.get(name, name): value for name, value in members(data, "target").items()}
+        names = {field.name: str(field.type) for field in dataclasses.fields(Target)}
+        members(told, "target", names.keys() - {"lanes"}, names)
+        return Target(**{name: _figure(name, value, names[name]) for name, value in told.items()})
 
 
-def _check_told(name: str, value: object) -> None:
-    """Refuse a figure that no device has, which would break what is computed from it."""
-    if name == "kind":
-        fits, expected = value in ("gpu", "cpu"), '"gpu" or "cpu"'
-    elif name in ("name", "device"):
-        fits, expected = isinstance(value, str), "text"
-    elif name in _MAY_BE_NONE:
-        fits, expected = isinstance(value, int) and value >= 0, "0 or a positive number"
-    else:
-        fits, expected = isinstance(value, int | float) and value > 0, "a positive number"
-    if not fits:
-        raise ValueError(f"target: {name}={value!r}; expected {expected}")
+def _figure(name: str, value: object, kind: str) -> Any:
+    """A figure as a device may have it: others would break what is computed from them. Raises DataError."""
+    what = f"target: {name}"
+    if name == "kind" and value not in ("gpu", "cpu"):
+        raise DataError(f'{what} {value!r}, expected "gpu" or "cpu"')
+    if name == "lanes" and value not in _LANES:
+        raise DataError(f"{what} {value!r}, expected one of {', '.join(map(str, _LANES))}")
+    if name in ("name", "device", "kind"):
+        return text(value, what)
+    if kind == "float":
+        return number(value, what, 1.0, _HIGHEST_RATE)
+    return whole(value, what, int(name not in _MAY_BE_NONE), _MOST_BYTES if "bytes" in name else _MOST_OF_COUNTS)
 
 
 def _gpu(

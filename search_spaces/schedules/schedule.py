@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
+from search_spaces.parsed_json import LARGEST, knob_value, members, text
+from search_spaces.plain_text import visible
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values
@@ -49,7 +51,7 @@ class Schedule:
     @property
     def one_line(self) -> str:
         """`sketch knob=value …`, for tables."""
-        return " ".join([self.sketch, *(f"{k}={_value_text(v)}" for k, v in self.values)])
+        return visible(" ".join([self.sketch, *(f"{k}={_value_text(v)}" for k, v in self.values)]))
 
     def __str__(self) -> str:
         return f"# {self.one_line}" + (f"\n{to_text(self.program)}" if self.lowering else "")
@@ -64,11 +66,17 @@ class Schedule:
         return {"sketch": self.sketch, "values": values}
 
     @staticmethod
-    def from_json(data: dict[str, Any], backend: str = "") -> Schedule:
-        """An unbound schedule of that backend."""
-        named = {_RENAMED.get(k, str(k)): v for k, v in data["values"].items()}
-        values = ((k, tuple(v) if isinstance(v, list) else v) for k, v in named.items())
-        return Schedule(str(data["sketch"]), tuple(values), backend=backend)
+    def from_json(data: Any, backend: str = "") -> Schedule:
+        """An unbound schedule of that backend. Raises DataError."""
+        told = members(data, "schedule", ("sketch", "values"))
+        values = {_RENAMED.get(k, k): v for k, v in members(told["values"], "knobs").items()}
+        text(" ".join(values), "knobs")
+        # Most values are flags and small integers, and most of the time that reading a record takes is theirs.
+        named: list[tuple[str, Any]] = [
+            (k, v if type(v) is bool or (type(v) is int and 0 <= v <= LARGEST) else knob_value(v, k))
+            for k, v in values.items()
+        ]
+        return Schedule(text(told["sketch"], "sketch"), tuple(named), backend=backend)
 
 
 def _value_text(value: KnobValue) -> str:

@@ -147,7 +147,9 @@ class SearchSpace:
         for knob in sketch.knobs:
             if values[knob.name] not in knob.values:
                 raise InputError(f"{knob.name}={values[knob.name]} is not one of {list(knob.values)[:20]}")
-        return self._schedule(sketch, values, backend)
+        # A record may say true, or 1.0, where a knob has a 1, which prints otherwise.
+        own = {k.name: k.values[k.values.index(values[k.name])] for k in sketch.knobs}
+        return self._schedule(sketch, Values(own), backend)
 
     def holds(self, schedule: Schedule) -> bool:
         """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""

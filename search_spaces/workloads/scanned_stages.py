@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from search_spaces.errors import InputError
+from search_spaces.parsed_json import array, members, text, truth
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions import expression_json
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
@@ -61,6 +62,9 @@ def scan_to_json(scan: Scan) -> dict[str, Any]:
     }
 
 
-def scan_from_json(data: dict[str, Any]) -> Scan:
-    combine = tuple(map(expression_json.from_json, data["combine"]))
-    return Scan(str(data["axis"]), tuple(map(str, data["members"])), combine, bool(data["reverse"]))
+def scan_from_json(data: Any) -> Scan:
+    """Raises DataError, InputError."""
+    told = members(data, "scan", ("axis", "members", "combine", "reverse"))
+    scanned = tuple(text(name, "member of a scan") for name in array(told["members"], "members of a scan"))
+    combine = tuple(map(expression_json.from_json, array(told["combine"], "combine")))
+    return Scan(text(told["axis"], "scanned axis"), scanned, combine, truth(told["reverse"], "reverse"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +12,16 @@ import numpy as np
 from search_spaces.errors import InputError
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.walking import accesses, flops, variables
+from search_spaces.workloads.expressions.walking import accesses, flops, inlined_depth, variables
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
 # A tensor may hold this many elements: kernels index with 32-bit integers.
 MAX_ELEMENTS = 2**31 - 1
+
+# Operators that may lie within each other when pointwise stages stand where they are read. What prints, writes and
+# reads expressions calls itself, two or three times for each, and Python allows a thousand such calls in all.
+MAX_DEPTH = 250
 
 # The pointwise operators that join two partial results of a reduction, by its own.
 JOINED_BY = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
@@ -179,10 +184,31 @@ class Stage:
 def check_axes(name: str, axes: tuple[Axis, ...]) -> None:
     """Raise InputError unless the axes have names of their own and positive extents."""
     for axis in axes:
+        check_name(f"{name}, axis", axis.name)
         check_shape(f"{name}, axis {axis.name}", (axis.extent,))
     names = [a.name for a in axes]
     if len(set(names)) < len(names):
         raise InputError(f"{name}: axes {names}; expected each once")
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise InputError unless it is an identifier: names stand in generated code, and in comments of it."""
+    if not (isinstance(name, str) and name.isidentifier()):
+        raise InputError(f"{what} {name!r}: expected a name of letters, digits and _, such as x0")
+
+
+def check_depth(stages: Sequence[Stage]) -> None:
+    """Raise InputError where more than `MAX_DEPTH` operators lie within each other."""
+    if sum(ex.depth(s.expression) for s in stages) <= MAX_DEPTH:
+        return
+    below: dict[str, int] = {}
+    for stage in stages:
+        depth = ex.depth(stage.expression)
+        if depth <= MAX_DEPTH:
+            depth = inlined_depth(stage.expression, below)
+        if depth > MAX_DEPTH:
+            raise InputError(f"stage {stage.name!r}: {depth} operators lie within each other; at most {MAX_DEPTH} may")
+        below[stage.name] = depth if stage.is_pointwise else 0
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:

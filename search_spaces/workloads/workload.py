@@ -21,14 +21,15 @@ from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
+from search_spaces.parsed_json import Scalar, array, members, scalar, text
+from search_spaces.plain_text import encodable, visible
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions import expression_json
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, gathers, variables
-from search_spaces.workloads.scanned_stages import check_scans, scan_from_json, scan_text, scan_to_json
+from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
     MAX_ELEMENTS,
@@ -37,8 +38,17 @@ from search_spaces.workloads.stages import (
     Stage,
     Tensor,
     check_axes,
+    check_depth,
     check_fill,
+    check_name,
     check_shape,
+)
+from search_spaces.workloads.stages_json import (
+    input_from_json,
+    input_to_json,
+    stage_from_json,
+    stage_to_json,
+    whole_numbers,
 )
 from search_spaces.workloads.strides import check_strides, declared_strides
 
@@ -55,8 +65,6 @@ __all__ = [
     "check_axes",
     "check_shape",
 ]
-
-Scalar = int | float | str | bool | None
 
 PRECISIONS = ("ieee", "tf32", "fast")
 
@@ -81,12 +89,16 @@ class Workload:
     output_strides: tuple[tuple[int, ...] | None, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or encodable(self.name) != self.name:
+            raise InputError(f"workload name {self.name!r}; expected text that UTF-8 has")
         if self.precision not in PRECISIONS:
             raise InputError(f"unknown precision {self.precision!r} (allowed: {', '.join(PRECISIONS)})")
         if not self.stages:
             raise InputError(f"workload {self.name!r} has no stage; expected at least one")
         if not self.inputs:
             raise InputError(f"workload {self.name!r} has no input; expected at least one")
+        for tensor in self.inputs:
+            check_name("input", tensor.name)
         known: dict[str, tuple[int, ...]] = {t.name: t.shape for t in self.inputs}
         if len(known) < len(self.inputs):
             raise InputError(f"workload {self.name!r} has two inputs of one name: {[t.name for t in self.inputs]}")
@@ -95,10 +107,12 @@ class Workload:
             if stage.name in stored:
                 check_shape(stage.name, stage.shape)
             dtype(stage.dtype)
+            check_name("stage", stage.name)
             check_axes(stage.name, stage.loops)
             self._check_stage(stage, known)
             known[stage.name] = stage.shape
         check_scans(self.stages)
+        check_depth(self.stages)
         self._check_outputs()
         self._check_dtypes()
 
@@ -245,9 +259,8 @@ class Workload:
         shown = [f"{k}={v}" for k, v in given if v not in (None, "") and v is not False]
         read, made = self.inputs[0].dtype, " and ".join(dict.fromkeys(t.dtype for t in self.outputs))
         dtypes = made if read == made else f"{read} to {made}"
-        return " ".join(
-            [self.name, *(shown or self._sizes()), f"{dtypes} as tf32" if self.precision == "tf32" else dtypes]
-        )
+        made = f"{dtypes} as tf32" if self.precision == "tf32" else dtypes
+        return visible(" ".join([self.name, *(shown or self._sizes()), made]))
 
     def _sizes(self) -> tuple[str, ...]:
         folds = (_by(a.extent for a in s.reduction.axes) for s in self.stages if s.reduction)
@@ -274,29 +287,14 @@ class Workload:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        def axes(values: tuple[Axis, ...]) -> list[list[str | int]]:
-            return [[a.name, a.extent] for a in values]
-
         # What was added later stands only where it says something: logs of older versions stay good.
         return {
             "name": self.name,
             "arguments": [list(a) for a in self.arguments],
             "precision": self.precision,
             **self._outputs_to_json(),
-            "inputs": [
-                [t.name, list(t.shape), t.dtype, *([list(t.strides)] if t.strides else [])] for t in self.inputs
-            ],
-            "stages": [
-                {
-                    "name": s.name,
-                    "axes": axes(s.axes),
-                    "expression": expression_json.to_json(s.expression),
-                    "reduction": [s.reduction.operator, axes(s.reduction.axes)] if s.reduction else None,
-                    "dtype": s.dtype,
-                    **({"scan": scan_to_json(s.scan)} if s.scan else {}),
-                }
-                for s in self.stages
-            ],
+            "inputs": [input_to_json(t) for t in self.inputs],
+            "stages": [stage_to_json(s) for s in self.stages],
         }
 
     def _outputs_to_json(self) -> dict[str, Any]:
@@ -307,34 +305,26 @@ class Workload:
         return {"output_strides": list(strides)} if strides else {}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Workload:
-        def axes(values: list[list[Any]]) -> tuple[Axis, ...]:
-            return tuple(Axis(str(n), int(e)) for n, e in values)
+    def from_json(data: Any) -> Workload:
+        """The workload that `to_json` gave.
 
-        outputs = data.get("outputs", [])
-        strides = tuple(tuple(s[0]) if s else None for _, *s in outputs)
-        if "output_strides" in data:
-            strides = (tuple(data["output_strides"]),)
+        Raises:
+            DataError, InputError: it is none.
+        """
+        told = members(data, "workload", ("name", "arguments", "precision", "inputs", "stages"))
+        outputs = [array(o, "output", (1, 2)) for o in array(told.get("outputs", []), "outputs")]
+        strides = tuple(whole_numbers(s[0], "strides") if s else None for _, *s in outputs)
+        if "output_strides" in told:
+            strides = (whole_numbers(told["output_strides"], "strides"),)
+        given = (array(a, "argument", (2,)) for a in array(told["arguments"], "arguments"))
         return Workload(
-            name=data["name"],
-            arguments=tuple((str(k), v) for k, v in data["arguments"]),
-            precision=data["precision"],
-            output_names=tuple(str(name) for name, *_ in outputs),
+            name=text(told["name"], "workload name"),
+            arguments=tuple((text(k, "argument name"), scalar(v, "argument")) for k, v in given),
+            precision=text(told["precision"], "precision"),
+            output_names=tuple(text(name, "output name") for name, *_ in outputs),
             output_strides=strides,
-            inputs=tuple(
-                Tensor(n, tuple(shape), d, *(tuple(s) for s in strides)) for n, shape, d, *strides in data["inputs"]
-            ),
-            stages=tuple(
-                Stage(
-                    s["name"],
-                    axes(s["axes"]),
-                    expression_json.from_json(s["expression"]),
-                    Reduction(s["reduction"][0], axes(s["reduction"][1])) if s["reduction"] else None,
-                    s["dtype"],
-                    scan_from_json(s["scan"]) if "scan" in s else None,
-                )
-                for s in data["stages"]
-            ),
+            inputs=tuple(map(input_from_json, array(told["inputs"], "inputs"))),
+            stages=tuple(map(stage_from_json, array(told["stages"], "stages"))),
         )
 
 

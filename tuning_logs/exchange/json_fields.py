@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from search_spaces.parsed_json import knob_value
 from search_spaces.schedules.plain_space import PlainValue
-from tuning_logs.exchange.values import plain_value
 
 MS = 1e-3
 # Longer times stand for failures: Kernel Tuner once wrote 1e20.
@@ -36,7 +36,7 @@ def version(data: Mapping[str, Any], what: str) -> None:
 
 
 def knob(value: object) -> PlainValue:
-    return plain_value(value)
+    return knob_value(value, "knob value")
 
 
 def milliseconds(value: object) -> float | None:

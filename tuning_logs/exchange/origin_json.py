@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces import Target
+from search_spaces import DataError
+from search_spaces.parsed_json import array, text
 from tuning_logs.exchange.recorded_table import Origin
-from tuning_logs.record import SCHEMA_VERSION, Provenance, subject_of
-from tuning_logs.storage.line_parser import FOREIGN_LINE
+from tuning_logs.record import SCHEMA_VERSION, Provenance, subject_and_target
 
 _MEMBER = "autosched"
 
@@ -39,11 +39,17 @@ def origin_from_json(data: Mapping[str, Any]) -> Origin | None:
     if told.get("schema") != SCHEMA_VERSION:
         raise ValueError(f"{_MEMBER}: schema {told.get('schema')!r}; expected {SCHEMA_VERSION}")
     try:
+        subject, target = subject_and_target(told)
+        orders = (array(order, "order", (2,)) for order in array(told.get("orders", []), "orders"))
         return Origin(
-            subject=subject_of(told["workload"]),
-            target=Target.from_json(told["target"]),
-            provenance=Provenance.from_json(told["provenance"]),
-            orders=tuple((str(sketch), tuple(map(str, names))) for sketch, names in told.get("orders", [])),
+            subject=subject,
+            target=target,
+            provenance=Provenance.from_json(told.get("provenance")),
+            orders=tuple((text(sketch, "sketch"), _names(names)) for sketch, names in orders),
         )
-    except FOREIGN_LINE as error:
-        raise ValueError(f"{_MEMBER}: expected workload, target and provenance ({error!r})") from None
+    except DataError as error:
+        raise ValueError(f"{_MEMBER}: expected workload, target and provenance ({error})") from None
+
+
+def _names(told: object) -> tuple[str, ...]:
+    return tuple(text(name, "knob") for name in array(told, "knobs"))

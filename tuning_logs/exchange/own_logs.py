@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from search_spaces import Schedule
+from search_spaces.parsed_json import text
 from search_spaces.schedules.plain_space import PlainValue
 from tuning_logs.exchange.recorded_table import (
     Origin,
@@ -24,7 +25,7 @@ from tuning_logs.exchange.recorded_table import (
 )
 from tuning_logs.measurement import CompileFacts, Measurement
 from tuning_logs.ranking import standing
-from tuning_logs.record import TuningRecord
+from tuning_logs.record import TuningRecord, record_of
 
 # The knobs that say which kind of schedule a point is. No sketch has knobs of these names.
 _SKETCH, _BACKEND = "sketch", "backend"
@@ -82,7 +83,8 @@ def records_of(table: RecordedTable) -> list[TuningRecord]:
     """The records of a table that was made of a tuning log; none of them is one of finals.
 
     Raises:
-        ValueError: the table was made by another tuner: what its kernel computes is not known here.
+        ValueError: the table was made by another tuner, what its kernel computes is not known here; or it says what no
+            record says.
     """
     if table.origin is None or _SKETCH not in table.names or _BACKEND not in table.names:
         raise ValueError(
@@ -100,10 +102,10 @@ def _in_order(origin: Origin, sketch: str, knobs: dict[str, PlainValue]) -> dict
 
 def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: int) -> TuningRecord:
     knobs = gathered(dict(zip(table.names, trial.point, strict=True)))
-    sketch, backend = str(knobs.pop(_SKETCH)), str(knobs.pop(_BACKEND, ""))
+    sketch, backend = text(knobs.pop(_SKETCH, None), _SKETCH), text(knobs.pop(_BACKEND, ""), _BACKEND)
     told = origin.provenance
     repeats = (trial.repeats_s or (trial.seconds,)) if trial.seconds is not None else ()
-    return TuningRecord(
+    made = TuningRecord(
         subject=origin.subject,
         target=origin.target,
         schedule=Schedule.from_json({"sketch": sketch, "values": _in_order(origin, sketch, knobs)}, backend),
@@ -122,3 +124,5 @@ def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: i
             propose_s=trial.search_s,
         ),
     )
+    # As it will be read of a log: what would be skipped there is refused here.
+    return record_of(origin.subject, origin.target, made.to_json())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from search_spaces import Target
+from search_spaces.plain_text import visible
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point
 from tuning_logs.exchange.fitting import Fitted, fitted
 from tuning_logs.measurement import Status
@@ -69,7 +70,7 @@ class RecordedTable:
 
     @property
     def label(self) -> str:
-        return " on ".join(part for part in (self.kernel, self.device) if part) or "a kernel without a name"
+        return visible(" on ".join(part for part in (self.kernel, self.device) if part) or "a kernel without a name")
 
     @cached_property
     def space(self) -> PlainSpace:

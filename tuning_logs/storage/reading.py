@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from search_spaces import LogError, Target
+from search_spaces import DataError, LogError, Target
 from tuning_logs.ranking import IsGood
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import Filter
-from tuning_logs.storage.line_parser import FOREIGN_LINE, LineParser
+from tuning_logs.storage.line_parser import LineParser
 
 # Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
 _TAIL_BYTES = 256
@@ -114,9 +114,8 @@ def parse_line(parser: LineParser, line: bytes, path: Path, number: int) -> Tuni
         return None
     try:
         return parser.parse(line)
-    except FOREIGN_LINE as error:
-        reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"{path}, line {number}: skipped, not a tuning record ({reason})", stacklevel=5)
+    except DataError as error:
+        warnings.warn(f"{path}, line {number}: skipped, not a tuning record ({error})", stacklevel=5)
         return None
 
 

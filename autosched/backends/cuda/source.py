@@ -13,6 +13,7 @@ from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
 from autosched.backends.cuda.resources import has_dots
 from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.printing.loops import why_marked
 from search_spaces import Target, TileProgram
@@ -29,7 +30,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     Raises:
         CompileError: a statement cannot be said; the message names it.
     """
-    lines = [f"// {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
+    said = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "//")
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
@@ -37,7 +38,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
     head = _functions(_as_printed(program), "".join([*own, *kernels]), target.capability)
-    return "\n".join(["\n".join(lines) + "\n", *head, *own, *kernels])
+    return "\n".join([f"{said}\n", *head, *own, *kernels])
 
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:

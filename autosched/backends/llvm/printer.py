@@ -20,6 +20,7 @@ from autosched.backends.llvm.bodies.rows import row_printer
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
+from autosched.backends.printing import quoting
 from autosched.backends.printing.loops import why_marked
 from search_spaces.programs.statements import Dot, For, Statement, Store, produced, read, statements
 from search_spaces.programs.text import to_text
@@ -37,7 +38,7 @@ def print_program(program: TileProgram, comment: str) -> str:
     module = Module()
     for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
         _print_kernel(module, program, kernel, symbol)
-    header = "\n".join(f"; {line}".rstrip() for line in (*comment.splitlines(), "", *to_text(program).splitlines()))
+    header = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], ";")
     return f"{header}\n\n{module}"
 
 

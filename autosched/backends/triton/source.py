@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, arguments
+from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.gluon import printer as products
 from autosched.backends.triton.gluon.walks import printer as walks
@@ -26,7 +27,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     Raises:
         CompileError: the program holds something that the language of the kernel has no words for.
     """
-    lines = [f"# {line}".rstrip() for line in [*comment.splitlines(), "", *to_text(program).splitlines()]]
+    head = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "#")
     names = [function_name(kernel) for kernel in program.kernels]
     if len(set(names)) < len(names):
         raise CompileError(f"kernels of {program.name} are called {names}; expected different names")
@@ -40,8 +41,7 @@ def print_module(program: TileProgram, comment: str) -> str:
     kernels = [_print_kernel(program, kernel) for kernel in program.kernels]
     imports = ["import triton", "import triton.language as tl"]
     imports += [products.IMPORTS] if any(map(is_gluon, program.kernels)) else []
-    head = "\n".join([*lines, *imports])
-    return "\n\n\n".join([head, *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
+    return "\n\n\n".join(["\n".join([head, *imports]), *(f.rstrip("\n") for f in functions), *kernels]) + "\n"
 
 
 def is_gluon(kernel: Kernel) -> bool:

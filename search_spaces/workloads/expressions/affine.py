@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.parsed_json import LARGEST, array, text, whole
+
 
 @dataclass(frozen=True, slots=True)
 class Affine:
@@ -67,8 +69,11 @@ class Affine:
 
     @staticmethod
     def from_json(data: Any) -> Affine:
-        terms, offset = data
-        return Affine(tuple((str(v), int(c)) for v, c in terms), int(offset))
+        """Raises DataError."""
+        terms, offset = array(data, "index", (2,))
+        read = (array(term, "term", (2,)) for term in array(terms, "terms"))
+        of = [(text(v, "axis"), whole(c, "coefficient", -LARGEST)) for v, c in read]
+        return Affine.of(*of, offset=whole(offset, "offset", -LARGEST))
 
 
 def axis_index(name: str) -> Affine:

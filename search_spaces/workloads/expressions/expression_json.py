@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
+from search_spaces.errors import DataError
+from search_spaces.parsed_json import LARGEST, array, members, number, text, whole
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+
+_INFINITIES = ("inf", "-inf")
+_LARGEST = sys.float_info.max
 
 
 def to_json(expression: Expression) -> Any:
@@ -32,17 +38,25 @@ def _number_to_json(value: float | int) -> float | int | str:
 
 
 def from_json(data: Any) -> Expression:
-    if "literal" in data:
-        return Literal(float(data["literal"]))
-    if "integer" in data:
-        return Integer(int(data["integer"]))
-    if "access" in data:
-        fill = data.get("fill")
-        index = tuple(Affine.from_json(i) for i in data["index"])
-        return Access(data["access"], index, float(fill) if isinstance(fill, str) else fill)
-    if "gather" in data:
-        mixed = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in data["index"])
-        return Gather(data["gather"], tuple(mixed))
-    if "position" in data:
-        return Position(Affine.from_json(data["position"]))
-    return Apply(data["apply"], tuple(from_json(a) for a in data["arguments"]))
+    """Raises DataError, InputError."""
+    match members(data, "expression"):
+        case {"literal": value}:
+            return Literal(float(_number_from_json(value)))
+        case {"integer": value}:
+            return Integer(whole(value, "integer", -LARGEST - 1))
+        case {"access": tensor, "index": index, **rest}:
+            fill = _number_from_json(rest["fill"]) if "fill" in rest else None
+            return Access(text(tensor, "tensor"), tuple(map(Affine.from_json, array(index, "indices"))), fill)
+        case {"gather": tensor, "index": index}:
+            mixed = (from_json(i) if isinstance(i, dict) else Affine.from_json(i) for i in array(index, "indices"))
+            return Gather(text(tensor, "tensor"), tuple(mixed))
+        case {"position": index}:
+            return Position(Affine.from_json(index))
+        case {"apply": operator, "arguments": arguments}:
+            return Apply(text(operator, "operator"), tuple(map(from_json, array(arguments, "arguments"))))
+        case other:
+            raise DataError(f"expression of {', '.join(other) or 'nothing'}; expected a literal, access or operator")
+
+
+def _number_from_json(value: object) -> float | int:
+    return float(str(value)) if value in _INFINITIES else number(value, "constant", -_LARGEST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Position
@@ -19,6 +19,26 @@ def walk(expression: Expression) -> Iterator[Expression]:
             rest += reversed(here.arguments)
         elif isinstance(here, Gather):
             rest += reversed(here.looked_up)
+
+
+def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
+    """How many expressions lie within each other; what it reads of a tensor has the depth `below` it, where told."""
+    known: dict[int, int] = {}
+
+    def measured(e: Expression) -> int:
+        if id(e) not in known:
+            match e:
+                case Access(tensor):
+                    known[id(e)] = max(1, below.get(tensor, 0))
+                case Apply(_, within):
+                    known[id(e)] = 1 + max(map(measured, within))
+                case Gather():
+                    known[id(e)] = 1 + max(map(measured, e.looked_up), default=0)
+                case _:
+                    known[id(e)] = 1
+        return known[id(e)]
+
+    return measured(expression)
 
 
 def accesses(expression: Expression) -> tuple[Access, ...]:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from autosched.backends.printing import quoting
+
 F64 = "double"
 F32 = "float"
 F16 = "half"
@@ -163,7 +165,7 @@ class Builder:
         return IRValue(result, name)
 
     def comment(self, text: str) -> None:
-        self._line("; " + " ".join(text.splitlines()))
+        self._line(quoting.comment([text], ";"))
 
     # Blocks
 

@@ -1,0 +1,12 @@
+"""What is written to terminals: names and reasons come from logs and compilers, and move no cursor there."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from search_spaces.plain_text import visible_lines
+
+
+def written(text: str, style: str = "") -> Text:
+    """The text in a style: no markup is read in it, and what does not print is escaped, line ends excepted."""
+    return Text(visible_lines(text), style=style)
