@@ -15,7 +15,7 @@ from typing import Any, Literal
 import best_spaces
 import numpy as np
 import torch
-from random_programs import Program
+from program_writer import Program
 from schedule_checks import fault
 from torch import Tensor
 from untuned import untuned_kernel
@@ -26,8 +26,11 @@ from autosched.checking.trial_data import TrialData
 from autosched.tracing import loaded
 from autosched.tracing.callables.whole_check import outcome
 from search_spaces import EmptySearchSpaceError
+from search_spaces.workloads.strides import span
 
-Kind = Literal["right", "refused", "wrong", "untunable", "faulty", "crashed", "no_program"]
+Kind = Literal["right", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"]
+# What a trial says of a kernel that reads or writes what is not its own.
+_UNSAFE = ("out_of_bounds_write", "out_of_bounds_read", "changed_input")
 _NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # So many schedules are tried at most until one of them works.
 _MOST_TRIED = 24
@@ -35,7 +38,10 @@ _MOST_TRIED = 24
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of a program. `faulty`: kernels that the checks of a trial caught, by status, though others work."""
+    """What became of a program. `misplaced`: a result by other strides than PyTorch's, or in memory that it shares
+    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught,
+    by status, though others work.
+    """
 
     seed: int
     kind: Kind
@@ -61,12 +67,13 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
     try:
         required = _required(program, inputs)
         function = functools.partial(outcome, program.function, required)
+        examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
+        lies = places(examples, _tensors(program.function(*examples)))
         expected = Expected(function, inputs, _epsilon(program, inputs), nan=not required)
     except Exception as error:
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
         backward: Any = {"backward": True} if required else {}
-        examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
         traced: Any = trace(program.function, *examples, allow_fallback=allow_fallback, **backward).for_target(target)
     except InputError as error:
         return Finding(program.seed, "refused", str(error))
@@ -84,13 +91,44 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
             shown = "\n".join(dict.fromkeys(tally.faults))
             return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
         kernels[workload.key] = tally.kernel
-    kind: Kind = "faulty" if faulty else "right"
     statuses = tuple(fault.split(":")[0] for fault in faulty)
+    kind: Kind = "unsafe" if set(statuses) & set(_UNSAFE) else "faulty" if faulty else "right"
+    kernel = loaded(traced, kernels)
     # On the program's own inputs, and before that on random ones.
-    reason = expected.why_wrong(outcome(loaded(traced, kernels), required, *inputs))
+    reason = expected.why_wrong(outcome(kernel, required, *inputs))
     if reason:
         return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    misplaced = why_misplaced(examples, _tensors(kernel(*examples)), lies)
+    if misplaced and kind == "right":
+        return Finding(program.seed, "misplaced", f"{misplaced}\n{traced}", len(kernels), tried, statuses)
     return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
+
+
+def why_misplaced(inputs: Sequence[Tensor], results: Sequence[Tensor], wanted: list[ResultPlace]) -> str | None:
+    """Which result lies by other strides than PyTorch's, or shares memory with another tensor before it."""
+    for number, (got, right) in enumerate(zip(places(inputs, results), wanted, strict=False)):
+        if got != right:
+            return f"result {number} lies by strides {got}, expected {right}"
+    return None
+
+
+# The strides of a result, but for dimensions of size 1, where PyTorch has others for tensors without data; the tensor
+# before it, of inputs and results, in whose memory it is, and how many bytes apart they begin.
+ResultPlace = tuple[tuple[int, ...], str, int]
+
+
+def places(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> list[ResultPlace]:
+    """Where the results lie."""
+    known = {f"input {n}": x for n, x in enumerate(inputs)}
+    found = []
+    for number, result in enumerate(results):
+        storage = result.untyped_storage().data_ptr()
+        name = next((n for n, t in known.items() if t.untyped_storage().data_ptr() == storage), "new")
+        apart = 0 if name == "new" else result.data_ptr() - known[name].data_ptr()
+        strides = tuple(0 if size == 1 else s for size, s in zip(result.shape, result.stride(), strict=True))
+        found.append((strides, name, apart))
+        known[f"result {number}"] = result
+    return found
 
 
 @dataclass
@@ -141,13 +179,17 @@ def device_of(target: Target) -> torch.device:
 
 def _like(tensor: Tensor, device: torch.device) -> Tensor:
     """The input on that device, with the strides it has."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
+    size = span(tuple(tensor.shape), tensor.stride())
+    memory = tensor.as_strided((size,), (1,)).to(device, copy=True)
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def _required(program: Program, inputs: Sequence[Tensor]) -> tuple[bool, ...]:
     """Of every input whether a gradient of it is wanted; nothing where the program has none."""
     wanted = tuple(program.differentiated and x.dtype.is_floating_point for x in inputs)
     given = [x.detach().requires_grad_(w) for x, w in zip(inputs, wanted, strict=True)]
-    made = program.function(*given)
-    results = (made,) if isinstance(made, Tensor) else tuple(made)
-    return wanted if any(r.requires_grad for r in results) else ()
+    return wanted if any(r.requires_grad for r in _tensors(program.function(*given))) else ()
+
+
+def _tensors(made: Any) -> tuple[Tensor, ...]:
+    return (made,) if isinstance(made, Tensor) else tuple(made)

@@ -68,7 +68,7 @@ def graded(
     made: DifferentiableFunction, given: tuple[Tensor, ...], slope: Tensor, evaluate: Evaluate = reference.evaluate
 ) -> list[Tensor]:
     """The gradients that both graphs give."""
-    kept = computed(made.forward, tuple(x.detach() for x in given), evaluate)[made.results :]
+    kept = computed(made.forward, tuple(x.detach() for x in given), evaluate)[made.memory :]
     found = computed(made.backward, (*kept, slope), evaluate)
     return [found[place] for place in made.gradients if place is not None]
 

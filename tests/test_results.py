@@ -102,3 +102,127 @@ def test_views_of_a_result_in_another_order_are_views_of_that() -> None:
     torch.testing.assert_close(made, wanted)
     assert [m.stride() for m in made] == [w.stride() for w in wanted]
     assert len({m.untyped_storage().data_ptr() for m in made}) == 1
+
+
+def written_over(x: Tensor) -> Tensor:
+    made = torch.zeros_like(x)
+    made[:] = x
+    return made
+
+
+def parts_of_a_changed_copy(x: Tensor) -> tuple[Tensor, ...]:
+    made = x.clone()
+    row = made[0]
+    row += 1
+    return row, made[1:].t(), made
+
+
+def of_computed(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.meshgrid(x[0] * 2, x[:, 0].exp(), indexing="ij")
+
+
+W = R(4, 6)
+# Functions of a tensor, by what is to lie like PyTorch's.
+PLACED: dict[str, Callable[[Tensor], Any]] = {
+    "one part": lambda x: torch.cat((x,)),
+    "one part of a stack": lambda x: torch.stack((x,))[0],
+    "repeated once": lambda x: (x.repeat(1, 1), x.repeat(1, 1, 1), x.tile(())),
+    "rolled by nothing": lambda x: (x.roll(0), x.roll(6, 1)),
+    "padded by nothing": lambda x: F.pad(x, (0, 0)),
+    "flipped along nothing": lambda x: x.flip(()),
+    "copied into": lambda x: torch.empty_like(x).copy_(x),
+    "written over": written_over,
+    "scattered whole": lambda x: (x * 2).slice_scatter(x),
+    "gathered in order": lambda x: (x.index_select(0, torch.arange(4)), x[[0, 1, 2, 3]]),
+    "joined with nothing": lambda x: torch.cat((x, x[:0])),
+    "copied beside itself": lambda x: (x, x.clone(), x.roll(0)),
+    "computed and copied": lambda x: (lambda y: (y, y.roll(0), y.clone(), y))(x * 2),
+    "every other row from the end": lambda x: x.flip(0)[::2],
+    "flipped, and a view of that": lambda x: (lambda y: (y, y[1:], y[2].view(2, 3)))(x.flip(0)),
+    "a grid of what is computed": of_computed,
+    "views of an argument": lambda x: (x.t(), x[1:], x.view(-1)[::2], x, x.diagonal(), x.expand(2, 4, 6), x.detach()),
+    "views of what is computed": lambda x: (lambda y: (y[1:], y.t(), y[0], y.unfold(1, 3, 2)))(x * 2),
+    "what dropout leaves": lambda x: F.dropout(x, 0.5, training=False),
+    "conversion to the same": lambda x: (x.to(x.dtype), x.contiguous(), x.to(x.dtype, copy=True), x.reshape(6, 4)),
+    "what it closes over": lambda x: (W.t(), W, torch.cat((W,)), x * 2),
+    "changed in place": parts_of_a_changed_copy,
+    "sizes of 1": lambda x: (x[:1].clone(), x[:, :1].sum(1, keepdim=True), (x * 2)[:, None, 1:2]),
+    "gaps": lambda x: torch.empty_strided((4, 6), (8, 1)).copy_(x),
+}
+LAYOUTS: dict[str, Tensor] = {
+    "dense": R(4, 6),
+    "transposed": R(6, 4).t(),
+    "with gaps": R(4, 9)[:, 1:7],
+}
+
+
+def places(x: Tensor, made: Any) -> list[tuple[object, ...]]:
+    """Of every result: strides, the tensor before it that it shares memory with, and how far apart they begin."""
+    known, found = [x, W], []
+    for result in (made,) if isinstance(made, Tensor) else made:
+        memory = result.untyped_storage().data_ptr()
+        same = next((n for n, t in enumerate(known) if t.untyped_storage().data_ptr() == memory), None)
+        apart = None if same is None else result.data_ptr() - known[same].data_ptr()
+        found.append((result.stride(), same, apart))
+        known.append(result)
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PLACED)
+def test_results_share_memory_as_those_of_pytorch_do(name: str, layout: str) -> None:
+    function, x = PLACED[name], LAYOUTS[layout]
+    if layout != "dense" and name in ("views of an argument", "conversion to the same"):
+        function = {"views of an argument": lambda x: (x.t(), x[1:], x), "conversion to the same": torch.ravel}[name]
+    traced = trace(function, x).for_target(cpu_target())
+    made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    wanted = function(x)
+    torch.testing.assert_close(made, wanted)
+    assert places(x, made) == places(x, wanted)
+
+
+def test_a_copy_with_nothing_to_do_may_be_changed_without_its_argument() -> None:
+    x = R(4, 6)
+    before = x.clone()
+    traced = trace(lambda x: torch.cat((x,)), x)
+    loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x).zero_()
+    assert torch.equal(x, before)
+
+
+def test_views_of_an_argument_that_is_not_aligned_are_views_of_it() -> None:
+    memory = R(25)
+    example, x = R(4, 6), memory[1:].view(4, 6)
+    traced = trace(lambda x: (x.t(), x * 2), example)
+    made, doubled = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    assert made.data_ptr() == x.data_ptr()
+    torch.testing.assert_close((made, doubled), (x.t(), x * 2))
+
+
+def with_gradients(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.exp()
+    return y[1:], y.t(), x.t(), x, y.sum(0), y.roll(0), y[0].detach(), (x * 3)[:, ::2], (x + 1).t()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_with_gradients_share_memory_as_those_of_pytorch_do(layout: str) -> None:
+    made, wanted = [], []
+    x, y = (LAYOUTS[layout].detach().requires_grad_() for _ in range(2))
+    traced = trace(with_gradients, x, backward=True).for_target(cpu_target())
+    made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    wanted = with_gradients(y)
+    torch.testing.assert_close(made, wanted)
+    assert places(x, made) == places(y, wanted)
+    assert [m.requires_grad for m in made] == [w.requires_grad for w in wanted]
+    weights = [torch.full_like(w, n + 1.0) for n, w in enumerate(wanted) if w.requires_grad]
+    for results, given in ((made, x), (wanted, y)):
+        torch.autograd.backward([r for r in results if r.requires_grad], weights, inputs=[given])
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_a_result_that_is_all_of_an_argument_has_its_gradient() -> None:
+    x = R(4, 6).requires_grad_()
+    traced = trace(lambda x: x.t(), x, backward=True)
+    made = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    made.square().sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+    assert made.data_ptr() == x.data_ptr()

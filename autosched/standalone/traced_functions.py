@@ -31,6 +31,7 @@ from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, 
 from autosched.standalone.structures import structure_text
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
+from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.values.tensor_reads import ViewOf, lying
 from autosched.tracing.values.values import Eager, Leaf, Value
@@ -214,11 +215,14 @@ class TracedText:
             if node.op == "call_function":
                 lines.append(f"{names.of(node, node.name)} = {_node_text(node, names)}")
             elif node.op == "output":
-                results = [names.of(n, n.name) for n in node.args[0] if isinstance(n, fx.Node)]
+                memory = [names.of(n, n.name) for n in node.args[0]]
             elif node.op != "placeholder":
                 raise InputError(f"{self.traced.name}: {node.op} {node.target} cannot be written to a stand-alone file")
         if not any("device=device" in line for line in lines):
             del lines[1]
+        results = [
+            _in_memory(memory[p.memory], captured.memory.strides[p.memory], p.view) for p in captured.memory.results
+        ]
         return function_text("_reference", ["exact", *given], [*lines, f"return [{', '.join(results)}]"])
 
     def _listed(self) -> list[str]:
@@ -268,6 +272,11 @@ def _laid_out(text: str, value: Value) -> str:
         return text
     strides = value.memory_strides
     return f"{text}.contiguous()" if strides == dense_strides(value.shape) else f"_laid_out({text}, {strides})"
+
+
+def _in_memory(name: str, strides: tuple[int, ...] | None, view: StridedView | None) -> str:
+    """A result of the function, which is a view of what its graph returns once that lies by these strides."""
+    return name if view is None else f"_view(_laid_out({name}, {strides}), {view.shape}, {view.strides}, {view.offset})"
 
 
 def _node_text(node: fx.Node, names: Identifiers) -> str:

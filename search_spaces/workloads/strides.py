@@ -29,10 +29,22 @@ def check_strides(name: str, shape: tuple[int, ...], strides: tuple[int, ...], s
 
 def declared_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides, or None where a dense row-major tensor has the same; dimensions of size 1 have none to compare."""
-    dense = dense_strides(shape)
-    if all(size == 1 or s == d for size, s, d in zip(shape, strides, dense, strict=True)):
-        return None
-    return strides
+    return None if same_places(shape, strides, dense_strides(shape)) else strides
+
+
+def same_places(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether elements lie in the same places by both strides; dimensions of size 1 have none to compare."""
+    return all(size == 1 or one == other for size, one, other in zip(shape, a, b, strict=True))
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements fill their memory, each in a place of its own, in any order of the dimensions."""
+    inner = 1
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride != inner:
+            return False
+        inner *= size
+    return True
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

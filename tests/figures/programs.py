@@ -1,9 +1,9 @@
 """Random programs by the thousand: traced, built, checked and compared with PyTorch; one table last.
 
-python tests/figures/programs.py --programs 3000 --jobs 16 [--device cpu|cuda] [--fallback] [--out FILE]
+python tests/figures/programs.py --programs 3000 --jobs 16 [--seconds 300] [--device cpu|cuda] [--fallback] [--out FILE]
 
-Programs run in processes of their own, so that one that kills its process is found and the others go on. With
-`--seed N` only that program is run and printed whole.
+Programs run in processes of their own, so that one that kills its process is found and the others go on; after
+`--seconds` none is begun. With `--seed N` only that program is run and printed whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from random_programs import generate
 
 # A program takes a second or two; what takes that long hangs.
 _TIMEOUT_S = 240.0
-_BAD = ("wrong", "crashed", "killed", "untunable", "faulty")
+_BAD = ("wrong", "misplaced", "unsafe", "crashed", "killed", "untunable", "faulty")
+_NAMES = {"no_program": "refused by PyTorch eager", "refused": "refused, of these"}
 
 
 def main() -> int:
@@ -57,6 +58,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no program is begun later than that")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one, printed whole")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -93,21 +95,22 @@ def _all(options: argparse.Namespace) -> Iterator[dict[str, object]]:
     found: queue.Queue[dict[str, object] | None] = queue.Queue()
     command = [sys.executable, __file__, "--worker", "--device", options.device, "--schedules", str(options.schedules)]
     command += ["--fallback"] if options.fallback else []
-    threads = [threading.Thread(target=_serve, args=(command, seeds, found)) for _ in range(options.jobs)]
+    last = time.perf_counter() + options.seconds
+    threads = [threading.Thread(target=_serve, args=(command, seeds, found, last)) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
-    for _ in range(options.programs):
-        finding = found.get()
-        assert finding is not None
-        yield finding
-    for thread in threads:
-        thread.join()
+    for _ in threads:
+        # Every thread says when it is done.
+        while (finding := found.get()) is not None:
+            yield finding
 
 
-def _serve(command: Sequence[str], seeds: queue.Queue[int], found: queue.Queue[dict[str, object] | None]) -> None:
-    """Give one process seeds until there are none; one that dies or hangs is replaced."""
+def _serve(
+    command: Sequence[str], seeds: queue.Queue[int], found: queue.Queue[dict[str, object] | None], last: float
+) -> None:
+    """Give one process seeds until there are none, or no time; one that dies or hangs is replaced."""
     process = None
-    while True:
+    while time.perf_counter() < last:
         try:
             seed = seeds.get_nowait()
         except queue.Empty:
@@ -133,6 +136,7 @@ def _serve(command: Sequence[str], seeds: queue.Queue[int], found: queue.Queue[d
         process = None
     if process is not None:
         process.communicate()
+    found.put(None)
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[str]:
@@ -155,13 +159,12 @@ def _table(findings: Sequence[dict[str, object]], seconds: float, shown: int) ->
     for kind in _BAD:
         for finding in [f for f in findings if f["kind"] == kind][:shown]:
             lines.append(f"{kind}, seed {finding['seed']}: {_shortened(str(finding['detail']))}")
-    reasons = collections.Counter(str(f["detail"]).split(" (")[0][:90] for f in findings if f["kind"] == "refused")
-    lines += [f"refused {n}: {reason}" for reason, n in reasons.most_common(shown)]
     kernels = sum(int(str(f["kernels"])) for f in findings)
     schedules = sum(int(str(f["schedules"])) for f in findings)
-    lines.append(f"{len(findings)} programs, {kernels} kernels, {schedules} schedules in {seconds:.0f} s")
-    lines.append(", ".join(f"{kind} {kinds.get(kind, 0)}" for kind in ("right", "refused", "no_program", *_BAD)))
-    return "\n".join(lines)
+    lines.append(f"{len(findings):6} programs, {kernels} kernels, {schedules} schedules in {seconds:.0f} s")
+    lines += [f"{kinds.get(kind, 0):6} {_NAMES.get(kind, kind)}" for kind in ("right", *_BAD, "no_program", "refused")]
+    reasons = collections.Counter(str(f["detail"]).split(" (")[0][:90] for f in findings if f["kind"] == "refused")
+    return "\n".join([*lines, *(f"{n:10} {reason}" for reason, n in reasons.most_common())])
 
 
 if __name__ == "__main__":

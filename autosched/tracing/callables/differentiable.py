@@ -19,10 +19,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernels.kernel import Kernel
+from autosched.tracing.callables.differentiable_results import DifferentiableResult, memory_of_results
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
 from autosched.tracing.callables.whole_check import Claim, FirstUse
-from autosched.tracing.capture.capture import Captured, digest_of, strides_of
+from autosched.tracing.capture.capture import Captured, digest_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.decompositions import decompositions
@@ -30,6 +31,7 @@ from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
 from autosched.tracing.capture.product_folding import fold_products, fold_repeats
 from autosched.tracing.capture.recomputing import recompute_points
+from autosched.tracing.capture.result_memory import ResultMemory, strides_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import called_without_data, check_data
@@ -41,18 +43,19 @@ from search_spaces import InputError, Target, Workload
 class DifferentiableFunction:
     """A traced function with its gradient.
 
-    `forward` returns the function's results, and after them what is kept for `backward`, which takes that and the
-    gradients of the `differentiable` ones of the results; `structure` is what the results are returned in.
-    `gradients`: for every argument, which result of `backward` is its gradient, or None; `required`: whether one was
-    wanted of it when the function was traced.
+    `forward` returns the `memory` of the function's results, so many tensors, and after them what is kept for
+    `backward`, which takes that and the gradients of the `differentiable` ones among them; `results` says where the
+    results lie, and `structure` what they are returned in. `gradients`: for every argument, which result of `backward`
+    is its gradient, or None; `required`: whether one was wanted of it when the function was traced.
     """
 
     forward: TracedFunction
     backward: TracedFunction
-    results: int
+    memory: int
     differentiable: tuple[int, ...]
     gradients: tuple[int | None, ...]
     required: tuple[bool, ...]
+    results: tuple[DifferentiableResult, ...]
     structure: ResultTree
 
     @property
@@ -120,10 +123,9 @@ def trace_with_gradient(
         raise InputError("backward=True, but no example input requires a gradient; expected one with requires_grad")
 
     def called(*arguments: Tensor) -> tuple[Tensor, ...]:
-        # AOTAutograd wants results that are tensors of their own.
         with TakenApart(), LinesKept():
             made, _ = flattened(function(*arguments))
-        return tuple(m.clone() if m._base is not None or any(m is a for a in arguments) else m for m in made)
+        return tuple(m.of(made, arguments) for m in memory)
 
     name, names = name_of(function), argument_names(function, len(inputs))
     check_data(function)
@@ -134,6 +136,7 @@ def trace_with_gradient(
             example, structure = called_without_data(function, fake, mode)
             if not any(m.requires_grad for m in example):
                 raise InputError(f"no result of {name} has a gradient")
+            memory, results = memory_of_results(example, fake)
             joint = _joint(called, fake)
         except InputError:
             raise
@@ -145,18 +148,20 @@ def trace_with_gradient(
     fold_products(joint.graph)
     fold_repeats(joint.graph)
     wanted = recompute_points(joint.graph)
-    results = len(_output(joint)) - len(inputs)
-    forward, backward = _partitioned(joint, results, wanted)
+    forward, backward = _partitioned(joint, len(memory), wanted)
     kept = [n.name for n in backward.graph.nodes if n.op == "placeholder"]
     gradients = _output(backward)
     places = iter(range(len(gradients)))
     return DifferentiableFunction(
-        forward=cut(_captured(forward, function, digest), function, name, names, allow_fallback),
-        backward=cut(_captured(backward, function, digest), function, f"{name}_backward", kept, allow_fallback),
-        results=results,
-        differentiable=tuple(n for n, r in enumerate(example) if r.requires_grad),
+        forward=cut(
+            _captured(forward, function, digest, [m.strides for m in memory]), function, name, names, allow_fallback
+        ),
+        backward=cut(_captured(backward, function, digest, []), function, f"{name}_backward", kept, allow_fallback),
+        memory=len(memory),
+        differentiable=tuple(n for n, m in enumerate(memory) if m.example.requires_grad),
         gradients=tuple(None if g is None else next(places) for g in gradients),
         required=tuple(t.requires_grad for t in inputs),
+        results=tuple(results),
         structure=structure,
     )
 
@@ -252,8 +257,8 @@ class DifferentiableKernel:
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"
                 )
         apply: Callable[..., Any] = _Call.apply
-        results = apply(self, *tensors)
-        return self.traced.structure.of(results)
+        memory = apply(self, *tensors)
+        return self.traced.structure.of([result.of(memory, tensors) for result in self.traced.results])
 
 
 def _captured_again(traced: DifferentiableFunction, inputs: Sequence[Tensor]) -> str:
@@ -268,11 +273,11 @@ class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: DifferentiableKernel, *tensors: Tensor) -> tuple[Tensor, ...]:
         made = kernel.forward.computed(*tensors)
-        results, kept = made[: kernel.traced.results], made[kernel.traced.results :]
+        memory, kept = made[: kernel.traced.memory], made[kernel.traced.memory :]
         ctx.kernel = kernel
         ctx.save_for_backward(*kept)
-        ctx.mark_non_differentiable(*(r for n, r in enumerate(results) if n not in kernel.traced.differentiable))
-        return tuple(results)
+        ctx.mark_non_differentiable(*(m for n, m in enumerate(memory) if n not in kernel.traced.differentiable))
+        return tuple(memory)
 
     @staticmethod
     @once_differentiable
@@ -283,7 +288,10 @@ class _Call(torch.autograd.Function):
         return (None, *(None if place is None else made[place] for place in kernel.traced.gradients))
 
 
-def _captured(module: fx.GraphModule, function: Callable[..., Any], digest: str) -> Captured:
+def _captured(
+    module: fx.GraphModule, function: Callable[..., Any], digest: str, own: Sequence[tuple[int, ...] | None]
+) -> Captured:
+    """A graph whose first results are memory of their `own`, by these strides."""
     held = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
     named = named_by_user(function, held)
     constants = {node: named[node][1] if node in named else other for node, other in held.items()}
@@ -292,8 +300,10 @@ def _captured(module: fx.GraphModule, function: Callable[..., Any], digest: str)
     made = [m for m in _output(module) if m is not None]
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
     laid_out = read_from_their_memory(module.graph)
-    strides = tuple(strides_of(m.meta["val"]) for m in made)
-    return Captured(module.graph, constants, structure, laid_out, strides, names, digest)
+    strides = [strides_of(m.meta["val"]) for m in made]
+    known = [given or found for given, found in zip(own, strides, strict=False)]
+    memory = ResultMemory.as_returned([*known, *strides[len(own) :]], len(own))
+    return Captured(module.graph, constants, structure, laid_out, memory, names, digest)
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

@@ -18,7 +18,7 @@ from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, why_too_large
 from autosched.tracing.fusion.region_kernels import RegionKernels
-from autosched.tracing.translation.layouts import laid_out_results
+from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target, Workload
@@ -213,22 +213,21 @@ def cut(
         InputError: as `trace`.
     """
     eager: frozenset[str] = frozenset()
-    in_order = True
+    by_kernels = True
     kernels = RegionKernels(target)
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
-        results = [r for r in translation.outputs if isinstance(r, Value)]
-        made = results
-        if in_order and len(captured.strides) == len(made):
-            results = laid_out_results(made, captured.strides)
+        # What is None among gradients is no result.
+        returned = [r for r in translation.outputs if isinstance(r, Value)]
+        results = result_values(returned, captured.memory, by_kernels)
         wanted = [*results, *translation.effects]
         try:
             found = partitions(name, wanted, kernels)
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
-            if origin is None and in_order:
-                # A copy in the order of PyTorch's result, which no kernel makes.
-                in_order = False
+            if origin is None and by_kernels:
+                # A copy that is PyTorch's result, which no kernel makes.
+                by_kernels = False
                 continue
             if origin is None or not allow_fallback:
                 line = f" ({error.value.line})" if error.value.line else ""

@@ -28,7 +28,7 @@ from autosched.tracing.values.tensor_reads import Lying, ViewOf, lying, overlaps
 from autosched.tracing.values.values import Eager, EagerOperation, Leaf, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.strides import dense_strides, span
+from search_spaces.workloads.strides import dense_strides, same_places, span
 
 
 @dataclass(slots=True)
@@ -176,6 +176,8 @@ class TracedKernel:
         used = self._look_up(given, memory) if self._writing is not None else {}
         for run in self._runs:
             run(memory)
+        if tensors is not given:
+            self._give_back(memory, given)
         results = [result(memory.tensors) for result in self._results]
         if self._writing is not None:
             self._writing.write(used, memory.tensors)
@@ -217,6 +219,12 @@ class TracedKernel:
         for argument, tensor in zip(self.arguments, tensors, strict=True):
             argument.check(tensor)
         return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
+
+    def _give_back(self, memory: _Memory, given: Sequence[Tensor]) -> None:
+        """Let results that are arguments, or views of them, be those of what was given, where it lies as was traced."""
+        for argument, place, tensor in zip(self.traced.arguments, self._argument_places, given, strict=True):
+            if same_places(argument.shape, tensor.stride(), argument.strides):
+                memory.tensors[place] = tensor
 
     def _run_of(self, step: Step, kernels: Mapping[str, Kernel]) -> _Run:
         if step.assembled is not None:
@@ -311,9 +319,7 @@ def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -
     """What PyTorch computed, or a copy of it that lies as kernels were made for."""
     # Of a lazily negated tensor the memory holds something else.
     tensor = tensor.resolve_neg()
-    if tensor.data_ptr() % alignment or not all(
-        size == 1 or a == b for size, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)
-    ):
+    if tensor.data_ptr() % alignment or not same_places(tuple(tensor.shape), tensor.stride(), strides):
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
     return tensor
 

@@ -163,6 +163,8 @@ def _why_wrong(claim: Claim) -> str | None:
     """
     if _draws_random_numbers(claim):
         raise _UnjudgedError("it draws random numbers")
+    if any(part.written for part in claim.parts):
+        raise _UnjudgedError("it changes what it holds or is given, as a comparison would too")
     try:
         with memory_for(f"the results of {claim.label} in float64", _needed_bytes(claim), claim.device):
             return _compared(claim)

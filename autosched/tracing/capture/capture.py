@@ -29,8 +29,10 @@ from autosched.tracing.capture.graph_rewriting import (
     padded_with_signs,
     read_from_their_memory,
     reshape_instead_of_view,
+    without_copies_of_arguments,
     without_tokens,
 )
+from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import (
@@ -48,21 +50,20 @@ from search_spaces import InputError
 
 @dataclass(frozen=True)
 class Captured:
-    """The graph of a function, in core ATen operators; its results are those of `structure`, and constants.
+    """The graph of a function, in core ATen operators; it returns `memory`, in which the results of `structure` lie.
 
     `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
     other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
-    `strides`: those that PyTorch gives the tensors among the results, where that is known. `names`: what users call
-    the constants. `digest`: of what PyTorch captured, before anything was made of it. `writes`: what becomes of as many
-    last results, which are not returned; `places`: by name of a node, where a constant that changes is found in every
-    call.
+    `names`: what users call the constants. `digest`: of what PyTorch captured, before anything was made of it.
+    `writes`: what becomes of as many last results, which are not returned; `places`: by name of a node, where a
+    constant that changes is found in every call.
     """
 
     graph: fx.Graph
     constants: Mapping[str, Tensor | torch.nn.Module]
     structure: ResultTree
-    laid_out: frozenset[str] = frozenset()
-    strides: tuple[tuple[int, ...] | None, ...] = ()
+    laid_out: frozenset[str]
+    memory: ResultMemory
     names: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     writes: tuple[Write, ...] = ()
@@ -102,6 +103,7 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = made.structure or ResultTree(exported.call_spec.out_spec, constants)
+    memory = return_once(exported.graph, made.lies)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
@@ -110,9 +112,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     writes = (*(Write(None, place) for place in made.bound), *(Write(node, found.get(node)) for node in changed))
     written = {w.place.same for w in writes if w.place is not None}
     places = {node: place for node, place in found.items() if place.same in written}
-    strides = (*made.strides, *(None for _ in changed))
     tensors = {**tensors, **modules}
-    return Captured(exported.graph, tensors, structure, laid_out, strides, names, made.digest, writes, places)
+    return Captured(exported.graph, tensors, structure, laid_out, memory, names, made.digest, writes, places)
 
 
 def digest_of(module: fx.GraphModule) -> str:
@@ -125,12 +126,13 @@ def digest_of(module: fx.GraphModule) -> str:
 class _Exported:
     """What torch.export gives, in core ATen operators.
 
-    `strides`: of the results, before that. `structure`: theirs, where torch.export does not say it. `places`: by name
-    of a buffer, where the function finds it; `bound`: what it binds to as many last results.
+    `lies`: in the memory of which nodes results lie, and how (`return_memory`). `digest`: of what it was before.
+    `structure`: that of the results, where torch.export does not say it. `places`: by name of a buffer, where the
+    function finds it; `bound`: what it binds to as many last results.
     """
 
     program: torch.export.ExportedProgram
-    strides: Sequence[tuple[int, ...] | None]
+    lies: Sequence[tuple[fx.Node, StridedView | None]]
     digest: str
     structure: ResultTree | None
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -145,7 +147,7 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
         return first
     module = _stateful(function, watched.bound)
     try:
-        program, strides, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
+        program, lies, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
     except InputError as refused:
         raise InputError(f"{name_of(function)} keeps something from call to call, and {refused}") from refused
     except Exception as second:
@@ -158,7 +160,7 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
         raise
     if isinstance(first, Exception) and not module.last.bound and not program.graph_signature.buffers_to_mutate:
         raise first
-    return _Exported(program, strides, digest, module.last.structure, module.places, module.last.bound)
+    return _Exported(program, lies, digest, module.last.structure, module.places, module.last.bound)
 
 
 def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported | Exception:
@@ -176,15 +178,16 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
 
 def _lowered(
     exported: torch.export.ExportedProgram, function: Callable[..., Any]
-) -> tuple[torch.export.ExportedProgram, Sequence[tuple[int, ...] | None], str]:
-    """What was exported in core ATen operators, the strides of its results, and the digest of what it was before."""
+) -> tuple[torch.export.ExportedProgram, Sequence[tuple[fx.Node, StridedView | None]], str]:
+    """What was exported in core ATen operators, where its results lie, and the digest of what it was before."""
     _check_followed(exported, function)
     digest = digest_of(exported.graph_module)
-    # Decompositions keep elements, not always their order in memory.
-    strides = [strides_of(n.meta["val"]) for n in _returned(exported.graph) if isinstance(n, fx.Node)]
+    without_copies_of_arguments(exported.graph)
+    # Decompositions keep elements, not always where they lie.
+    lies = return_memory(exported.graph)
     reshape_instead_of_view(exported.graph)
     padded_with_signs(exported.graph)
-    return decomposed(exported), strides, digest
+    return decomposed(exported), lies, digest
 
 
 def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:
@@ -231,14 +234,6 @@ def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Mo
     """What higher-order operators of the graph call, by the nodes that stand for it."""
     named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
     return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
-
-
-def strides_of(made: Any) -> tuple[int, ...] | None:
-    """The strides of a tensor; None where they depend on data, or there are none."""
-    if not isinstance(made, Tensor) or made.layout is not torch.strided:
-        return None
-    strides = tuple(made.stride())
-    return strides if all(isinstance(s, int) for s in strides) else None
 
 
 def _returned(graph: fx.Graph) -> list[Any]:

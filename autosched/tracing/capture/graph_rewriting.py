@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses import FakeTensor
 
 from search_spaces import InputError
 
 _aten = torch.ops.aten
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def without_tokens(graph: fx.Graph) -> None:
@@ -61,6 +63,39 @@ def reshape_instead_of_view(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
+
+
+def without_copies_of_arguments(graph: fx.Graph) -> None:
+    """Operators that give an argument itself as that argument: what PyTorch writes for them in Python may copy it.
+
+    Before:  f(x): y = dropout(x, 0.5, False); return (y,)
+    After:   f(x): return (x,)
+    """
+    for node in list(graph.nodes):
+        if _COMPOSITE in getattr(node.target, "py_kernels", ()) and isinstance(node.meta.get("val"), Tensor):
+            given = _given_back(node)
+            if given is not None:
+                node.replace_all_uses_with(given)
+                graph.erase_node(node)
+
+
+def _given_back(node: fx.Node) -> fx.Node | None:
+    """The argument that the operator itself returns for the fake tensors of the graph; None where it makes another."""
+    held = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    alike = [n for n in held if _kind(n) == _kind(node)]
+    if not alike or not isinstance(node.meta["val"], FakeTensor):
+        return None
+    arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    assert callable(node.target)
+    with node.meta["val"].fake_mode:
+        made = node.target(*arguments, **keywords)
+    return next((n for n in alike if made is n.meta["val"]), None)
+
+
+def _kind(node: fx.Node) -> tuple[torch.Size, torch.dtype]:
+    made = node.meta["val"]
+    assert isinstance(made, Tensor)
+    return made.shape, made.dtype
 
 
 def padded_with_signs(graph: fx.Graph) -> None:

@@ -1,4 +1,4 @@
-"""Orders of dimensions in memory: results lie there as PyTorch's do.
+"""Orders of dimensions in memory: what is returned lies there as PyTorch's does.
 
 Pointwise operators of PyTorch keep the order of their arguments, channels_last for one; what a kernel stores is dense
 in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
@@ -16,7 +16,7 @@ from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Value, View
-from search_spaces.workloads.strides import declared_strides
+from search_spaces.workloads.strides import declared_strides, same_places
 
 
 def laid_out_results(results: Sequence[Value], strides: Sequence[tuple[int, ...] | None]) -> list[Value]:
@@ -34,13 +34,13 @@ def _part_of(whole: Mapping[Value, Value], view: View, strides: tuple[int, ...])
         return laid_out(view, strides)
     for kind in reversed(views):
         made = replace(kind, argument=made)
-    return made if _lies_by(made, strides) else laid_out(view, strides)
+    return made if lies_by(made, strides) else laid_out(view, strides)
 
 
 def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
     """The value, or a view of a copy of it that lies by these strides, if they are dense in any order of dimensions."""
     order = memory_order(value.shape, strides)
-    if order is None or not value.readable or _lies_by(value, strides):
+    if order is None or not value.readable or lies_by(value, strides):
         return value
     turned = tuple(value.shape[d] for d in order)
     there = Result(f"{value.name}_turned", turned, value.dtype, value.line)
@@ -50,14 +50,19 @@ def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
     return permute(back, stored, [order.index(d) for d in range(len(order))])
 
 
-def _lies_by(value: Value, strides: tuple[int, ...]) -> bool:
+def lies_by(value: Value, strides: tuple[int, ...]) -> bool:
     """Whether it lies by these strides as soon as what it is a view of is in memory."""
-    own: tuple[int, ...] | None = value.memory_strides
-    if isinstance(value, View):
-        views = chain(value, {})
-        lies = placed(views, views[-1].argument.memory_strides)
-        own = lies and lies[0]
-    return own is not None and all(n == 1 or a == b for n, a, b in zip(value.shape, own, strides, strict=True))
+    own = own_strides(value)
+    return own is not None and same_places(value.shape, own, strides)
+
+
+def own_strides(value: Value) -> tuple[int, ...] | None:
+    """The strides by which a value lies, in memory or as a view of what is; None where no strides make it."""
+    if not isinstance(value, View):
+        return value.memory_strides
+    views = chain(value, {})
+    found = placed(views, views[-1].argument.memory_strides)
+    return found and found[0]
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:

@@ -28,6 +28,24 @@ class NotAffineError(Exception):
     """No affine index of what is viewed corresponds to the index of the view."""
 
 
+@dataclass(frozen=True)
+class Placement:
+    """x.as_strided(shape, strides), `offset` elements behind the first of x: how a result lies in memory.
+
+    Of these there are none on the way to a kernel: nothing is computed from results.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def apply(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.as_strided(self.shape, self.strides, tensor.storage_offset() + self.offset)
+
+    def source_index(self, index: Index, extents: Extents) -> Index:
+        raise NotAffineError
+
+
 def affine(at: Affine | Expression) -> Affine:
     """The index, which must be no data."""
     if not isinstance(at, Affine):
