@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autosched.tracing.capture.capture import Captured
+from autosched.tracing.capture.result_memory import ResultMemory
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.operators.pointwise.translation import NAMES
 from autosched.tracing.translation.translate import rule_of
@@ -100,4 +101,5 @@ def captured_call(call: Call, device: str) -> tuple[Captured, list[str]]:
         result.meta["val"] = node.meta["val"][n] if several else node.meta["val"]
     graph.output(tuple(results))
     _, structure = flattened(tuple(torch.empty(()) for _ in results))
-    return Captured(graph, {}, structure), names
+    memory = ResultMemory.as_returned([None] * len(results), 0)
+    return Captured(graph, {}, structure, frozenset(), memory), names
