@@ -8,8 +8,9 @@ signature are computed by the same workload.
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from autosched.tracing.values.reads import ALIGNMENT_BYTES
 from autosched.tracing.values.values import (
     Counted,
     Joined,
@@ -22,7 +23,10 @@ from autosched.tracing.values.values import (
     Scanned,
     Value,
     View,
+    ViewKind,
 )
+from autosched.tracing.values.views import Selection, Slicing
+from search_spaces.workloads.dtypes import dtype
 
 Strides = tuple[int, ...]
 
@@ -32,13 +36,16 @@ class Region:
     """`members`: the values, what they are computed from, and what that reads, each once; their order follows from
     structure. `values`: how many of them are to be computed.
 
-    `products`: how many products are among what is computed.
+    `products`: how many products are among what is computed. `starts`: by the number of a member in memory, how many
+    elements before all views of it that are read here; the signature leaves these out, so that the first step of a
+    recurrence, which reads x[0], and the tenth, which reads x[9], are regions of one.
     """
 
     members: tuple[Value, ...]
     signature: tuple[int, ...]
     products: int
     values: int = 1
+    starts: tuple[tuple[int, int], ...] = ()
 
     def same_place(self, value: Value, other: Region) -> Value:
         """The value of this region that stands where `value` does in another one of the same signature."""
@@ -57,17 +64,30 @@ class Structures:
         wanted = dict.fromkeys(values)
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
+        firsts = _first_positions(members, wanted, stored)
+        starts: list[tuple[int, int]] = []
         signature = [len(wanted)]
-        for member in members:
+        for number, member in enumerate(members):
             if member not in wanted and member in stored:
-                signature.append(self._number((member.shape, member.dtype, stored[member])))
+                own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
+                if member in firsts:
+                    starts.append((number, _offset(firsts[member], stored[member])))
+                    # Whether what begins there has an address that kernels take (`values.reads`).
+                    own = (*own, starts[-1][1] * dtype(member.dtype).bytes % ALIGNMENT_BYTES)
+                signature.append(self._number(own))
+            elif isinstance(member, View) and member.argument in firsts:
+                _, first = firsts[member.argument]
+                moved = self._number((member.shape, _earlier(member.kind, first), member.argument.shape))
+                signature += [moved, places[member.argument]]
             else:
                 signature += [self._of(member), *(places[o] for o in member.operands)]
         # Arguments are read in their order.
         arguments = [v for v in members if isinstance(v, Leaf) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
         inside = (v for v in members if v in wanted or v not in stored)
-        return Region(tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted))
+        return Region(
+            tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted), tuple(starts)
+        )
 
     def _number(self, what: Hashable) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
@@ -77,6 +97,53 @@ class Structures:
             own = (value.shape, value.dtype, _meaning(value))
             self._known[value] = self._number(own)
         return self._known[value]
+
+
+def _first_positions(
+    members: Sequence[Value], wanted: Container[Value], stored: Mapping[Value, Strides]
+) -> dict[Value, tuple[int, int]]:
+    """Of what is in memory and read through slices along one dimension alone: that dimension, and where the first one
+    begins.
+    """
+    found: dict[Value, tuple[int, int] | None] = {}
+    for member in members:
+        if member in stored and member not in wanted:
+            continue
+        for operand in member.operands:
+            if operand not in stored or operand in wanted:
+                continue
+            begins = _begins(member.kind) if isinstance(member, View) else None
+            known = found.setdefault(operand, begins)
+            same = begins is not None and known is not None and begins[0] == known[0]
+            found[operand] = (known[0], min(known[1], begins[1])) if same and known and begins else None
+    return {v: first for v, first in found.items() if first is not None}
+
+
+def _begins(kind: ViewKind) -> tuple[int, int] | None:
+    """Along which dimension a view has a part of what it is of, and from where on; None of other views."""
+    match kind:
+        case Slicing(dim=dim, start=start, step=step) if step > 0:
+            return dim, start
+        case Selection(dim=dim, at=at):
+            return dim, at
+        case _:
+            return None
+
+
+def _earlier(kind: ViewKind, by: int) -> Hashable:
+    """A slice so many positions earlier."""
+    match kind:
+        case Slicing():
+            return replace(kind, start=kind.start - by)
+        case Selection():
+            return replace(kind, at=kind.at - by)
+        case _:
+            return kind
+
+
+def _offset(first: tuple[int, int], strides: Strides) -> int:
+    dim, position = first
+    return position * strides[dim]
 
 
 def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
