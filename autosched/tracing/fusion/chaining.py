@@ -91,6 +91,7 @@ class _Chaining:
     depths: Mapping[Value, int]
     reads: dict[Value, list[Value]] = field(default_factory=dict)
     readers: dict[Value, dict[Value, None]] = field(default_factory=dict)
+    _products: dict[Value, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.readers = {v: {} for v in self.stored}
@@ -99,6 +100,7 @@ class _Chaining:
     def update(self, dropped: Iterable[Value], readers: Iterable[Value]) -> None:
         """These are no longer stored, and what read them reads what they did."""
         for value in (*dropped, *readers):
+            self._products.pop(value, None)
             for other in self.reads.pop(value, ()):
                 self.readers[other].pop(value, None)
         for value in readers:
@@ -117,9 +119,14 @@ class _Chaining:
     def _below(self, group: tuple[Value, ...]) -> tuple[Value, ...]:
         """A group, with what is between its products and those that they are computed from."""
         found = dict.fromkeys(group)
-        for read in (r for v in group if self._multiplies(v) for r in self.reads[v]):
-            found |= dict.fromkeys(self._between(read))
+        for value in (v for v in group if self._multiplies(v)):
+            for read in (r for r in self.reads[value] if self._is_near(r, value)):
+                found |= dict.fromkeys(self._between(read))
         return tuple(found)
+
+    def _is_near(self, below: Value, value: Value) -> bool:
+        """Whether a chain may compute something with the value that it is computed from."""
+        return self.depths[below] >= self.depths[value] - _FEWER_PRODUCTS
 
     def change(self, dropped: tuple[Value, ...]) -> _Change | None:
         """What dropping these would change; None where their readers have no kernels then, or none that chains."""
@@ -154,8 +161,7 @@ class _Chaining:
         rest = [value]
         while rest:
             here = rest.pop()
-            near = self.depths[here] >= self.depths[value] - _FEWER_PRODUCTS
-            if near and here not in found and self._has_products(here):
+            if self._is_near(here, value) and here not in found and self._has_products(here):
                 found[here] = None
                 rest += [] if self._multiplies(here) else self.reads[here]
         return tuple(found)
@@ -175,4 +181,6 @@ class _Chaining:
 
     def _multiplies(self, value: Value) -> bool:
         """Whether the kernel of a stored value computes a product."""
-        return self.fit(value).first.products > 0
+        if value not in self._products:
+            self._products[value] = self.fit(value).first.products > 0
+        return self._products[value]

@@ -25,7 +25,7 @@ from autosched.tracing.values.values import (
     View,
     ViewKind,
 )
-from autosched.tracing.values.views import Selection, Slicing
+from autosched.tracing.values.views import Permutation, Selection, Slicing
 from search_spaces.workloads.dtypes import dtype
 
 Strides = tuple[int, ...]
@@ -64,21 +64,24 @@ class Structures:
         wanted = dict.fromkeys(values)
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
-        firsts = _first_positions(members, wanted, stored)
+        inside = {v for v in members if v in wanted or v not in stored}
+        slices = _slices(members, inside)
+        firsts: dict[Value, _Slice] = {}
+        for part in slices.values():
+            firsts[part.whole] = min(firsts.get(part.whole, part), part, key=lambda each: each.start)
         starts: list[tuple[int, int]] = []
         signature = [len(wanted)]
         for number, member in enumerate(members):
-            if member not in wanted and member in stored:
+            if member not in inside:
                 own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
                 if member in firsts:
-                    starts.append((number, _offset(firsts[member], stored[member])))
+                    starts.append((number, firsts[member].start * stored[member][firsts[member].dim]))
                     # Whether what begins there has an address that kernels take (`values.reads`).
                     own = (*own, starts[-1][1] * dtype(member.dtype).bytes % ALIGNMENT_BYTES)
                 signature.append(self._number(own))
-            elif isinstance(member, View) and member.argument in firsts:
-                _, first = firsts[member.argument]
-                moved = self._number((member.shape, _earlier(member.kind, first), member.argument.shape))
-                signature += [moved, places[member.argument]]
+            elif isinstance(member, View) and member in slices:
+                kind = _earlier(member.kind, firsts[slices[member].whole].start)
+                signature += [self._number((member.shape, kind, member.argument.shape)), places[member.argument]]
             else:
                 signature += [self._of(member), *(places[o] for o in member.operands)]
         # Arguments are read in their order.
@@ -99,35 +102,51 @@ class Structures:
         return self._known[value]
 
 
-def _first_positions(
-    members: Sequence[Value], wanted: Container[Value], stored: Mapping[Value, Strides]
-) -> dict[Value, tuple[int, int]]:
-    """Of what is in memory and read through slices along one dimension alone: that dimension, and where the first one
-    begins.
+@dataclass(frozen=True)
+class _Slice:
+    """A view of a part of what is in memory, or of that with its dimensions in another order: which part, along which
+    dimension of that.
     """
-    found: dict[Value, tuple[int, int] | None] = {}
+
+    whole: Value
+    dim: int
+    start: int
+
+
+def _slices(members: Sequence[Value], inside: Container[Value]) -> dict[Value, _Slice]:
+    """The views of parts of tensors in memory that are read through such alone, along one dimension. `inside`: the
+    members that are computed.
+    """
+    found = {m: part for m in members if m in inside and (part := _slice(m, inside)) is not None}
+    readers: dict[Value, list[Value]] = {}
     for member in members:
-        if member in stored and member not in wanted:
-            continue
-        for operand in member.operands:
-            if operand not in stored or operand in wanted:
-                continue
-            begins = _begins(member.kind) if isinstance(member, View) else None
-            known = found.setdefault(operand, begins)
-            same = begins is not None and known is not None and begins[0] == known[0]
-            found[operand] = (known[0], min(known[1], begins[1])) if same and known and begins else None
-    return {v: first for v, first in found.items() if first is not None}
+        for operand in member.operands if member in inside else ():
+            readers.setdefault(operand, []).append(member)
+    dims: dict[Value, set[int]] = {}
+    for part in found.values():
+        dims.setdefault(part.whole, set()).add(part.dim)
+
+    def is_sliced(whole: Value) -> bool:
+        return all(r in found or (_is_turned(r) and is_sliced(r)) for r in readers[whole])
+
+    return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
 
 
-def _begins(kind: ViewKind) -> tuple[int, int] | None:
-    """Along which dimension a view has a part of what it is of, and from where on; None of other views."""
-    match kind:
-        case Slicing(dim=dim, start=start, step=step) if step > 0:
-            return dim, start
-        case Selection(dim=dim, at=at):
-            return dim, at
+def _slice(member: Value, inside: Container[Value]) -> _Slice | None:
+    match member:
+        case View(argument=argument, kind=Slicing(dim=dim, start=start, step=step)) if step > 0:
+            pass
+        case View(argument=argument, kind=Selection(dim=dim, at=start)):
+            pass
         case _:
             return None
+    if argument in inside and isinstance(argument, View) and isinstance(argument.kind, Permutation):
+        argument, dim = argument.argument, argument.kind.order[dim]
+    return None if argument in inside else _Slice(argument, dim, start)
+
+
+def _is_turned(value: Value) -> bool:
+    return isinstance(value, View) and isinstance(value.kind, Permutation)
 
 
 def _earlier(kind: ViewKind, by: int) -> Hashable:
@@ -139,11 +158,6 @@ def _earlier(kind: ViewKind, by: int) -> Hashable:
             return replace(kind, at=kind.at - by)
         case _:
             return kind
-
-
-def _offset(first: tuple[int, int], strides: Strides) -> int:
-    dim, position = first
-    return position * strides[dim]
 
 
 def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:

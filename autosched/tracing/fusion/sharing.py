@@ -7,6 +7,7 @@ read.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +41,11 @@ def drop_unneeded(
             readers[other][value] = None
     for value in [v for v in stored if v not in required]:
         strides = stored[value]
-        before = _least(value, list(readers[value]), fit, fit_of)
-        del stored[value]
         # Those that read least first: what says no is most often alike in all layers.
-        after = total(fit(v) for v in sorted(readers[value], key=lambda v: len(_read(v, stored))))
+        reading = sorted(readers[value], key=lambda v: len(_read(v, stored)))
+        before = _least(value, reading, fit, fit_of) if reading else math.inf
+        del stored[value]
+        after = total(map(fit, reading))
         if after is None or after >= before:
             stored[value] = strides
             continue
@@ -53,12 +55,12 @@ def drop_unneeded(
 
 
 def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) -> float:
-    """What the kernels of a value and of what reads it cost, where it has one of its own or one of them stores it."""
-    own = fit(value).cost or 0.0
-    costs = [fit(v).cost or 0.0 for v in readers]
-    beside = [fit_of((reader, value), ()).cost for reader in readers if len(readers) > 1]
-    saved = [own + cost - both for cost, both in zip(costs, beside, strict=False) if both is not None]
-    return own + sum(costs) - max(saved, default=0.0)
+    """What the kernels of a value and of its readers cost, where it has one of its own, or the first reader stores it
+    beside what it computes itself.
+    """
+    own, (first, *others) = fit(value).cost or 0.0, [fit(v).cost or 0.0 for v in readers]
+    both = fit_of((readers[0], value), ()).cost if others else None
+    return sum(others) + (own + first if both is None else min(own + first, both))
 
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
