@@ -8,16 +8,19 @@ out = p @ v                            →
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.fusion.region_kernels import Fit
+from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.values.values import Eager, Leaf, Value
 
 # By what factor the costs of chains may be wrong beside those of other kernels.
 DOUBT = 2.0
+# What a chain computes between two products depends on those right before it: by so many fewer products at most.
+# Whatever a recurrence carries past them reaches back to its beginning.
+_FEWER_PRODUCTS = 1
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,16 @@ class Chained:
 
 
 def chain_products(
-    stored: MutableMapping[Value, Strides], required: Container[Value], fit: Callable[[Value], Fit], patience: float
+    stored: MutableMapping[Value, Strides],
+    required: Container[Value],
+    fit: Callable[[Value], Fit],
+    depths: Mapping[Value, int],
+    patience: float,
 ) -> Chained:
     """Take out of `stored` what is between two products where one kernel computes both, at up to `patience` times the
-    cost of the kernels that there are.
+    cost of the kernels that there are. `depths`: how many products follow each other up to a value.
     """
-    chaining = _Chaining(stored, required, fit)
+    chaining = _Chaining(stored, required, fit, depths)
     read: dict[Value, None] = {}
     doubtful = False
     while True:
@@ -49,7 +56,7 @@ def chain_products(
             if all(v in stored for v in (*gain.dropped, *gain.readers)) and chaining.change(gain.dropped) == gain:
                 for value in gain.dropped:
                     del stored[value]
-                chaining.update()
+                chaining.update(gain.dropped, gain.readers)
                 read |= dict.fromkeys(v for r in gain.readers for v in chaining.reads[r])
 
 
@@ -74,25 +81,32 @@ class _Change:
 
 @dataclass
 class _Chaining:
-    """`reads`: of every stored value that a kernel computes, what that reads; `readers`: the other way round."""
+    """`depths`: how many products follow each other up to a value. `reads`: of every stored value that a kernel
+    computes, what that reads; `readers`: the other way round.
+    """
 
     stored: MutableMapping[Value, Strides]
     required: Container[Value]
     fit: Callable[[Value], Fit]
+    depths: Mapping[Value, int]
     reads: dict[Value, list[Value]] = field(default_factory=dict)
-    readers: dict[Value, list[Value]] = field(default_factory=dict)
+    readers: dict[Value, dict[Value, None]] = field(default_factory=dict)
+    _products: dict[Value, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.update()
+        self.readers = {v: {} for v in self.stored}
+        self.update((), [v for v in self.stored if not isinstance(v, Leaf | Eager)])
 
-    def update(self) -> None:
-        """Look again at what reads what."""
-        computed = [v for v in self.stored if not isinstance(v, Leaf | Eager)]
-        self.reads = {v: [o for o in cone([v], self.stored) if o in self.stored] for v in computed}
-        self.readers = {v: [] for v in self.stored}
-        for value, read in self.reads.items():
-            for other in read:
-                self.readers[other].append(value)
+    def update(self, dropped: Iterable[Value], readers: Iterable[Value]) -> None:
+        """These are no longer stored, and what read them reads what they did."""
+        for value in (*dropped, *readers):
+            self._products.pop(value, None)
+            for other in self.reads.pop(value, ()):
+                self.readers[other].pop(value, None)
+        for value in readers:
+            self.reads[value] = [o for o in cone([value], self.stored) if o in self.stored]
+            for other in self.reads[value]:
+                self.readers[other][value] = None
 
     def changes(self) -> Iterator[_Change]:
         """What dropping changes, for all that is between two products."""
@@ -105,18 +119,30 @@ class _Chaining:
     def _below(self, group: tuple[Value, ...]) -> tuple[Value, ...]:
         """A group, with what is between its products and those that they are computed from."""
         found = dict.fromkeys(group)
-        for read in (r for v in group if self._multiplies(v) for r in self.reads[v]):
-            found |= dict.fromkeys(self._between(read))
+        for value in (v for v in group if self._multiplies(v)):
+            for read in (r for r in self.reads[value] if self._is_near(r, value)):
+                found |= dict.fromkeys(self._between(read))
         return tuple(found)
+
+    def _is_near(self, below: Value, value: Value) -> bool:
+        """Whether a chain may compute something with the value that it is computed from."""
+        return self.depths[below] >= self.depths[value] - _FEWER_PRODUCTS
 
     def change(self, dropped: tuple[Value, ...]) -> _Change | None:
         """What dropping these would change; None where their readers have no kernels then, or none that chains."""
         readers = tuple(dict.fromkeys(r for v in dropped for r in self.readers[v] if r not in dropped))
-        before = _total([self.fit(v) for v in (*dropped, *readers)])
+        before = total(self.fit(v) for v in (*dropped, *readers))
+        if before is None:
+            return None
+        fits: list[Fit] = []
         with self._without(dropped):
-            fits = [self.fit(r) for r in readers]
-        after = _total(fits)
-        if before is None or after is None or not any(isinstance(f.made, Assembled) and f.made.chained for f in fits):
+            # Those that read least first: what says no is most often alike in all layers.
+            for reader in sorted(readers, key=lambda r: len(self.reads[r])):
+                fits.append(self.fit(reader))
+                if fits[-1].cost is None:
+                    return None
+        after = total(fits)
+        if after is None or not any(isinstance(f.made, Assembled) and f.made.chained for f in fits):
             return None
         return _Change(dropped, readers, before, after)
 
@@ -135,7 +161,7 @@ class _Chaining:
         rest = [value]
         while rest:
             here = rest.pop()
-            if here not in found and self._has_products(here):
+            if self._is_near(here, value) and here not in found and self._has_products(here):
                 found[here] = None
                 rest += [] if self._multiplies(here) else self.reads[here]
         return tuple(found)
@@ -155,11 +181,6 @@ class _Chaining:
 
     def _multiplies(self, value: Value) -> bool:
         """Whether the kernel of a stored value computes a product."""
-        return self.fit(value).first.products > 0
-
-
-def _total(fits: Sequence[Fit]) -> float | None:
-    """What kernels cost together; None where there is one that is none."""
-    costs = [f.cost for f in fits]
-    known = [c for c in costs if c is not None]
-    return sum(known) if len(known) == len(costs) else None
+        if value not in self._products:
+            self._products[value] = self.fit(value).first.products > 0
+        return self._products[value]

@@ -10,6 +10,8 @@ other. What nobody but the kernel itself reads is no longer stored.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -39,43 +41,92 @@ def joined(
     taken out of `stored`. `only_alike`: results with different numbers of elements have kernels of their own, and so
     have products beside each other.
     """
-    joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, fit, only_alike)
+    joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, stored, fit, only_alike)
     while (pair := joining.best()) is not None:
-        for value in joining.join(*pair):
-            del stored[value]
+        joining.join(*pair)
     return joining.in_order()
 
 
 @dataclass
 class _Joining:
-    """The groups so far, each with what it reads. Where that is known, `saved`: what joining two saves; `fits`: the
-    kernel of each.
+    """The groups so far, each with what it reads.
+
+    `readers`: of a value, the groups that read it; `sharing`: those that read or compute it, and are kernels. `bits`:
+    of every group; `before` and `after`, as bits, those that run before it in any case, and those that run after it.
+    `pairs`: what joining two saves, the most first, of all that save something. `fits`: the kernel of each group,
+    where that is known.
     """
 
     reads: dict[Group, dict[Value, None]]
     required: Container[Value]
+    stored: MutableMapping[Value, Strides]
     fit: FitOf
     only_alike: bool
-    saved: dict[tuple[Group, Group], float] = field(default_factory=dict)
+    readers: dict[Value, dict[Group, None]] = field(default_factory=dict)
+    sharing: dict[Value, dict[Group, None]] = field(default_factory=dict)
+    bits: dict[Group, int] = field(default_factory=dict)
+    before: dict[Group, int] = field(default_factory=dict)
+    after: dict[Group, int] = field(default_factory=dict)
+    pairs: list[tuple[float, int, Group, Group]] = field(default_factory=list)
     fits: dict[Group, Fit] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self._reach()
+        for group in self.reads:
+            self._enter(group)
+        pairs = ((v, pair) for v, groups in self.sharing.items() for pair in combinations(groups, 2))
+        for pair in dict.fromkeys(pair for v, pair in pairs if _is_worth_sharing(v, *pair)):
+            self._offer(*pair)
 
     def best(self) -> tuple[Group, Group] | None:
         """The two groups that are best joined; None where no two are."""
-        before, after = self._reach()
-        pairs = [(a, b) for a, b in self._pairs() if not (before[a] & after[b] or before[b] & after[a])]
-        for pair in pairs:
-            if pair not in self.saved:
-                self.saved[pair] = self._saved(*pair)
-        best = max(pairs, key=self.saved.__getitem__, default=None)
-        return best if best is not None and self.saved[best] > 0 else None
+        while self.pairs:
+            _, _, a, b = heapq.heappop(self.pairs)
+            if a in self.reads and b in self.reads and self._may_be_one(a, b):
+                return a, b
+        return None
 
-    def join(self, a: Group, b: Group) -> Group:
-        """Make both groups one; what that no longer stores."""
+    def join(self, a: Group, b: Group) -> None:
+        """Make both groups one, and store no longer what nobody else reads."""
         together, dropped = self._together(a, b)
         read = {v: None for v in (*self.reads[a], *self.reads[b]) if v not in (*a, *b)}
-        rest = {g: r for g, r in self.reads.items() if g not in (a, b)}
-        self.reads = {**rest, together: read}
-        return dropped
+        self._reach_together(a, b, together)
+        for group in (a, b):
+            self._leave(group)
+        for value in dropped:
+            del self.stored[value]
+        others = dict.fromkeys(
+            group
+            for v in (*together, *read)
+            for group in self.sharing.get(v, ())
+            if _is_worth_sharing(v, group, together)
+        )
+        self.reads[together] = read
+        self._enter(together)
+        for other in others:
+            self._offer(other, together)
+
+    def _enter(self, group: Group) -> None:
+        for value in self.reads[group]:
+            self.readers.setdefault(value, {})[group] = None
+        if not isinstance(group[0], Eager):
+            for value in (*group, *self.reads[group]):
+                self.sharing.setdefault(value, {})[group] = None
+
+    def _leave(self, group: Group) -> None:
+        for value in (*group, *self.reads.pop(group)):
+            self.readers.get(value, {}).pop(group, None)
+            self.sharing.get(value, {}).pop(group, None)
+
+    def _offer(self, a: Group, b: Group) -> None:
+        """Keep the pair if one kernel of both saves something, and may be made: later none may that may not now."""
+        if len(a) + len(b) <= _MOST_VALUES and self._may_be_one(a, b) and (saved := self._saved(a, b)) > 0:
+            heapq.heappush(self.pairs, (-saved, next(self._numbers), a, b))
+
+    def _may_be_one(self, a: Group, b: Group) -> bool:
+        """Whether nothing else needs one and is needed by the other."""
+        return not (self.before[a] & self.after[b] or self.before[b] & self.after[a])
 
     def in_order(self) -> list[Group]:
         """The groups, each after those that compute what it reads."""
@@ -92,37 +143,34 @@ class _Joining:
                     waiting.append(missing)
         return list(done)
 
-    def _pairs(self) -> Iterator[tuple[Group, Group]]:
-        """The groups that read the same, or of which one reads the other."""
-        readers: dict[Value, dict[Group, None]] = {}
-        for group, read in self.reads.items():
-            if not isinstance(group[0], Eager):
-                for value in (*group, *read):
-                    readers.setdefault(value, {})[group] = None
-        pairs = ((v, pair) for v, groups in readers.items() for pair in combinations(groups, 2))
-        # One element is worth sharing by kernels that have no more themselves.
-        found = dict.fromkeys((a, b) for v, (a, b) in pairs if v.elements > 1 or all(o.elements == 1 for o in (*a, *b)))
-        return (p for p in found if len(p[0]) + len(p[1]) <= _MOST_VALUES)
-
-    def _reach(self) -> tuple[dict[Group, int], dict[Group, int]]:
-        """For every group, as bits, those that run before it in any case; and those that run after it."""
+    def _reach(self) -> None:
+        """What runs before and after every group."""
         order = self.in_order()
         owners = {v: group for group in order for v in group}
         needed = {group: {owners[v] for v in self.reads[group] if v in owners} for group in order}
-        bits = {group: 1 << n for n, group in enumerate(order)}
-        before, after = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+        self.bits = {group: 1 << n for n, group in enumerate(order)}
+        self.before, self.after = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
         for group in order:
             for other in needed[group]:
-                before[group] |= before[other] | bits[other]
+                self.before[group] |= self.before[other] | self.bits[other]
         for group in reversed(order):
             for other in needed[group]:
-                after[other] |= after[group] | bits[group]
-        return before, after
+                self.after[other] |= self.after[group] | self.bits[group]
+
+    def _reach_together(self, a: Group, b: Group, together: Group) -> None:
+        """What runs before and after two groups once they are one."""
+        both, before, after = (each.pop(a) | each.pop(b) for each in (self.bits, self.before, self.after))
+        before, after = before & ~both, after & ~both
+        for group, bit in self.bits.items():
+            if bit & after:
+                self.before[group] |= before | both
+            elif bit & before:
+                self.after[group] |= after | both
+        self.bits[together], self.before[together], self.after[together] = both, before, after
 
     def _together(self, a: Group, b: Group) -> tuple[Group, Group]:
         """What the two store as one, which is wanted in any case or read by others; and what they do not."""
-        others = {v for group, read in self.reads.items() if group not in (a, b) for v in read}
-        kept = tuple(v for v in (*a, *b) if v in self.required or v in others)
+        kept = tuple(v for v in (*a, *b) if v in self.required or self.readers.get(v, {}).keys() - {a, b})
         return kept, tuple(v for v in (*a, *b) if v not in kept)
 
     def _saved(self, a: Group, b: Group) -> float:
@@ -142,3 +190,8 @@ class _Joining:
         if group not in self.fits:
             self.fits[group] = self.fit(group, ())
         return self.fits[group]
+
+
+def _is_worth_sharing(value: Value, a: Group, b: Group) -> bool:
+    """Whether two groups may be one for the sake of a value: for one element, if they have no more themselves."""
+    return value.elements > 1 or all(v.elements == 1 for v in (*a, *b))

@@ -20,6 +20,7 @@ from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
+from autosched.tracing.fusion.split_points import product_depths, split_points
 from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Leaf, Product, Reduced, Scanned, Value, View
@@ -95,6 +96,7 @@ class Partition:
     _allowed: Fusing = _ALONE
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
+    _depths: dict[Value, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
@@ -113,9 +115,13 @@ class Partition:
         for result in self.results:
             self._store(self.stored_as(result))
         required = frozenset(self._stored)
+        self._depths = product_depths(values)
+        for value in split_points(values, self._stored, self._depths):
+            if value.elements <= MAX_ELEMENTS:
+                self._store(value)
         for value in values:
             self._make_computable(value)
-        drop_unneeded(self._stored, required, self._fit)
+        drop_unneeded(self._stored, required, self._fit, self._fit_of)
         for value in shared(self._stored, self._fit):
             self._store(value)
         if self.fusing.chained:
@@ -160,11 +166,11 @@ class Partition:
     def _chain(self, required: Container[Value]) -> None:
         """Drop what need not be stored where products are chained, and what was copied for one of them."""
         self._allowed = self.fusing
-        chained = chain_products(self._stored, required, self._fit, self.patience)
+        chained = chain_products(self._stored, required, self._fit, self._depths, self.patience)
         self.doubtful = chained.doubtful
         if chained.read:
             others = [v for v in self._stored if v not in chained.read]
-            drop_unneeded(self._stored, {*others, *(v for v in chained.read if v in required)}, self._fit)
+            drop_unneeded(self._stored, {*others, *(v for v in chained.read if v in required)}, self._fit, self._fit_of)
 
     def _joined(self, reads: Mapping[Value, list[Value]], required: Container[Value], only_alike: bool) -> list[Step]:
         """The steps with kernels joined that are best joined."""
@@ -190,7 +196,7 @@ class Partition:
 
     def _fit_of(self, values: Group, computed: Container[Value]) -> Fit:
         """The kernel of several values, with some computed that are stored so far; or why there is none."""
-        stored = {v: strides for v, strides in self._stored.items() if v not in computed} if computed else self._stored
+        stored = _Without(self._stored, computed) if computed else self._stored
         region = self.kernels.structures.region(values, stored)
         return self.kernels.fit(region, stored, self._allowed)
 
@@ -278,6 +284,28 @@ class Partition:
         moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
         dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
+
+
+@dataclass(frozen=True)
+class _Without(Mapping[Value, Strides]):
+    """What is stored, less some of it."""
+
+    stored: Mapping[Value, Strides]
+    computed: Container[Value]
+
+    def __getitem__(self, value: Value) -> Strides:
+        if value in self.computed:
+            raise KeyError(value)
+        return self.stored[value]
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.stored and value not in self.computed
+
+    def __iter__(self) -> Iterator[Value]:
+        return (v for v in self.stored if v not in self.computed)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> list[Partition]:

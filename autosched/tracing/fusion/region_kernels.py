@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,6 +13,8 @@ from autosched.tracing.fusion.regions import Region, Strides, Structures
 from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
+from search_spaces.workloads.expressions.expression import Access, Gather
+from search_spaces.workloads.expressions.walking import walk
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,16 @@ class Fit:
         return cost(self.made.workload, self.made.chained) if isinstance(self.made, Assembled) else None
 
 
+def total(fits: Iterable[Fit]) -> float | None:
+    """What kernels cost together; None as soon as there is one that is none."""
+    found = 0.0
+    for fit in fits:
+        if fit.cost is None:
+            return None
+        found += fit.cost
+    return found
+
+
 @dataclass
 class RegionKernels:
     """What is known of regions, of one function or of several.
@@ -40,13 +52,20 @@ class RegionKernels:
     structures: Structures = field(default_factory=Structures)
     chosen: dict[Hashable, int | None] = field(default_factory=dict)
     _fits: dict[tuple[tuple[int, ...], Fusing], Fit] = field(default_factory=dict)
+    _elsewhere: dict[Hashable, Fit] = field(default_factory=dict)
 
     def fit(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
         """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
         key = self.key(region, fusing)
         if key not in self._fits:
             self._fits[key] = self._found(region, stored, key[1])
-        return self._fits[key]
+        fit = self._fits[key]
+        if fit.first.starts == region.starts or not _depends_on_starts(fit):
+            return fit
+        exact = (*key, region.starts)
+        if exact not in self._elsewhere:
+            self._elsewhere[exact] = self._found(region, stored, key[1])
+        return self._elsewhere[exact]
 
     def key(self, region: Region, fusing: Fusing) -> tuple[tuple[int, ...], Fusing]:
         """What regions with one kernel have in common."""
@@ -56,7 +75,11 @@ class RegionKernels:
         """The kernel of this region itself, which has one."""
         fit = self.fit(region, stored, fusing)
         assert isinstance(fit.made, Assembled)
-        inputs = (replace(v, value=region.same_place(v.value, fit.first)) for v in fit.made.inputs)
+        further = {fit.first.members[n]: here - there for (n, here), (_, there) in _starts(region, fit.first)}
+        inputs = (
+            replace(v, value=region.same_place(v.value, fit.first), offset=v.offset + further.get(v.value, 0))
+            for v in fit.made.inputs
+        )
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
         return replace(fit.made, values=values, workload=replace(fit.made.workload, name=name), inputs=tuple(inputs))
 
@@ -80,3 +103,20 @@ class RegionKernels:
             return error
         reason = why_no_schedule(made.workload, self.target) if self.target else None
         return made if reason is None else NotOneKernelError(reason).having(region.members)
+
+
+def _starts(region: Region, first: Region) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
+    return zip(region.starts, first.starts, strict=True)
+
+
+def _depends_on_starts(fit: Fit) -> bool:
+    """Whether the kernel says where in a tensor it reads, beyond where its view of that begins."""
+    if not isinstance(fit.made, Assembled):
+        return False
+    sliced = {fit.first.members[number] for number, _ in fit.first.starts}
+    names = {t.name for t, v in zip(fit.made.workload.inputs, fit.made.inputs, strict=True) if v.value in sliced}
+    read = (e for s in fit.made.workload.stages for e in walk(s.expression) if isinstance(e, Access | Gather))
+    return any(
+        e.tensor in names and (isinstance(e, Gather) or e.fill is not None or not all(i.is_axis for i in e.index))
+        for e in read
+    )

@@ -8,8 +8,9 @@ signature are computed by the same workload.
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from autosched.tracing.values.reads import ALIGNMENT_BYTES
 from autosched.tracing.values.values import (
     Counted,
     Joined,
@@ -22,7 +23,10 @@ from autosched.tracing.values.values import (
     Scanned,
     Value,
     View,
+    ViewKind,
 )
+from autosched.tracing.values.views import Permutation, Selection, Slicing
+from search_spaces.workloads.dtypes import dtype
 
 Strides = tuple[int, ...]
 
@@ -32,13 +36,16 @@ class Region:
     """`members`: the values, what they are computed from, and what that reads, each once; their order follows from
     structure. `values`: how many of them are to be computed.
 
-    `products`: how many products are among what is computed.
+    `products`: how many products are among what is computed. `starts`: by the number of a member in memory, how many
+    elements before all views of it that are read here; the signature leaves these out, so that the first step of a
+    recurrence, which reads x[0], and the tenth, which reads x[9], are regions of one.
     """
 
     members: tuple[Value, ...]
     signature: tuple[int, ...]
     products: int
     values: int = 1
+    starts: tuple[tuple[int, int], ...] = ()
 
     def same_place(self, value: Value, other: Region) -> Value:
         """The value of this region that stands where `value` does in another one of the same signature."""
@@ -57,17 +64,33 @@ class Structures:
         wanted = dict.fromkeys(values)
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
+        inside = {v for v in members if v in wanted or v not in stored}
+        slices = _slices(members, inside)
+        firsts: dict[Value, _Slice] = {}
+        for part in slices.values():
+            firsts[part.whole] = min(firsts.get(part.whole, part), part, key=lambda each: each.start)
+        starts: list[tuple[int, int]] = []
         signature = [len(wanted)]
-        for member in members:
-            if member not in wanted and member in stored:
-                signature.append(self._number((member.shape, member.dtype, stored[member])))
+        for number, member in enumerate(members):
+            if member not in inside:
+                own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
+                if member in firsts:
+                    starts.append((number, firsts[member].start * stored[member][firsts[member].dim]))
+                    # Whether what begins there has an address that kernels take (`values.reads`).
+                    own = (*own, starts[-1][1] * dtype(member.dtype).bytes % ALIGNMENT_BYTES)
+                signature.append(self._number(own))
+            elif isinstance(member, View) and member in slices:
+                kind = _earlier(member.kind, firsts[slices[member].whole].start)
+                signature += [self._number((member.shape, kind, member.argument.shape)), places[member.argument]]
             else:
                 signature += [self._of(member), *(places[o] for o in member.operands)]
         # Arguments are read in their order.
         arguments = [v for v in members if isinstance(v, Leaf) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
         inside = (v for v in members if v in wanted or v not in stored)
-        return Region(tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted))
+        return Region(
+            tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted), tuple(starts)
+        )
 
     def _number(self, what: Hashable) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
@@ -77,6 +100,64 @@ class Structures:
             own = (value.shape, value.dtype, _meaning(value))
             self._known[value] = self._number(own)
         return self._known[value]
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A view of a part of what is in memory, or of that with its dimensions in another order: which part, along which
+    dimension of that.
+    """
+
+    whole: Value
+    dim: int
+    start: int
+
+
+def _slices(members: Sequence[Value], inside: Container[Value]) -> dict[Value, _Slice]:
+    """The views of parts of tensors in memory that are read through such alone, along one dimension. `inside`: the
+    members that are computed.
+    """
+    found = {m: part for m in members if m in inside and (part := _slice(m, inside)) is not None}
+    readers: dict[Value, list[Value]] = {}
+    for member in members:
+        for operand in member.operands if member in inside else ():
+            readers.setdefault(operand, []).append(member)
+    dims: dict[Value, set[int]] = {}
+    for part in found.values():
+        dims.setdefault(part.whole, set()).add(part.dim)
+
+    def is_sliced(whole: Value) -> bool:
+        return all(r in found or (_is_turned(r) and is_sliced(r)) for r in readers[whole])
+
+    return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
+
+
+def _slice(member: Value, inside: Container[Value]) -> _Slice | None:
+    match member:
+        case View(argument=argument, kind=Slicing(dim=dim, start=start, step=step)) if step > 0:
+            pass
+        case View(argument=argument, kind=Selection(dim=dim, at=start)):
+            pass
+        case _:
+            return None
+    if argument in inside and isinstance(argument, View) and isinstance(argument.kind, Permutation):
+        argument, dim = argument.argument, argument.kind.order[dim]
+    return None if argument in inside else _Slice(argument, dim, start)
+
+
+def _is_turned(value: Value) -> bool:
+    return isinstance(value, View) and isinstance(value.kind, Permutation)
+
+
+def _earlier(kind: ViewKind, by: int) -> Hashable:
+    """A slice so many positions earlier."""
+    match kind:
+        case Slicing():
+            return replace(kind, start=kind.start - by)
+        case Selection():
+            return replace(kind, at=kind.at - by)
+        case _:
+            return kind
 
 
 def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:

@@ -7,11 +7,13 @@ read.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from autosched.tracing.fusion.region_kernels import Fit
+from autosched.tracing.fusion.joining import FitOf
+from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.values.tensor_reads import base_of
 from autosched.tracing.values.values import Eager, Joined, Leaf, Padded, Value, View
@@ -29,23 +31,36 @@ def shared(stored: Mapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
         sharing.update(value)
 
 
-def drop_unneeded(stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitWith) -> None:
-    """Take out of `stored` what all kernels together cost less without."""
+def drop_unneeded(
+    stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitWith, fit_of: FitOf
+) -> None:
+    """Take out of `stored` what all kernels together cost less without. `fit_of`: the kernel of several values."""
     readers: dict[Value, dict[Value, None]] = {v: {} for v in stored}
     for value in stored:
         for other in _read(value, stored):
             readers[other][value] = None
     for value in [v for v in stored if v not in required]:
         strides = stored[value]
-        before = [fit(v).cost for v in (value, *readers[value])]
+        # Those that read least first: what says no is most often alike in all layers.
+        reading = sorted(readers[value], key=lambda v: len(_read(v, stored)))
+        before = _least(value, reading, fit, fit_of) if reading else math.inf
         del stored[value]
-        after = [fit(v).cost for v in readers[value]]
-        if None in after or sum(c or 0.0 for c in after) >= sum(c or 0.0 for c in before):
+        after = total(map(fit, reading))
+        if after is None or after >= before:
             stored[value] = strides
             continue
         for other in _read(value, stored):
             del readers[other][value]
             readers[other] |= readers[value]
+
+
+def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) -> float:
+    """What the kernels of a value and of its readers cost, where it has one of its own, or the first reader stores it
+    beside what it computes itself.
+    """
+    own, (first, *others) = fit(value).cost or 0.0, [fit(v).cost or 0.0 for v in readers]
+    both = fit_of((readers[0], value), ()).cost if others else None
+    return sum(others) + (own + first if both is None else min(own + first, both))
 
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:

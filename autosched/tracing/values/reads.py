@@ -20,7 +20,7 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.strides import check_strides
 
 # Kernels take addresses that are multiples of so many bytes: on a CPU a cache line, on a GPU a quarter of that.
-_ALIGNMENT_BYTES = 64
+ALIGNMENT_BYTES = 64
 
 
 @dataclass
@@ -105,4 +105,4 @@ def at_its_axes(tensor: Stage | TensorRead) -> Access:
 
 def _is_aligned(value: Value, offset: int) -> bool:
     """Whether what begins so many elements behind the value in memory has an address that kernels take."""
-    return offset * dtype(value.dtype).bytes % _ALIGNMENT_BYTES == 0
+    return offset * dtype(value.dtype).bytes % ALIGNMENT_BYTES == 0

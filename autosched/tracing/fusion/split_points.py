@@ -1,0 +1,42 @@
+"""Where a graph is split before it is cut into kernels: at what is alive across a product.
+
+    x1 = x0 + p1                     x1 is read beside what is computed from it by further products: it is stored, and
+    p2 = norm(x1) @ w                each layer is a region of its own, equal to those of other layers
+    x2 = x1 + p2
+
+Without that a residual stream would be computed anew from all products before it, in regions that grow from layer to
+layer. Whether storing pays is decided later, as of everything that is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+from autosched.tracing.values.values import Product, Value, View
+
+
+def product_depths(values: Sequence[Value]) -> dict[Value, int]:
+    """The most products that follow each other up to each of the values, which come after what they need."""
+    depths: dict[Value, int] = {}
+    for value in values:
+        depths[value] = max((depths[o] for o in value.operands), default=0) + isinstance(value, Product)
+    return depths
+
+
+def split_points(values: Sequence[Value], stored: Container[Value], depths: Mapping[Value, int]) -> Iterator[Value]:
+    """The values computed from products that are read twice or more, of which once with or by a later product."""
+    readers: dict[Value, list[Value]] = {}
+    for value in values:
+        if not isinstance(value, View):
+            for read in {_viewed(o): None for o in value.operands}:
+                readers.setdefault(read, []).append(value)
+    for value, reading in readers.items():
+        later = any(depths[r] > depths[value] for r in reading)
+        if value not in stored and depths[value] and value.operands and len(reading) > 1 and later:
+            yield value
+
+
+def _viewed(value: Value) -> Value:
+    while isinstance(value, View):
+        value = value.argument
+    return value

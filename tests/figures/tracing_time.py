@@ -1,0 +1,292 @@
+"""How long tracing takes: whole models, recurrent nets written as loops, and gradients; and how it grows.
+
+python tests/figures/tracing_time.py                    the table; needs `transformers`, `timm` and `torchvision`
+python tests/figures/tracing_time.py ViT-B LSTM …       some of its rows
+python tests/figures/tracing_time.py --growth           the same of twice the layers or steps
+python tests/figures/tracing_time.py --profile ViT-B    where the time of one goes, in this process
+
+Each is traced at full size from its configuration, with random weights and what has no kernel left to PyTorch, and then
+cut for an H200, in a process of its own, on one thread. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import multiprocessing
+import os
+import pstats
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autosched import trace
+from search_spaces import target_named
+
+# A row that takes longer is ended.
+_LIMIT_S = 400
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is traced: a function of tensors, and whether with its gradient."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Tensor, ...]
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds of `trace` and of cutting for the target, and the launches of the result."""
+
+    trace_s: float
+    target_s: float
+    launches: int
+
+
+def images(model: nn.Module, size: int = 224) -> Case:
+    model.eval().requires_grad_(False)
+    return Case(model, (torch.empty(1, 3, size, size),))
+
+
+def timm_model(name: str, size: int = 224, **options: Any) -> Case:
+    import timm
+
+    return images(timm.create_model(name, pretrained=False, **options), size)
+
+
+def densenet(name: str) -> Case:
+    import torchvision
+
+    return images(getattr(torchvision.models, name)(weights=None))
+
+
+def from_config(config: Any, names: Sequence[str], *inputs: Tensor) -> Case:
+    """The model of a configuration of `transformers`, called with these inputs by name."""
+    from transformers import AutoModel
+
+    model = AutoModel.from_config(config).eval().requires_grad_(False)
+
+    def forward(*tensors: Tensor) -> Any:
+        return model(**dict(zip(names, tensors, strict=True)))
+
+    return Case(forward, inputs)
+
+
+def siglip() -> Case:
+    from transformers import SiglipConfig
+
+    tokens = torch.zeros(1, 64, dtype=torch.int64)
+    return from_config(SiglipConfig(), ("input_ids", "pixel_values"), tokens, torch.empty(1, 3, 224, 224))
+
+
+def koelectra(layers: int = 12) -> Case:
+    from transformers import ElectraConfig
+
+    config = ElectraConfig(vocab_size=35000, embedding_size=128, hidden_size=256, num_hidden_layers=layers)
+    config.num_attention_heads, config.intermediate_size = 4, 1024
+    return from_config(config, ("input_ids",), torch.zeros(1, 128, dtype=torch.int64))
+
+
+def data2vec(layers: int = 12) -> Case:
+    from transformers import Data2VecVisionConfig
+
+    config = Data2VecVisionConfig(
+        num_hidden_layers=layers, use_relative_position_bias=True, use_shared_relative_position_bias=False
+    )
+    return from_config(config, ("pixel_values",), torch.empty(1, 3, 224, 224))
+
+
+def mixer(layers: int = 8) -> Case:
+    from timm.models.mlp_mixer import MlpMixer
+
+    return images(MlpMixer(num_blocks=layers))
+
+
+def vision_transformer(width: int, depth: int, heads: int, patch: int = 16) -> Case:
+    from timm.models.vision_transformer import VisionTransformer
+
+    return images(VisionTransformer(embed_dim=width, depth=depth, num_heads=heads, patch_size=patch))
+
+
+class LoopedRnn(nn.Module):
+    """A recurrent net written as a loop, as KernelBench's."""
+
+    def __init__(self, inputs: int = 1024, hidden: int = 256, outputs: int = 128) -> None:
+        super().__init__()
+        self.i2h, self.h2o = nn.Linear(inputs + hidden, hidden), nn.Linear(hidden, outputs)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        made = []
+        for step in x.unbind(0):
+            hidden = torch.tanh(self.i2h(torch.cat((step, hidden), 1)))
+            made.append(self.h2o(hidden))
+        return torch.stack(made)
+
+
+def rnn(steps: int) -> Case:
+    return Case(LoopedRnn().requires_grad_(False), (torch.empty(steps, 8, 1024), torch.empty(8, 256)))
+
+
+def lstm(steps: int) -> Case:
+    model = nn.LSTM(128, 256, batch_first=True).requires_grad_(False)
+    return Case(lambda x, h, c: model(x, (h, c)), (torch.empty(10, steps, 128), *torch.empty(2, 1, 10, 256)))
+
+
+def gru(steps: int) -> Case:
+    model = nn.GRU(128, 256).requires_grad_(False)
+    return Case(model, (torch.empty(steps, 10, 128), torch.empty(1, 10, 256)))
+
+
+def iou(a: Tensor, b: Tensor) -> Tensor:
+    """The loss of boxes by how far each overlaps each other one: `a` of n×4, `b` of m×4."""
+    least, most = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
+    inside = (most - least).clamp(min=0).prod(-1)
+    area_a, area_b = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) for x in (a, b))
+    return (1 - inside / (area_a[:, None] + area_b - inside)).sum()
+
+
+def looped_scan(x: Tensor, decay: Tensor) -> Tensor:
+    """A recurrence of as many steps as `x` has rows, each with a softmax."""
+    state, total = torch.zeros_like(x[0]), x.new_zeros(())
+    for row in x:
+        state = torch.softmax(state * decay + row, -1)
+        total = total + (state * state).sum()
+    return total
+
+
+def ssim(x: Tensor, y: Tensor) -> Tensor:
+    """Structural similarity with windows of 7×7."""
+    pool = lambda t: F.avg_pool2d(t, 7, 1)  # noqa: E731
+    mean_x, mean_y = pool(x), pool(y)
+    var_x, var_y = pool(x * x) - mean_x**2, pool(y * y) - mean_y**2
+    both = pool(x * y) - mean_x * mean_y
+    top = (2 * mean_x * mean_y + 1e-4) * (2 * both + 9e-4)
+    return (top / ((mean_x**2 + mean_y**2 + 1e-4) * (var_x + var_y + 9e-4))).mean()
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "DenseNet-121": lambda: densenet("densenet121"),
+    "DenseNet-201": lambda: densenet("densenet201"),
+    "SigLIP-base": siglip,
+    "KoELECTRA-small": koelectra,
+    "data2vec-vision": data2vec,
+    "MLP-Mixer": mixer,
+    "DeiT-tiny": lambda: vision_transformer(192, 12, 3),
+    "MaxViT-tiny": lambda: timm_model("maxvit_tiny_tf_224"),
+    "ViT-B": lambda: vision_transformer(768, 12, 12),
+    "ViT-H": lambda: vision_transformer(1280, 32, 16, 14),
+    "RNN": lambda: rnn(256),
+    "LSTM": lambda: lstm(512),
+    "GRU": lambda: gru(512),
+    "gradient of IoU": lambda: Case(iou, (torch.rand(5, 4), torch.rand(6, 4)), True),
+    "gradient of a scan": lambda: Case(looped_scan, (torch.rand(4, 64), torch.rand(64)), True),
+    "gradient of SSIM": lambda: Case(ssim, (torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32)), True),
+}
+
+# Once, and with twice as many layers or steps.
+GROWTH: dict[str, tuple[Callable[[], Case], Callable[[], Case]]] = {
+    "ViT-B, 12 and 24 layers": (CASES["ViT-B"], lambda: vision_transformer(768, 24, 12)),
+    "KoELECTRA, 12 and 24 layers": (koelectra, lambda: koelectra(24)),
+    "data2vec, 12 and 24 layers": (data2vec, lambda: data2vec(24)),
+    "MLP-Mixer, 8 and 16 layers": (mixer, lambda: mixer(16)),
+    "RNN, 128 and 256 steps": (lambda: rnn(128), lambda: rnn(256)),
+    "LSTM, 256 and 512 steps": (lambda: lstm(256), lambda: lstm(512)),
+    "GRU, 256 and 512 steps": (lambda: gru(256), lambda: gru(512)),
+}
+
+
+def measured(case: Case) -> Row:
+    inputs = [x.requires_grad_(case.backward) for x in case.inputs]
+    begin = time.perf_counter()
+    traced = trace(case.function, *inputs, allow_fallback=True, backward=case.backward)
+    middle = time.perf_counter()
+    cut = traced.for_target(target_named("h200"))
+    end = time.perf_counter()
+    launched = getattr(cut, "launched", cut.workloads)
+    return Row(middle - begin, end - middle, len(launched))
+
+
+def apart(case: Callable[[], Case]) -> Row | str:
+    """The row measured in a process of its own; or why there is none."""
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[Row | str] = context.Queue()
+
+    def run() -> None:
+        torch.set_num_threads(1)
+        try:
+            answers.put(measured(case()))
+        except Exception as error:
+            answers.put(f"{type(error).__name__}: {error}"[:200])
+
+    process = context.Process(target=run)
+    process.start()
+    try:
+        return answers.get(timeout=_LIMIT_S)
+    except queue.Empty:
+        return f"over {_LIMIT_S} s"
+    finally:
+        process.kill()
+        process.join()
+
+
+def show(names: Sequence[str]) -> None:
+    print("| traced | trace, s | cut for an H200, s | both, s | launches |\n|---|---|---|---|---|")
+    for name in names or CASES:
+        row = apart(CASES[name])
+        if isinstance(row, Row):
+            both = row.trace_s + row.target_s
+            print(f"| {name} | {row.trace_s:.1f} | {row.target_s:.1f} | {both:.1f} | {row.launches} |", flush=True)
+        else:
+            print(f"| {name} | {row} | | | |", flush=True)
+
+
+def show_growth(names: Sequence[str]) -> None:
+    print("| traced | s | twice as much, s | ratio |\n|---|---|---|---|")
+    for name, pair in GROWTH.items():
+        if names and not any(name.startswith(n) for n in names):
+            continue
+        rows = [apart(case) for case in pair]
+        seconds = [r.trace_s + r.target_s for r in rows if isinstance(r, Row)]
+        if len(seconds) == 2:
+            print(f"| {name} | {seconds[0]:.1f} | {seconds[1]:.1f} | {seconds[1] / seconds[0]:.2f} |", flush=True)
+        else:
+            print(f"| {name} | {rows[0]} | {rows[1]} | |", flush=True)
+
+
+def show_profile(name: str) -> None:
+    case = CASES[name]()
+    profile = cProfile.Profile()
+    profile.enable()
+    row = measured(case)
+    profile.disable()
+    print(row)
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(70)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(CASES)}")
+    parser.add_argument("--growth", action="store_true", help="with twice as many layers or steps")
+    parser.add_argument("--profile", metavar="NAME", help="where the time of one goes")
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    # What PyTorch sets up once.
+    trace(lambda a, b: torch.relu(a @ b), torch.empty(64, 64), torch.empty(64, 64))
+    if given.profile:
+        show_profile(given.profile)
+    elif given.growth:
+        show_growth(given.names)
+    else:
+        show(given.names)
+
+
+if __name__ == "__main__":
+    main()
