@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
@@ -127,6 +128,21 @@ def structure_of(workload: Workload) -> Structure:
     Raises:
         UnmatchedError: why it has none.
     """
+    found = _structure_or_reason(workload)
+    if isinstance(found, str):
+        raise UnmatchedError(found)
+    return found
+
+
+@lru_cache(256)  # Every rule of every sketch asks, and so does who cuts a function into kernels.
+def _structure_or_reason(workload: Workload) -> Structure | str:
+    try:
+        return _structure(workload)
+    except UnmatchedError as why:
+        return str(why)
+
+
+def _structure(workload: Workload) -> Structure:
     workload = scans_apart(inlined_reads(workload))
     check_extents(workload)
     folds = [s for s in workload.stages if s.reduction]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.walking import distinct
 from search_spaces.workloads.workload import Axis, Workload
 
 # Elements from one position of an axis to the next.
@@ -18,8 +19,8 @@ def memory_walks(workload: Workload) -> list[Walk]:
     stages = {s.name: s for s in workload.stages}
     found: list[Walk] = []
     for stage in workload.stages:
-        for access in accesses(stage.expression):
-            if access.tensor in inputs:
+        for access in distinct(stage.expression):
+            if isinstance(access, Access) and access.tensor in inputs:
                 walk: Walk = {}
                 for index, stride in zip(access.index, inputs[access.tensor].effective_strides, strict=True):
                     for name, step in index.terms:

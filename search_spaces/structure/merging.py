@@ -12,7 +12,7 @@ from search_spaces.structure.memory_walks import memory_walks
 from search_spaces.workloads.axis_merging import mergeable
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
-from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten, variables, walk
+from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, rewritten, variables
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 _NO_AXIS = ""
@@ -59,7 +59,7 @@ def _used_as_values(workload: Workload) -> frozenset[str]:
     looked_up = {g.tensor for s in workload.stages for g in gathers(s.expression)}
     found: set[str] = set()
     for stage in workload.stages:
-        for e in walk(stage.expression):
+        for e in distinct(stage.expression):
             if isinstance(e, Gather | Position) or (isinstance(e, Access) and e.tensor in looked_up):
                 found |= variables(e)
             elif isinstance(e, Access):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -55,7 +56,7 @@ class Tensor:
             check_strides(self.name, self.shape, self.strides)
             object.__setattr__(self, "strides", declared_strides(self.shape, self.strides))
 
-    @property
+    @cached_property
     def effective_strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, per dimension: as declared, or dense."""
         return dense_strides(self.shape) if self.strides is None else self.strides
@@ -152,13 +153,13 @@ class Stage:
     def shape(self) -> tuple[int, ...]:
         return tuple(a.extent for a in self.axes)
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Axis, ...]:
         """The axes of the stage: its own, then those that it folds."""
         return (*self.axes, *(self.reduction.axes if self.reduction else ()))
 
-    @property
-    def extents(self) -> dict[str, int]:
+    @cached_property
+    def extents(self) -> Mapping[str, int]:
         """Extent of every loop of the stage, reduction loops included."""
         return {a.name: a.extent for a in self.loops}
 

@@ -14,6 +14,7 @@ row-major unless they say their strides.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
-from search_spaces.workloads.expressions.walking import accesses, affine_forms, gathers, variables
+from search_spaces.workloads.expressions.walking import accesses, affine_forms, distinct, gathers, variables
 from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
@@ -162,7 +163,7 @@ class Workload:
         if stage.name in known:
             raise InputError(f"stage {stage.name!r} is defined twice; every tensor needs a name of its own")
         read = {t.name: t.dtype for t in self.inputs}
-        for access in accesses(stage.expression):
+        for access in (e for e in distinct(stage.expression) if isinstance(e, ex.Access)):
             if access.fill is not None:
                 check_fill(access, read.get(access.tensor))
             if access.tensor not in known:
@@ -231,6 +232,12 @@ class Workload:
         """What it computes, whatever it and what is in it are called; and which input is which there."""
         return canonical(self.inputs, self.stages, self.outputs, self.precision)
 
+    def renamed(self, name: str) -> Workload:
+        """The same workload under another name; what is known of it stays known."""
+        made = copy.copy(self)
+        object.__setattr__(made, "name", name)
+        return made
+
     @property
     def key(self) -> str:
         """16 hexadecimal digits, those of the canonical form: equal for workloads that compute the same."""
@@ -267,7 +274,7 @@ class Workload:
         return (made, *([f"over {folded}"] if folded else []))
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash((self.inputs, tuple(s.axes for s in self.stages), self.precision, self.output_names))
 
     def __str__(self) -> str:
         lines = [f"workload {self.label}"]

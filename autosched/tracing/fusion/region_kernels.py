@@ -81,7 +81,7 @@ class RegionKernels:
             for v in fit.made.inputs
         )
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
-        return replace(fit.made, values=values, workload=replace(fit.made.workload, name=name), inputs=tuple(inputs))
+        return replace(fit.made, values=values, workload=fit.made.workload.renamed(name), inputs=tuple(inputs))
 
     def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
         """The kernel without a chain, or else with one; or why there is none without."""

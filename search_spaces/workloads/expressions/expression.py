@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.workloads.expressions.affine import Affine
@@ -44,13 +45,15 @@ class Gather:
     """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
 
     An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
-    dimension, the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`: as `Apply` has them.
+    dimension, the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`, `known`: as `Apply` has
+    them.
     """
 
     tensor: str
     index: tuple[Affine | Expression, ...]
     parts: int = field(init=False, repr=False, compare=False)
     depth: int = field(init=False, repr=False, compare=False)
+    known: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _measure(self, self.looked_up)
@@ -106,13 +109,14 @@ class Apply:
     """A pointwise operator of `OPERATORS` applied to expressions.
 
     `parts`: how many expressions `walk` finds in it, what is there twice counted twice; `depth`: how many of them lie
-    within each other at most.
+    within each other at most; `known`: what `walking` has found out about it, by name.
     """
 
     operator: str
     arguments: tuple[Expression, ...]
     parts: int = field(init=False, repr=False, compare=False)
     depth: int = field(init=False, repr=False, compare=False)
+    known: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
@@ -126,6 +130,7 @@ class Apply:
 def _measure(made: Apply | Gather, within: tuple[Expression, ...]) -> None:
     object.__setattr__(made, "parts", 1 + sum(map(parts, within)))
     object.__setattr__(made, "depth", 1 + max(map(depth, within), default=0))
+    object.__setattr__(made, "known", {})
 
 
 Expression = Access | Gather | Position | Literal | Integer | Apply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.errors import InputError
 from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, to_text
 from search_spaces.workloads.expressions.operators import COMPARISONS, OF_EITHER, OF_INTEGERS
-from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.expressions.walking import distinct
 
 
 def is_integral(expression: Expression) -> bool:
@@ -21,7 +21,7 @@ def is_integral(expression: Expression) -> bool:
 
 def check_kinds(expression: Expression) -> None:
     """Raise InputError where an operator is given an argument of a kind that it does not take."""
-    for e in walk(expression):
+    for e in distinct(expression):
         why = _why_not_of_kind(e) if isinstance(e, Apply) and e.operator != "to_integer" else None
         if why:
             raise InputError(f"{to_text(e)}: {why}")

@@ -21,6 +21,27 @@ def walk(expression: Expression) -> Iterator[Expression]:
             rest += reversed(here.looked_up)
 
 
+def distinct(expression: Expression) -> tuple[Expression, ...]:
+    """The expression and everything in it, a part that stands in several places once; found once for an expression."""
+    if not isinstance(expression, Apply | Gather):
+        return (expression,)
+    if "distinct" not in expression.known:
+        found: dict[int, Expression] = {}
+        rest: list[Expression] = [expression]
+        while rest:
+            here = rest.pop()
+            if id(here) in found:
+                continue
+            found[id(here)] = here
+            if isinstance(here, Apply):
+                rest += reversed(here.arguments)
+            elif isinstance(here, Gather):
+                rest += reversed(here.looked_up)
+        expression.known["distinct"] = tuple(found.values())
+    parts: tuple[Expression, ...] = expression.known["distinct"]
+    return parts
+
+
 def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
     """How many expressions lie within each other; what it reads of a tensor has the depth `below` it, where told."""
     known: dict[int, int] = {}
@@ -43,17 +64,26 @@ def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
 
 def accesses(expression: Expression) -> tuple[Access, ...]:
     """Every tensor element that the expression reads at affine indices, in order, repeats included."""
-    return tuple(e for e in walk(expression) if isinstance(e, Access))
+    if isinstance(expression, Access):
+        return (expression,)
+    if not isinstance(expression, Apply | Gather):
+        return ()
+    if "accesses" not in expression.known:
+        expression.known["accesses"] = tuple(e for e in walk(expression) if isinstance(e, Access))
+    found: tuple[Access, ...] = expression.known["accesses"]
+    return found
 
 
 def gathers(expression: Expression) -> tuple[Gather, ...]:
     """Every tensor element that the expression reads at indices that are data, in order, repeats included."""
+    if not any(isinstance(e, Gather) for e in distinct(expression)):
+        return ()
     return tuple(e for e in walk(expression) if isinstance(e, Gather))
 
 
 def affine_forms(expression: Expression) -> Iterator[Affine]:
     """Every affine form of the axes in the expression: indices and positions."""
-    for e in walk(expression):
+    for e in distinct(expression):
         if isinstance(e, Access | Gather):
             yield from (i for i in e.index if isinstance(i, Affine))
         elif isinstance(e, Position):
@@ -62,7 +92,12 @@ def affine_forms(expression: Expression) -> Iterator[Affine]:
 
 def variables(expression: Expression) -> frozenset[str]:
     """The axes that the value of the expression depends on."""
-    return frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
+    if not isinstance(expression, Apply | Gather):
+        return frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
+    if "variables" not in expression.known:
+        expression.known["variables"] = frozenset(v for form in affine_forms(expression) for v, _ in form.terms)
+    found: frozenset[str] = expression.known["variables"]
+    return found
 
 
 def rewritten(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
@@ -84,7 +119,9 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
             return changed
         match e:
             case Apply(operator, arguments):
-                return Apply(operator, tuple(map(visited, arguments)))
+                made = tuple(map(visited, arguments))
+                # What has nothing else in it stays itself, and what is known of it stays known.
+                return e if all(a is b for a, b in zip(made, arguments, strict=True)) else Apply(operator, made)
             case Gather(tensor, index):
                 return Gather(tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in index))
             case _:
