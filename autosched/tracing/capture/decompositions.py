@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export import exported_program
+from torch.export.graph_signature import TensorArgument
+
+from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 
 _aten = torch.ops.aten
 # By operator, the function that writes it by others.
@@ -75,9 +78,16 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
     """What `exported.run_decompositions(decompositions())` gives, and a capture in a sixth of the time.
 
     That replaces the rule of every operator which is composed of others, and puts it back afterwards: 525 of them in
-    PyTorch 2.13, of which all but 7 have the very rule that they are given.
+    PyTorch 2.13, of which all but 7 have the very rule that they are given. Most graphs are expanded operator by
+    operator instead (`expanding`).
     """
     replaced, rules = _apart(_composed())
+    try:
+        with exported_program._override_composite_implicit_decomp(replaced):
+            expand(exported.graph, _decompositions(_composed()))
+        return _with_results_named(exported)
+    except NeedsWholeGraphError:
+        pass
     with unset_fake_temporarily():
         made: torch.export.ExportedProgram = exported_program._decompose_exported_program(
             exported,
@@ -87,6 +97,15 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
             decompose_custom_triton_ops=False,
         )
     return made
+
+
+def _with_results_named(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program, whose signature calls its results as its graph does now."""
+    (output,) = (n for n in exported.graph.nodes if n.op == "output")
+    for spec, made in zip(exported.graph_signature.output_specs, output.args[0], strict=True):
+        if isinstance(made, fx.Node) and isinstance(spec.arg, TensorArgument):
+            spec.arg = TensorArgument(name=made.name)
+    return exported
 
 
 @functools.lru_cache(1)
