@@ -219,7 +219,7 @@ def with_arguments_exchanged(w: Workload, rng: np.random.Generator) -> Workload:
 
 
 def with_a_stage_that_nothing_reads(w: Workload, rng: np.random.Generator) -> Workload:
-    unread = Stage("unread", (Axis("i", 5),), Position(axis_index("i")))
+    unread = Stage("unread", (Axis("unread_i", 5),), Position(axis_index("unread_i")))
     return dataclasses.replace(w, stages=(unread, *w.stages))
 
 

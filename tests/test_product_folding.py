@@ -62,7 +62,7 @@ def test_such_a_sum_may_be_computed_before_the_product_is_returned() -> None:
         return total, out.view(2 * ROWS, SIZE)
 
     given = tuple(R(2, n, SIZE).requires_grad_() for n in (ROWS, WALKED, WALKED))
-    assert trace(function, *given, backward=True).results == 2
+    assert trace(function, *given, backward=True).memory == 2
 
 
 def test_sums_of_whole_products_are_no_products() -> None:

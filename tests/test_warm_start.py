@@ -250,11 +250,11 @@ def test_what_is_no_history_is_refused_in_one_line_before_anything_is_written(
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"kind": "quantum"}, 'target: kind=\'quantum\'; expected "gpu" or "cpu"'),
-        ({"num_sms": 0}, "target: num_sms=0; expected a positive number"),
-        ({"l2_bytes": "much"}, "target: l2_bytes='much'; expected a positive number"),
-        ({"device": None}, "target: device=None; expected text"),
-        ({"qubits": 8}, "target: this version knows no qubits; a later one may have told it"),
+        ({"kind": "quantum"}, 'target: kind \'quantum\', expected "gpu" or "cpu"'),
+        ({"num_sms": 0}, "target: num_sms 0, expected an integer from 1"),
+        ({"l2_bytes": "much"}, "target: l2_bytes 'much', expected an integer from 1"),
+        ({"device": None}, "target: device None, expected text"),
+        ({"qubits": 8}, "target: this version knows no 'qubits'; a later one may have told it"),
     ],
 )
 def test_a_history_of_a_device_that_cannot_be_read_is_refused(

@@ -245,11 +245,11 @@ def test_mutants_and_children_are_legal_points_of_the_space(space: SearchSpace, 
 
 def renamed_matmul() -> Workload:
     """sum over j of i[a, j] * partial[j, k], with the names that lowered loops and workspaces like to have."""
-    m, n, k = Axis("m.0", 40), Axis("k", 50), Axis("n", 300)
-    product = ex.mul(Access("i", _at("m.0", "n")), Access("partial", _at("n", "k")))
+    m, n, k = Axis("m_0", 40), Axis("k", 50), Axis("n", 300)
+    product = ex.mul(Access("i", _at("m_0", "n")), Access("partial", _at("n", "k")))
     stages = (
         Stage("acc", (m, n), product, Reduction("sum", (k,))),
-        Stage("out", (m, n), ex.call("maximum", Access("acc", _at("m.0", "k")), ex.Literal(0.0))),
+        Stage("out", (m, n), ex.call("maximum", Access("acc", _at("m_0", "k")), ex.Literal(0.0))),
     )
     inputs = (Tensor("i", (40, 300), "float32"), Tensor("partial", (300, 50), "float32"))
     return Workload("renamed", inputs, stages)

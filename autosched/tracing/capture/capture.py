@@ -112,8 +112,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     writes = (*(Write(None, place) for place in made.bound), *(Write(node, found.get(node)) for node in changed))
     written = {w.place.same for w in writes if w.place is not None}
     places = {node: place for node, place in found.items() if place.same in written}
-    tensors = {**tensors, **modules}
-    return Captured(exported.graph, tensors, structure, laid_out, memory, names, made.digest, writes, places)
+    held_by: dict[str, Tensor | torch.nn.Module] = {**tensors, **modules}
+    return Captured(exported.graph, held_by, structure, laid_out, memory, names, made.digest, writes, places)
 
 
 def digest_of(module: fx.GraphModule) -> str:
@@ -142,7 +142,7 @@ class _Exported:
 def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported:
     """The function exported; with what it holds as buffers, where it changes any of that."""
     with Watched(function) as watched:
-        first = _as_it_is(function, inputs)
+        first = _as_it_is(function, inputs, watched)
     if isinstance(first, _Exported) and not watched.bound and not first.program.graph_signature.buffers_to_mutate:
         return first
     module = _stateful(function, watched.bound)
@@ -163,12 +163,12 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
     return _Exported(program, lies, digest, module.last.structure, module.places, module.last.bound)
 
 
-def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported | Exception:
+def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched: Watched) -> _Exported | Exception:
     """The function exported; or why it is not: torch.export refuses changes of constants, and says so afterwards."""
     records: list[ResultTree] = []
     try:
         with Guarded(function):
-            program = torch.export.export(_module(function, records), inputs, strict=False)
+            program = torch.export.export(_module(function, records, watched), inputs, strict=False)
         return _Exported(*_lowered(program, function), records[-1] if records else None)
     except InputError:
         raise
@@ -248,7 +248,7 @@ def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
     return tensor
 
 
-def _module(function: Callable[..., Any], records: list[ResultTree]) -> torch.nn.Module:
+def _module(function: Callable[..., Any], records: list[ResultTree], watched: Watched) -> torch.nn.Module:
     """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
     module returns the tensors in them alone, and their structure is added to `records`.
     """
@@ -256,7 +256,7 @@ def _module(function: Callable[..., Any], records: list[ResultTree]) -> torch.nn
 
     def forward(*arguments: Tensor) -> Any:
         with TakenApart():
-            returned = called(*arguments)
+            returned = watched.during(called, *arguments)
         results, structure = flattened(returned)
         if not structure.records:
             return returned

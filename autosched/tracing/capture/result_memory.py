@@ -80,8 +80,8 @@ def return_memory(graph: fx.Graph) -> list[tuple[fx.Node, StridedView | None]]:
     (output,) = (n for n in graph.nodes if n.op == "output")
     returned: list[Any] = list(output.args[0])
     places = [_place(n, first, turned) for n in returned if isinstance(n, fx.Node)]
-    memory = iter(places)
-    output.args = (tuple(next(memory)[0] if isinstance(n, fx.Node) else n for n in returned),)
+    instead = iter(places)
+    output.args = (tuple(next(instead)[0] if isinstance(n, fx.Node) else n for n in returned),)
     return places
 
 

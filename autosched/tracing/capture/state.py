@@ -49,6 +49,7 @@ class Watched:
         self.bound: dict[Place, Any] = {}
         self._function = function
         self._before: dict[Any, tuple[Place, Any]] = {}
+        self._by_function: set[Any] = set()
 
     def __enter__(self) -> Watched:
         self._before = self._entries()
@@ -56,13 +57,28 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         found = [(p, v) for p, v in self._entries().values() if not isinstance(p.holder, tuple)]
-        self.bound = {p: v for p, v in found if v is not self.before(p) and _has_tensor(v)}
+        changed = {p: v for p, v in found if v is not self.before(p) and _has_tensor(v)}
+        self.bound = {p: v for p, v in changed.items() if p.same in self._by_function}
         # What was appended to a list goes from its end on.
-        for place in reversed(self.bound):
+        for place in reversed(changed):
             if self.before(place) is NOTHING:
                 place.remove()
             else:
                 place.bind(self.before(place))
+
+    def during(self, called: Callable[..., Any], *arguments: Tensor) -> Any:
+        """What the function returns. What it binds to other tensors meanwhile is its own doing; a list that it fills
+        anew with the parameters that it holds elsewhere, whatever stands for these now, is as it was.
+        """
+        held = self._entries()
+        try:
+            return called(*arguments)
+        finally:
+            after = self._entries()
+            then, now = _places_of_tensors(self._before), _places_of_tensors(held)
+            changed = {n: (p, v) for n, (p, v) in after.items() if n not in held or v is not held[n][1]}
+            kept = {id(v) for p, v in changed.values() if _is_as_it_was(self.before(p), v, then, now)}
+            self._by_function |= {n for n, (p, v) in changed.items() if id(v) not in kept and id(p.holder) not in kept}
 
     def before(self, place: Place) -> Any:
         """What was in that place; NOTHING where it was empty."""
@@ -70,6 +86,23 @@ class Watched:
 
     def _entries(self) -> dict[Any, tuple[Place, Any]]:
         return {place.same: (place, value) for place, value in entries(self._function)}
+
+
+def _places_of_tensors(entries: Mapping[Any, tuple[Place, Any]]) -> dict[int, set[Any]]:
+    """By the identity of a tensor, where it is."""
+    found: dict[int, set[Any]] = {}
+    for place, (_, value) in entries.items():
+        if isinstance(value, Tensor):
+            found.setdefault(id(value), set()).add(place)
+    return found
+
+
+def _is_as_it_was(was: Any, made: Any, then: Mapping[int, set[Any]], now: Mapping[int, set[Any]]) -> bool:
+    """Whether there are tensors now that are in the same other places as those that there were then."""
+    if isinstance(was, Tensor) and isinstance(made, Tensor):
+        return not then.get(id(was), set()).isdisjoint(now.get(id(made), ()))
+    alike = isinstance(was, list | tuple) and isinstance(made, list | tuple) and len(was) == len(made)
+    return alike and all(_is_as_it_was(a, b, then, now) for a, b in zip(was, made, strict=True))
 
 
 class Guarded(TorchFunctionMode):
@@ -178,7 +211,7 @@ class StatefulModule(torch.nn.Module):
         unknown = {p.same: p for p in self._expected if not isinstance(p.found_or(None), Tensor)}
         (function,) = self._function
         with Watched(function) as watched, Unread(unknown.values()) as unread, Instead(ours) as instead:
-            results, structure = self._called(*arguments)
+            results, structure = watched.during(self._called, *arguments)
         # `self.seen += 1` binds what it has changed in place.
         bound = {p: v for p, v in watched.bound.items() if v is not ours.get(id(watched.before(p)))}
         for place, value in bound.items():
@@ -243,7 +276,7 @@ def called_without_data(
     before: dict[str, tuple[Tensor, int]] = {name: (t, t._version) for name, t in held.values()}
     before |= {f"argument {number}": (t, t._version) for number, t in enumerate(inputs)}
     with Watched(function) as watched, Instead({key: t for key, (_, t) in held.items()}):
-        called = flattened(function(*inputs))
+        called = flattened(watched.during(function, *inputs))
     changed = [*(p.name for p in watched.bound), *(name for name, (t, was) in before.items() if t._version != was)]
     if changed:
         raise InputError(

@@ -87,7 +87,6 @@ class Structures:
         # Arguments are read in their order.
         arguments = [v for v in members if isinstance(v, Leaf) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
-        inside = (v for v in members if v in wanted or v not in stored)
         return Region(
             tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted), tuple(starts)
         )
@@ -140,8 +139,9 @@ def _slice(member: Value, inside: Container[Value]) -> _Slice | None:
             pass
         case _:
             return None
-    if argument in inside and isinstance(argument, View) and isinstance(argument.kind, Permutation):
-        argument, dim = argument.argument, argument.kind.order[dim]
+    match argument:
+        case View(argument=whole, kind=Permutation(order=order)) if argument in inside:
+            argument, dim = whole, order[dim]
     return None if argument in inside else _Slice(argument, dim, start)
 
 
@@ -149,7 +149,7 @@ def _is_turned(value: Value) -> bool:
     return isinstance(value, View) and isinstance(value.kind, Permutation)
 
 
-def _earlier(kind: ViewKind, by: int) -> Hashable:
+def _earlier(kind: ViewKind, by: int) -> ViewKind:
     """A slice so many positions earlier."""
     match kind:
         case Slicing():
