@@ -30,7 +30,7 @@ from autosched import trace
 from search_spaces import target_named
 
 # A row that takes longer is ended.
-_LIMIT_S = 400
+_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
