@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import autosched
+from autosched import trace
 from autosched.backends import spaces
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.cuda.source import launched
@@ -79,3 +81,15 @@ def test_tuning_for_a_type_that_the_device_lacks_says_so_before_anything_else(
     monkeypatch.setattr("autosched.machine.devices.resolve", lambda target: V100)
     with pytest.raises(EmptySearchSpaceError, match=r"products of bfloat16 need compute capability 8\.0 or later"):
         autosched.tune(ops.matmul(64, 64, 64, dtype="bfloat16"), "v100", 4)
+
+
+def test_a_tile_multiplied_by_itself_along_one_axis_is_refused_with_the_reason() -> None:
+    def attention(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q.permute(2, 1, 0)[:, :, None] @ k.mT, -1) @ k
+
+    given = torch.empty(4, 2, 3, dtype=torch.float16), torch.empty(3, 2, 17, 4, dtype=torch.float16)
+    target = target_named("h200")
+    for workload in trace(attention, *given).for_target(target).workloads:
+        space = spaces.build(workload, target)
+        rng = np.random.default_rng(438)
+        assert all(space.why_illegal(space.sample(rng)) is None for _ in range(8))

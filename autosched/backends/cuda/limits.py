@@ -51,10 +51,10 @@ def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | No
 # A search asks whether each of a population's programs is fit, and then again what they need, for their features.
 @lru_cache(512)
 def _needs(program: TileProgram, kernel: Kernel, target: Target) -> Resources | str:
-    """What a kernel needs, or why it is none of those that are made with warps of a producer."""
-    if not kernel.launch.producer_warps:
-        return resources(program, kernel, target)
+    """What a kernel needs, or why it is none that CUDA C++ can make."""
     try:
+        if not kernel.launch.producer_warps:
+            return resources(program, kernel, target)
         return BlockPlan.of(program, kernel).needs(program)
     except CompileError as error:
         return str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autosched.backends.backend import CompileError
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
 
@@ -28,7 +29,11 @@ class Stage:
 
     @staticmethod
     def of(tile: Tile, fastest: str, swizzled: bool) -> Stage:
-        (slower,) = (x for x in tile.axes if x != fastest)
+        others = [x for x in tile.axes if x != fastest]
+        if len(others) != 1:
+            axes = ", ".join(tile.axes)
+            raise CompileError(f"{tile.name} is multiplied, and has the axes {axes}; expected two different ones")
+        (slower,) = others
         shape = (tile.extent(slower), tile.extent(fastest))
         return Stage((slower, fastest), shape, dtype(tile.dtype).bytes, swizzled)
 
