@@ -88,8 +88,8 @@ def whole(value: object, what: str, least: int = 0, most: int = LARGEST) -> int:
 
 def number(value: object, what: str, least: float = 0.0, most: float = _LARGEST_NUMBER) -> float:
     """A number from `least` to `most`, an integer or not."""
-    if type(value) in (int, float) and least <= value <= most:  # type: ignore[operator]
-        return value  # type: ignore[return-value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
+        return value
     raise _refused(value, what, f"a number from {least:g} to {most:g}")
 
 

@@ -68,7 +68,7 @@ def test_a_knob_of_very_many_values_is_searched_in_bounded_memory_and_time(count
         for message in (told, {"op": "ask", "n": 1}):
             print(json.dumps(message), file=process.stdin, flush=True)
             answer = json.loads(process.stdout.readline())
-    most_kib = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])  # type: ignore[index]
+    (most_kib,) = map(int, re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text()))
     process.stdin.close()
     process.stdout.close()
     _, status, used = os.wait4(process.pid, 0)

@@ -8,7 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from untuned import untuned_kernels
 
+from autosched import trace
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
 from autosched.tracing.capture.decompositions import decomposed, decompositions
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -50,3 +54,13 @@ def _numbered(graph: fx.Graph) -> list[str]:
         return f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {getattr(made, 'shape', '')}"
 
     return list(map(shown, graph.nodes))
+
+
+def test_constants_that_differ_in_their_sign_alone_are_two() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.masked_fill(x > 0, 0.0), x.masked_fill(x > 0, -0.0)
+
+    traced = trace(function, torch.ones(8)).for_target(cpu_target())
+    first, second = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(torch.ones(8))
+    assert not first.signbit().any()
+    assert second.signbit().all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -48,10 +49,10 @@ def test_twice_as_much_takes_no_more_assemblies(
     for number in (12, 24):
         calls = 0
 
-        def counted(*given: object) -> Assembled:
+        def counted(*given: Any) -> Assembled:
             nonlocal calls
             calls += 1
-            return assemble(*given)  # type: ignore[arg-type]
+            return assemble(*given)
 
         monkeypatch.setattr(region_kernels, "assemble", counted)
         function, inputs = case(number)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-Change = tuple[ast.AST, str, str]  # the part that changes, its new text, what that is
+Change = tuple[ast.expr | ast.stmt, str, str]  # the part that changes, its new text, what that is
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -60,9 +60,12 @@ def mutations(root: Path, path: str) -> list[Mutation]:
         starts.append(starts[-1] + len(line))
     found = []
     for part, text, what in _changes(ast.parse(source)):
-        start = starts[part.lineno - 1] + part.col_offset  # type: ignore[attr-defined]
-        end = starts[part.end_lineno - 1] + part.end_col_offset  # type: ignore[attr-defined]
-        found.append(Mutation(path, part.lineno, start, end, text, what))  # type: ignore[attr-defined]
+        # What `ast.parse` gives has an end.
+        assert part.end_lineno is not None
+        assert part.end_col_offset is not None
+        start = starts[part.lineno - 1] + part.col_offset
+        end = starts[part.end_lineno - 1] + part.end_col_offset
+        found.append(Mutation(path, part.lineno, start, end, text, what))
     return sorted(found, key=lambda m: (m.start, m.end, m.what))
 
 

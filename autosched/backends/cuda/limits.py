@@ -51,7 +51,7 @@ def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | No
 # A search asks whether each of a population's programs is fit, and then again what they need, for their features.
 @lru_cache(512)
 def _needs(program: TileProgram, kernel: Kernel, target: Target) -> Resources | str:
-    """What a kernel needs, or why it is none that CUDA C++ can make."""
+    """Shared memory, registers and threads of a kernel; or the reason why CUDA C++ makes none of the program."""
     try:
         if not kernel.launch.producer_warps:
             return resources(program, kernel, target)

@@ -19,7 +19,7 @@ def _closed(line: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """What stands between double quotes, one or three, for Python to read the text, with escapes made visible."""
+    """The inside of a Python string literal, of one or three double quotes, that evaluates to the visible text."""
     return visible(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 

@@ -1,4 +1,4 @@
-"""Whether what computes a whole PyTorch function gives what PyTorch does.
+"""Comparison of whole PyTorch functions with what computes them.
 
 Imports PyTorch and `machine`; knows neither workloads nor how functions are traced.
 """

@@ -1,4 +1,4 @@
-"""What a PyTorch function gives where every floating-point number in it is a float64 one."""
+"""Evaluation of a PyTorch function in float64: the reference that whole functions are compared with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torch.utils._pytree import tree_map
 
 
 def in_float64(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
-    """What the function returns when every floating-point number in it is a float64 one, conversions included.
+    """Results of the function evaluated in float64: inputs, constants and conversions to other floating-point types.
 
     Raises:
         Exception: PyTorch cannot compute it like that, and raises whatever it does then.
     """
-    with _InFloat64():  # type: ignore[no-untyped-call]  # PyTorch left its base without types
+    # PyTorch's TorchDispatchMode has an untyped constructor, and a typed one here would have to call it.
+    with _InFloat64():  # type: ignore[no-untyped-call]
         return function(*tree_map(widened, tuple(inputs)))
 
 

@@ -1,4 +1,4 @@
-"""Whether results are those of a PyTorch function, as far as its own rounding lets anybody know.
+"""Judgement of results against a PyTorch function, within what rounding explains.
 
 With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where the inputs
 change by as much as they are rounded, allowed at an element is
@@ -75,7 +75,8 @@ class Expected:
         try:
             self.exact: Sequence[Tensor] = in_float64(function, inputs)
         except Exception:
-            # PyTorch raises whatever an operator without a float64 form does; or there is no memory for that one.
+            # The function is the user's and may raise anything. Of an operator without a float64 form PyTorch raises
+            # RuntimeError, NotImplementedError or its own; then the function's own types are the reference.
             self._wide = False
             self.exact = function(*inputs)
 
@@ -85,7 +86,8 @@ class Expected:
         try:
             return self._function(*self._inputs) if self._wide else self.exact
         except Exception:
-            # As in float64.
+            # The user's function again, which computed these inputs in float64: an operator that PyTorch lacks in a
+            # narrower type raises what it likes. Then float64 alone is the evidence.
             return None
 
     def why_wrong(self, results: Sequence[Tensor]) -> str | None:
@@ -118,7 +120,8 @@ class Expected:
             try:
                 changed = self._changed(units * self._epsilon)
             except Exception:
-                # As in the function's own types: of these inputs nothing is known.
+                # The user's function may refuse changed inputs (a check of its own, a singular matrix). They say
+                # nothing then, and no result is excused by them.
                 continue
             both = zip(changed, self.exact, strict=True)
             moved = [torch.maximum(m, _apart(a, b)) for m, (a, b) in zip(moved, both, strict=True)]
@@ -128,7 +131,8 @@ class Expected:
         """The results for inputs of which every element is changed by a random part of itself."""
         inputs = [_changed(x, amount, self._generator) for x in self._inputs]
         if self._wide:
-            return in_float64(self._function, inputs)  # type: ignore[no-any-return]  # what the function gives
+            wide: Sequence[Tensor] = in_float64(self._function, inputs)
+            return wide
         return self._function(*(x.to(given.dtype) for x, given in zip(inputs, self._inputs, strict=True)))
 
 

@@ -41,7 +41,9 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
         _check(node)
     changes = dict(_functional(graph))
     expansion = _Expansion(rules, _mode_of(graph))
-    parts = {node: expansion.of(node, changes.get(node)) for node in graph.nodes if node.op == "call_function"}
+    parts = {
+        node: expansion.of(node, changes.get(node, node.target)) for node in graph.nodes if node.op == "call_function"
+    }
     for node in list(graph.nodes):
         if node.target in _SAID_TWICE:
             graph.erase_node(node)
@@ -139,9 +141,8 @@ class _Expansion:
     mode: FakeTensorMode
     known: dict[Hashable, fx.GraphModule | None] = field(default_factory=dict)
 
-    def of(self, node: fx.Node, target: torch._ops.OpOverload | None) -> fx.GraphModule | None:
-        """The graph that computes what the operator does, of its tensors; None where it stays as it is."""
-        target = target or node.target  # type: ignore[assignment]
+    def of(self, node: fx.Node, target: Any) -> fx.GraphModule | None:
+        """The graph that computes of the node's tensors what the operator `target` does; None where that stays."""
         if target not in self.rules and not _is_composed(target):
             return None
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
@@ -153,13 +154,15 @@ class _Expansion:
 
     def _key(self, leaf: Any, places: Mapping[fx.Node, int], target: Any) -> Hashable:
         if not isinstance(leaf, fx.Node):
-            return type(leaf), leaf
+            # As text: 0 and -0 are equal, and two constants.
+            return type(leaf), repr(leaf)
         made = leaf.meta.get("val")
         if not isinstance(made, Tensor):
             raise NeedsWholeGraphError(f"{target} of what is no tensor")
         # Only operators that are given strides ask where in its memory a tensor begins.
         begins = made.storage_offset() if "strided" in str(target) else 0
-        return places[leaf], tuple(made.shape), made.stride(), made.dtype, made.device, begins
+        kind = (made.dtype, made.device, made.is_conj(), made.is_neg())
+        return places[leaf], tuple(made.shape), made.stride(), kind, begins
 
     def _traced(
         self, target: Any, leaves: list[Any], spec: pytree.TreeSpec, places: Mapping[fx.Node, int]
