@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from untuned import untuned_kernels
 from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from autosched.tracing.capture import decompositions as capture_decompositions
 from autosched.tracing.capture.decompositions import decomposed, decompositions
+from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "normalised": lambda x: F.layer_norm(F.gelu(x) @ x.mT, (6,)).softmax(-1),
@@ -64,3 +67,86 @@ def test_constants_that_differ_in_their_sign_alone_are_two() -> None:
     first, second = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(torch.ones(8))
     assert not first.signbit().any()
     assert second.signbit().all()
+
+
+def part_changed(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    y[:, 0] += 1
+    y[1:3, 2] *= y[0, 0]
+    return y.exp(), y[0]
+
+
+def parts_of_parts_changed(x: Tensor) -> Tensor:
+    y = x * 1
+    y[1:][1:][0] -= 5
+    y[1:][0] /= 2
+    return y
+
+
+def rows_from_rows_before(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    for i in range(len(x)):
+        y[i] = x[i] * i + y[i - 1]
+    return y
+
+
+def diagonal_changed(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y.diagonal().copy_(x[0])
+    return y + 1
+
+
+def two_parts_at_once(x: Tensor) -> Tensor:
+    y = x.t().contiguous()
+    first, second = y[0], y[1]
+    first.add_(1)
+    second.mul_(2)
+    return y
+
+
+def part_read_after_the_whole_changed(x: Tensor) -> tuple[Tensor, ...]:
+    y = x + 1
+    row = y[0]
+    row.mul_(2)
+    y.mul_(3)
+    return row * 1, y
+
+
+def other_view_read_afterwards(x: Tensor) -> Tensor:
+    y = x * 1
+    turned = y.t()
+    y[0] += 1
+    return turned + y.t()
+
+
+def narrower_than_what_is_added(x: Tensor) -> Tensor:
+    y = x.half()
+    y.add_(x * 1.001)
+    return y * 3
+
+
+EXPANDED = [part_changed, parts_of_parts_changed, rows_from_rows_before, diagonal_changed]
+WHOLE = [two_parts_at_once, part_read_after_the_whole_changed, other_view_read_afterwards, narrower_than_what_is_added]
+
+
+@pytest.mark.parametrize("function", EXPANDED + WHOLE)
+def test_changes_in_place_of_what_nobody_else_sees_are_made_functional(
+    function: Callable[[Tensor], Tensor | tuple[Tensor, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = []
+
+    def watched(graph: fx.Graph, *given: Any) -> None:
+        before = str(graph)
+        try:
+            expand(graph, *given)
+        except NeedsWholeGraphError:
+            assert str(graph) == before
+            whole.append(function)
+            raise
+
+    monkeypatch.setattr(capture_decompositions, "expand", watched)
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    traced = trace(function, x).for_target(cpu_target())
+    got = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(x)
+    torch.testing.assert_close(got, function(x), rtol=2e-3, atol=2e-3)
+    assert bool(whole) == (function in WHOLE)

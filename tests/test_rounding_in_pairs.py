@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import autosched
+from autosched import backends
+from autosched.backends.build import build as build_kernel
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
@@ -55,6 +57,13 @@ def test_what_a_function_is_computed_of_is_rounded_in_pairs_and_what_is_stored_i
     source = printed(traced(lambda x: torch.tanh(x * 1.7), 4096))
     assert source.count("_round_bfloat16(") == 1
     assert source.count(".to(tl.bfloat16)") == 1
+
+
+@pytest.mark.parametrize("shape", [(1, 169), (1, 4096)])
+def test_one_element_makes_no_pair(shape: tuple[int, int]) -> None:
+    workload = traced(lambda x: x.mean(-1).log2(), *shape)
+    for schedule in schedules(workload, 4):
+        build_kernel(schedule, H200, backends.named(schedule.backend))
 
 
 def test_float16_is_rounded_as_the_compiler_does() -> None:

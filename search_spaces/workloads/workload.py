@@ -233,7 +233,8 @@ class Workload:
         return canonical(self.inputs, self.stages, self.outputs, self.precision)
 
     def renamed(self, name: str) -> Workload:
-        """The same workload under another name; what is known of it stays known."""
+        """The same workload under another name; what is known of it stays known, and its canonical form is."""
+        assert self.canonical.key
         made = copy.copy(self)
         object.__setattr__(made, "name", name)
         return made

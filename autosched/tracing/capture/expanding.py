@@ -10,9 +10,12 @@ or call other graphs.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -25,6 +28,12 @@ from torch.utils import _pytree as pytree
 _aten = torch.ops.aten
 # What says of a tensor what its shape and type say as well.
 _SAID_TWICE = (_aten._assert_tensor_metadata.default,)
+# Parts of tensors, and what puts a part back.
+_SCATTERING: Mapping[Any, torch._ops.OpOverload] = {
+    _aten.select.int: _aten.select_scatter.default,
+    _aten.slice.Tensor: _aten.slice_scatter.default,
+    _aten.diagonal.default: _aten.diagonal_scatter.default,
+}
 
 
 class NeedsWholeGraphError(Exception):
@@ -39,23 +48,31 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
     """
     for node in graph.nodes:
         _check(node)
-    changes = dict(_functional(graph))
-    expansion = _Expansion(rules, _mode_of(graph))
-    parts = {
-        node: expansion.of(node, changes.get(node, node.target)) for node in graph.nodes if node.op == "call_function"
-    }
+    before = {node: (node.target, node.args, node.kwargs) for node in graph.nodes}
+    try:
+        _make_functional(graph)
+        parts = _parts(graph, rules)
+    except NeedsWholeGraphError:
+        for node, (target, arguments, named) in before.items():
+            node.target, node.args, node.kwargs = target, arguments, named
+        for node in reversed(graph.nodes):
+            if node not in before:
+                graph.erase_node(node)
+        raise
     for node in list(graph.nodes):
         if node.target in _SAID_TWICE:
             graph.erase_node(node)
             continue
-        if node in changes:
-            given = node.args[0]
-            node.target = changes[node]
-            given.replace_all_uses_with(node, lambda user, node=node: user is not node and _comes_after(user, node))
         part = parts.get(node)
         if part is not None:
             _splice(graph, node, part)
     graph.eliminate_dead_code()
+
+
+def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.Node, fx.GraphModule | None]:
+    """What stands in the place of every operator; None where it stays."""
+    expansion = _Expansion(rules, _mode_of(graph))
+    return {node: expansion.of(node) for node in graph.nodes if node.op == "call_function"}
 
 
 def _check(node: fx.Node) -> None:
@@ -64,7 +81,7 @@ def _check(node: fx.Node) -> None:
     called = node.op == "call_function" and (
         isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
     )
-    if not called or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    if not called:
         raise NeedsWholeGraphError(f"{node.target}")
     if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
         if node.target not in _SAID_TWICE:
@@ -84,50 +101,91 @@ def _mode_of(graph: fx.Graph) -> FakeTensorMode:
 # Changes in place
 
 
-def _functional(graph: fx.Graph) -> Iterator[tuple[fx.Node, torch._ops.OpOverload]]:
-    """Operators that change in place what nobody else sees, each with the one that makes it anew.
+def _make_functional(graph: fx.Graph) -> None:
+    """Replace operators that change in place what nobody else sees by those that make it anew.
 
-    Before:  y = relu_(x); z = cat([x, y])
-    After:   y = relu(x); z = cat([y, y])
+    Before:  y = relu_(x); z = cat([x, y])        v = select(x, 0, 1); add_(v, 2); z = exp(x)
+    After:   y = relu(x); z = cat([y, y])         v = select(x, 0, 1); w = add(v, 2)
+                                                  y = select_scatter(x, w, 0, 1); z = exp(y)
+
+    Raises:
+        NeedsWholeGraphError: others see it.
     """
-    last: dict[fx.Node, fx.Node] = {}
-    for node in graph.nodes:
-        for given in node.all_input_nodes:
-            last[given] = node
-    order = {node: n for n, node in enumerate(graph.nodes)}
     sharing: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
         for made in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(made, Tensor):
                 sharing.setdefault(made.untyped_storage()._cdata, []).append(node)
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if node.op != "call_function" or node.target is operator.getitem or not node.target._schema.is_mutable:
             continue
-        given, anew = node.args[0], _out_of_place(node.target)
-        made = node.meta["val"]
-        fresh = isinstance(given, fx.Node) and given.op == "call_function" and isinstance(made, Tensor)
-        if anew is None or not fresh or not _is_alike(given.meta["val"], made):
+        given, anew, made = node.args[0], _out_of_place(node), node.meta["val"]
+        if anew is None or not isinstance(given, fx.Node):
             raise NeedsWholeGraphError(f"{node.target} in place")
-        others = [n for n in sharing[made.untyped_storage()._cdata] if order[n] < order[node] and n is not given]
-        if any(order[last[n]] > order[node] or n.op != "call_function" for n in others if n in last):
+        alike = sharing[made.untyped_storage()._cdata]
+        changed = list(_changed_with(given))
+        if any(n.op != "call_function" for n in alike) or any(
+            n < node < user for n in alike if n not in changed for user in n.users
+        ):
             raise NeedsWholeGraphError(f"{node.target} of memory that others share")
-        yield node, anew
+        node.target = anew
+        # What is made of it stands for that memory from here on.
+        alike += _put_back(graph, node, changed)
 
 
-def _out_of_place(changing: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+def _changed_with(given: fx.Node) -> Iterator[fx.Node]:
+    """A tensor that is changed, and what it is a part of."""
+    yield given
+    while given.target in _SCATTERING and not given.kwargs:
+        given = given.all_input_nodes[0]
+        yield given
+
+
+def _put_back(graph: fx.Graph, node: fx.Node, changed: Sequence[fx.Node]) -> list[fx.Node]:
+    """Let later readers of the first tensor read the node, and those of what it is a part of what that is now.
+
+    Returns: new nodes.
+    """
+    put: list[fx.Node] = []
+
+    def add(target: Any, like: fx.Node, *given: Any) -> fx.Node:
+        value = target(*pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], given))
+        if value.stride() != like.meta["val"].stride():
+            raise NeedsWholeGraphError(f"{node.target} of a part of what overlaps itself")
+        with graph.inserting_after(put[-1] if put else node):
+            put.append(graph.call_function(target, given))
+        put[-1].meta = node.meta | {"val": value}
+        return put[-1]
+
+    now = {changed[0]: node}
+    made = node
+    for part, whole in pairwise(changed):
+        made = add(_SCATTERING[part.target], whole, whole, made, *part.args[1:])
+    now.setdefault(changed[-1], made)
+    for whole, part in pairwise(reversed(changed)):
+        if part not in now:
+            now[part] = add(part.target, part, now[whole], *part.args[1:])
+    last = put[-1] if put else node
+    for old, new in now.items():
+        old.replace_all_uses_with(new, functools.partial(operator.lt, last))
+    return put
+
+
+def _out_of_place(node: fx.Node) -> torch._ops.OpOverload | None:
     """The operator that gives what this one changes its first argument to; None where there is none of that name."""
+    changing: Any = node.target
     name = changing._schema.name.removeprefix("aten::")
     packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
-    return getattr(packet, changing._overloadname, None)
+    found: torch._ops.OpOverload | None = getattr(packet, changing._overloadname, None)
+    if found is None or len(changing._schema.returns) > 1:
+        return None
+    arguments, named = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
+    # In place the element type is kept, though other arguments have a wider one.
+    return found if _is_alike(node.meta["val"], found(*arguments, **named)) else None
 
 
-def _is_alike(given: Any, made: Tensor) -> bool:
-    same = isinstance(given, Tensor) and (given.shape, given.dtype) == (made.shape, made.dtype)
-    return same and given.stride() == made.stride()
-
-
-def _comes_after(user: fx.Node, node: fx.Node) -> bool:
-    return node < user
+def _is_alike(given: Tensor, made: Tensor) -> bool:
+    return (given.shape, given.dtype) == (made.shape, made.dtype)
 
 
 # Expansion
@@ -141,9 +199,11 @@ class _Expansion:
     mode: FakeTensorMode
     known: dict[Hashable, fx.GraphModule | None] = field(default_factory=dict)
 
-    def of(self, node: fx.Node, target: Any) -> fx.GraphModule | None:
-        """The graph that computes of the node's tensors what the operator `target` does; None where that stays."""
+    def of(self, node: fx.Node) -> fx.GraphModule | None:
+        """The graph that computes of the node's tensors what its operator does; None where that stays."""
+        target = node.target
         if target not in self.rules and not _is_composed(target):
+            _check_kept(target)
             return None
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
         places = {n: k for k, n in enumerate(node.all_input_nodes)}
@@ -173,16 +233,38 @@ class _Expansion:
             return target(*arguments, **named)
 
         # By the rules that PyTorch has in Python, as when it decomposes whole graphs.
-        with self.mode, enable_python_dispatcher():
+        with self.mode, enable_python_dispatcher(), _without_library():
             made = make_fx(called, decomposition_table=dict(self.rules))(*(n.meta["val"] for n in places))
         nodes = [n for n in made.graph.nodes if n.op == "call_function"]
         if [n.target for n in nodes] == [target]:
+            _check_kept(target)
             return None
         for node in made.graph.nodes:
+            _check_kept(node.target)
             mutable = node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
             if mutable or node.op not in ("placeholder", "call_function", "output"):
                 raise NeedsWholeGraphError(f"{target} is written by {node.target}")
         return made
+
+
+@contextlib.contextmanager
+def _without_library() -> Iterator[None]:
+    """A block in which no operator is written by calls of oneDNN, as recurrent nets on CPUs are otherwise."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def _check_kept(target: Any) -> None:
+    """Raise NeedsWholeGraphError of an operator that stays and draws random numbers.
+
+    Recurrent nets may draw some, by their tag; what they are written by does where something is dropped out.
+    """
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        raise NeedsWholeGraphError(f"{target} draws random numbers")
 
 
 def _is_composed(target: Any) -> bool:

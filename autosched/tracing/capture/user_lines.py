@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import sys
@@ -22,7 +23,13 @@ _TRACING = Path(__file__).parent.parent
 
 def user_line(node: fx.Node) -> str:
     """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
-    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
+    return _line_of(node.meta.get("stack_trace") or "")
+
+
+# Each line of a loop, or of a module with many layers, gives many operations.
+@functools.lru_cache(4096)
+def _line_of(stack_trace: str) -> str:
+    lines = stack_trace.strip().splitlines()
     places = []
     for place, code in itertools.pairwise(lines):
         if place.strip().startswith("File "):
@@ -78,6 +85,6 @@ def why_not_captured(error: Exception) -> str:
 
 def _last_of_user(places: Iterable[tuple[Path, str, str]]) -> str:
     """Of these files, lines and their code, outermost first, the last that is neither of PyTorch nor of tracing."""
-    users = [p for p in places if p[2] and not {_TORCH, _TRACING} & set(p[0].parents)]
+    users = [p for p in places if p[2] and not _is_ours(str(p[0]))]
     # What modules of PyTorch do is done for a line above.
     return f"{users[-1][0].name}:{users[-1][1]}: {users[-1][2]}" if users else ""

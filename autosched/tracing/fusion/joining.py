@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides
@@ -26,6 +25,8 @@ Group = tuple[Value, ...]
 FitOf = Callable[[Group, Container[Value]], Fit]
 # More results than these hold more registers than they save reads.
 _MOST_VALUES = 8
+# Of many groups that read one tensor, as steps of a recurrence read its weights, each is joined with one as near to it.
+_NEAREST = 16
 
 
 def joined(
@@ -75,7 +76,7 @@ class _Joining:
         self._reach()
         for group in self.reads:
             self._enter(group)
-        pairs = ((v, pair) for v, groups in self.sharing.items() for pair in combinations(groups, 2))
+        pairs = ((v, pair) for v, groups in self.sharing.items() for pair in _near_pairs(list(groups)))
         for pair in dict.fromkeys(pair for v, pair in pairs if _is_worth_sharing(v, *pair)):
             self._offer(*pair)
 
@@ -99,13 +100,20 @@ class _Joining:
         others = dict.fromkeys(
             group
             for v in (*together, *read)
-            for group in self.sharing.get(v, ())
+            for group in self._nearest(v, together)
             if _is_worth_sharing(v, group, together)
         )
         self.reads[together] = read
         self._enter(together)
         for other in others:
             self._offer(other, together)
+
+    def _nearest(self, value: Value, together: Group) -> list[Group]:
+        """The groups that read or compute the value, at most so many before one and after it."""
+        place = self.bits[together].bit_length()
+        near = sorted(self.sharing.get(value, ()), key=lambda g: abs(self.bits[g].bit_length() - place))
+        chosen = set(near[: 2 * _NEAREST])
+        return [g for g in self.sharing.get(value, ()) if g in chosen]
 
     def _enter(self, group: Group) -> None:
         for value in self.reads[group]:
@@ -190,6 +198,10 @@ class _Joining:
         if group not in self.fits:
             self.fits[group] = self.fit(group, ())
         return self.fits[group]
+
+
+def _near_pairs(groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:
+    return ((a, b) for n, a in enumerate(groups) for b in groups[n + 1 : n + 1 + _NEAREST])
 
 
 def _is_worth_sharing(value: Value, a: Group, b: Group) -> bool:

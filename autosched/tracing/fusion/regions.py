@@ -25,8 +25,9 @@ from autosched.tracing.values.values import (
     View,
     ViewKind,
 )
-from autosched.tracing.values.views import Permutation, Selection, Slicing
+from autosched.tracing.values.views import Permutation, Reshape, Selection, Slicing
 from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.strides import dense_strides
 
 Strides = tuple[int, ...]
 
@@ -65,7 +66,7 @@ class Structures:
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
         inside = {v for v in members if v in wanted or v not in stored}
-        slices = _slices(members, inside)
+        slices = _slices(members, inside, stored)
         firsts: dict[Value, _Slice] = {}
         for part in slices.values():
             firsts[part.whole] = min(firsts.get(part.whole, part), part, key=lambda each: each.start)
@@ -75,7 +76,7 @@ class Structures:
             if member not in inside:
                 own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
                 if member in firsts:
-                    starts.append((number, firsts[member].start * stored[member][firsts[member].dim]))
+                    starts.append((number, firsts[member].start * firsts[member].stride))
                     # Whether what begins there has an address that kernels take (`values.reads`).
                     own = (*own, starts[-1][1] * dtype(member.dtype).bytes % ALIGNMENT_BYTES)
                 signature.append(self._number(own))
@@ -103,27 +104,30 @@ class Structures:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A view of a part of what is in memory, or of that with its dimensions in another order: which part, along which
-    dimension of that.
+    """A view of a part of what is in memory, or of that with its dimensions in another order or shape: which part.
+
+    `shape`: what the dimension `dim` is one of. `stride`: how many elements lie between two positions along it.
     """
 
     whole: Value
+    shape: tuple[int, ...]
     dim: int
+    stride: int
     start: int
 
 
-def _slices(members: Sequence[Value], inside: Container[Value]) -> dict[Value, _Slice]:
+def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[Value, Strides]) -> dict[Value, _Slice]:
     """The views of parts of tensors in memory that are read through such alone, along one dimension. `inside`: the
     members that are computed.
     """
-    found = {m: part for m in members if m in inside and (part := _slice(m, inside)) is not None}
+    found = {m: part for m in members if m in inside and (part := _slice(m, inside, stored)) is not None}
     readers: dict[Value, list[Value]] = {}
     for member in members:
         for operand in member.operands if member in inside else ():
             readers.setdefault(operand, []).append(member)
-    dims: dict[Value, set[int]] = {}
+    dims: dict[Value, set[tuple[tuple[int, ...], int]]] = {}
     for part in found.values():
-        dims.setdefault(part.whole, set()).add(part.dim)
+        dims.setdefault(part.whole, set()).add((part.shape, part.dim))
 
     def is_sliced(whole: Value) -> bool:
         return all(r in found or (_is_turned(r) and is_sliced(r)) for r in readers[whole])
@@ -131,7 +135,7 @@ def _slices(members: Sequence[Value], inside: Container[Value]) -> dict[Value, _
     return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
 
 
-def _slice(member: Value, inside: Container[Value]) -> _Slice | None:
+def _slice(member: Value, inside: Container[Value], stored: Mapping[Value, Strides]) -> _Slice | None:
     match member:
         case View(argument=argument, kind=Slicing(dim=dim, start=start, step=step)) if step > 0:
             pass
@@ -140,13 +144,24 @@ def _slice(member: Value, inside: Container[Value]) -> _Slice | None:
         case _:
             return None
     match argument:
-        case View(argument=whole, kind=Permutation(order=order)) if argument in inside:
-            argument, dim = whole, order[dim]
-    return None if argument in inside else _Slice(argument, dim, start)
+        case _ if argument not in inside:
+            return _Slice(argument, argument.shape, dim, stored[argument][dim], start)
+        case View(argument=whole, kind=Permutation(order=order)) if whole not in inside:
+            return _Slice(whole, whole.shape, order[dim], stored[whole][order[dim]], start)
+        case View(argument=whole, kind=Reshape()) if whole not in inside and stored[whole] == dense_strides(
+            whole.shape
+        ):
+            return _Slice(whole, argument.shape, dim, dense_strides(argument.shape)[dim], start)
+        case _:
+            return None
+
+
+def _is_dense(whole: Value, stored: Mapping[Value, Strides]) -> bool:
+    return stored[whole] == dense_strides(whole.shape)
 
 
 def _is_turned(value: Value) -> bool:
-    return isinstance(value, View) and isinstance(value.kind, Permutation)
+    return isinstance(value, View) and isinstance(value.kind, Permutation | Reshape)
 
 
 def _earlier(kind: ViewKind, by: int) -> ViewKind:

@@ -29,17 +29,21 @@ def with_shared_reads(pulled: Pulled) -> tuple[list[Stage], list[TensorRead]]:
     """The stages and operands of a kernel with as few inputs as such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
     looked_up = {g.tensor for s in stages for g in gathers(s.expression)}
+    there = {name: (whole_of(lies), forms) for name, (lies, forms) in pulled.reads.origins.items()}
+    shared: dict[str, _Shared] = {}
+    moved: dict[str, tuple[_Shared, _Forms]] = {}
     for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
-        there = {n: (whole_of(lies), forms) for n, (lies, forms) in pulled.reads.origins.items()}
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
         # What contractions read by plain axes stays so.
-        moved = [{} if s.is_contraction else same for s in stages]
-        reads = [r for s, known in zip(stages, moved, strict=True) for r in _reads(s, whole.name, known)]
-        shared = _shared(whole, reads, pulled) if reads else None
-        if shared is not None:
-            stages = [shared.read_by(s, known) for s, known in zip(stages, moved, strict=True)]
-            operands = [shared.operand if o is whole else o for o in operands]
-    return stages, operands
+        reads = [r for s in stages for r in _reads(s, whole.name, {} if s.is_contraction else same)]
+        made = _shared(whole, reads, pulled) if reads else None
+        if made is not None:
+            shared[whole.name] = made
+            moved |= {name: (made, forms) for name, forms in same.items()}
+    if not shared:
+        return stages, operands
+    stages = [_read_by(s, shared, {} if s.is_contraction else moved) for s in stages]
+    return stages, [shared[o.name].operand if o.name in shared else o for o in operands]
 
 
 def _reads(stage: Stage, whole: str, same: Mapping[str, _Forms]) -> Iterator[_Forms]:
@@ -58,20 +62,28 @@ class _Shared:
     operand: TensorRead
     own: tuple[int, ...]
 
-    def read_by(self, stage: Stage, same: Mapping[str, _Forms]) -> Stage:
-        def change(e: Expression) -> Expression | None:
-            if not isinstance(e, Access):
-                return None
-            if e.tensor == self.operand.name:
-                return replace(e, index=self._index(e.index))
-            return Access(self.operand.name, self._index(same[e.tensor])) if e.tensor in same else None
-
-        return replace(stage, expression=rewritten(stage.expression, change))
-
-    def _index(self, forms: _Forms) -> _Forms:
+    def access(self, forms: _Forms) -> Access:
+        """The element at these indices by the dimensions of the tensor."""
         own = iter(self.own)
         named = zip(self.operand.strides, self.operand.sizes, strict=True)
-        return tuple(axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
+        index = tuple(axis_index(v) if size is None else forms[next(own)] for (v, _), size in named)
+        return Access(self.operand.name, index)
+
+
+def _read_by(stage: Stage, shared: Mapping[str, _Shared], moved: Mapping[str, tuple[_Shared, _Forms]]) -> Stage:
+    """The stage with tensors read as shared: by their own indices, or what was read by plain axes by these forms."""
+
+    def change(e: Expression) -> Expression | None:
+        if not isinstance(e, Access):
+            return None
+        if e.tensor in shared:
+            return replace(shared[e.tensor].access(e.index), fill=e.fill)
+        if e.tensor in moved:
+            made, forms = moved[e.tensor]
+            return made.access(forms)
+        return None
+
+    return replace(stage, expression=rewritten(stage.expression, change))
 
 
 def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Pulled) -> _Shared | None:

@@ -6,13 +6,16 @@
 
 Without that a residual stream would be computed anew from all products before it, in regions that grow from layer to
 layer. Whether storing pays is decided later, as of everything that is stored.
+
+    y = stack([h1 @ w, h2 @ w, ...])    each is stored: a kernel of y would compute all of them for each of its elements
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from autosched.tracing.values.values import Product, Value, View
+from autosched.tracing.fusion.regions import cone
+from autosched.tracing.values.values import Joined, Product, Value, View
 
 
 def product_depths(values: Sequence[Value]) -> dict[Value, int]:
@@ -34,6 +37,21 @@ def split_points(values: Sequence[Value], stored: Container[Value], depths: Mapp
         later = any(depths[r] > depths[value] for r in reading)
         if value not in stored and depths[value] and value.operands and len(reading) > 1 and later:
             yield value
+
+
+def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
+    """Where several tensors are joined, those that are computed by products of what is stored."""
+    for value in values:
+        if isinstance(value, Joined):
+            parts = {_viewed(part): None for part in value.parts}
+            multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, stored))]
+            if len(multiplied) > 1:
+                yield from multiplied
+
+
+def _computed(value: Value, stored: Container[Value]) -> list[Value]:
+    """What a kernel of the value computes, itself included; nothing where it is stored."""
+    return [] if value in stored else [value, *(v for v in cone([value], stored) if v not in stored)]
 
 
 def _viewed(value: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,13 +75,18 @@ def check_declared(rule: Callable[..., Any], bound: Bound, own: int) -> None:
     `own`: how many parameters of the rule come before those of the operator. Required arguments come by position, and
     every other one by its name.
     """
-    parameters = list(inspect.signature(rule).parameters.values())[own:]
+    parameters = _parameters(rule)[own:]
     by_position = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     named = {p.name for p in parameters[len(bound.required) :]}
     unknown = {n: bound.required[i] for i, n in enumerate(bound.names) if i >= len(by_position)}
     unknown |= {n: v for n, v in bound.options.items() if n not in named}
     for name, value in unknown.items():
         raise UnsupportedError(f"no rule says what {name}={value!r} does")
+
+
+@functools.lru_cache(1024)
+def _parameters(rule: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(rule).parameters.values())
 
 
 def _is_default(value: Any, argument: torch._C.Argument) -> bool:

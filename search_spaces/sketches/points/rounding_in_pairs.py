@@ -60,7 +60,8 @@ class _Roundings:
             found = more
 
     def _is_rounding(self, s: Map) -> bool:
-        narrow = s.operator == "cast" and s.dst.dtype == "bfloat16" and bool(s.dst.axes)
+        # One element makes no pair.
+        narrow = s.operator == "cast" and s.dst.dtype == "bfloat16" and s.dst.elements > 1
         wide = narrow and self._dtypes.get(str(s.arguments[0])) == "float32"
         return wide and all(isinstance(r, Map | Reduce) for r in self._readers.get(s.dst.name, ()))
 
