@@ -66,6 +66,16 @@ def test_its_kernel_computes_the_same(name: str) -> None:
     assert worst(workload, inputs, [x.float().numpy() for x in outputs]) <= 1
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (64, 32)])
+def test_what_is_carried_may_be_stored_transposed(rows: int, columns: int) -> None:
+    x, b, c = torch.empty(rows, 48), torch.empty(32, 48), torch.empty(32, columns)
+    (workload,) = trace(lambda x, b, c: c.mT @ torch.tanh(b @ x.mT), x, b, c).workloads
+    inputs = random_inputs(workload, seed=0)
+    for schedule in drawn(workload, 4):
+        made = untuned_kernel(schedule, workload, HERE)(*inputs)
+        assert worst(workload, inputs, [made.numpy()]) <= 1, schedule
+
+
 @pytest.mark.parametrize("name", ["plain", "causal", "with_logarithm"])
 def test_what_is_walked_may_be_summed_in_pieces(name: str) -> None:
     workload = FORMS[name]

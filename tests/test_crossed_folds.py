@@ -87,3 +87,12 @@ def test_rows_that_need_whole_columns_are_refused() -> None:
         crossed_of(trace(lambda x: x.sum(0), X).workloads[0])
     traced = trace(lambda x: (x - x.mean(0)).square().sum(1), X)
     assert len(traced.workloads) == 2
+
+
+@pytest.mark.parametrize("function", [lambda x: (x.sum(1), x.argmin(0)), lambda x: (x.sum(1), x.var(0))])
+def test_columns_that_are_folded_of_whole_columns_are_refused(function) -> None:
+    traced = trace(function, X).for_target(TARGET)
+    for workload in traced.workloads:
+        space = build(workload, TARGET)
+        space.sample(np.random.default_rng(0))
+    assert len(traced.workloads) > 1

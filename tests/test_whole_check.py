@@ -35,6 +35,7 @@ import best_spaces
 from untuned import untuned_kernels, untuned_record
 
 CPU = cpu_target()
+Function = Callable[[Tensor], Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -363,6 +364,22 @@ def test_another_rounding_of_what_cancels_is_right() -> None:
 
     backwards = x.flip(1).cumsum(1)[:, -1]
     assert why_wrong(function, lambda r: backwards, x) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "rounding", "mistake"),
+    [
+        # A mean of differences from the mean, of which nothing is left; eager's own happen to sum up to 0.
+        (lambda x: (x - x.mean()).mean(-1).mean(), 1.35e-9, 1e-4),
+        # What is computed twice need not be the same.
+        (lambda x: ((v := x.sin().var()[None]).amax() - v.amin()).ceil(), 1.0, 20.0),
+    ],
+)
+def test_results_that_are_rounding_alone_are_right(function: Function, rounding: float, mistake: float) -> None:
+    x = torch.rand(33, 8, 3, generator=torch.Generator().manual_seed(0))
+    expected = Expected(lambda x: (function(x),), [x], torch.finfo(torch.float32).eps)
+    assert expected.why_wrong([torch.tensor(rounding)]) is None
+    assert expected.why_wrong([torch.tensor(mistake)])
 
 
 def test_one_call_of_pytorch_is_enough_where_nothing_is_in_doubt() -> None:

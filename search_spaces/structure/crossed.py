@@ -80,7 +80,7 @@ def _divided(workload: Workload) -> Crossed:
     for stage in workload.stages:
         if stage.name in late and any(x.name == "r" for x in stage.axes):
             raise UnmatchedError(f"{stage.name} has rows, and is computed from folds of all rows")
-        if stage.name in late and stage.reduction and stage not in down:
+        if stage.reduction and any(a.tensor in late for a in accesses(stage.expression)):
             raise UnmatchedError(f"{stage.name} folds what is computed from folds of all rows")
     outputs = [s for s in workload.stages if s.name in workload.output_names]
     first = [s for s in outputs if s.name not in late]

@@ -1,7 +1,7 @@
 """Judgement of results against a PyTorch function, within what rounding explains.
 
-With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where the inputs
-change by as much as they are rounded, allowed at an element is
+With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where inputs and
+intermediate results change by as much as they are rounded, allowed at an element is
 
     12 (|e - r| + d + q s)  +  24 epsilon(float32) s  +  8 epsilon(narrowest type) s          s = |r| + rms(r)
 
@@ -25,7 +25,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from autosched.checking.functions.float64 import in_float64
+from autosched.checking.functions.float64 import Rounding, in_float64
 
 # A function of tensors that gives tensors; all of its results, in order.
 Function = Callable[..., Sequence[Tensor]]
@@ -33,7 +33,7 @@ Function = Callable[..., Sequence[Tensor]]
 # How many times what is known of errors a result may be off; and in any case how many units in the last place, of
 # float32 and of the narrowest type.
 _TIMES, _UNITS, _NARROW_UNITS = 12.0, 24.0, 8.0
-# By how many units of the narrowest type inputs are changed, time after time: first as much as they are rounded, then
+# By how many units of the narrowest type elements are changed, time after time: first as much as they are rounded, then
 # as much as a few operators round, which shows where a function jumps.
 _CHANGES = (2.0,) * 4 + (8.0,) * 4
 # A function jumps where it was not seen to at one of so many elements at most.
@@ -128,10 +128,10 @@ class Expected:
             yield [replace(k, moved=m) for k, m in zip(known, moved, strict=True)]
 
     def _changed(self, amount: float) -> Sequence[Tensor]:
-        """The results for inputs of which every element is changed by a random part of itself."""
+        """The results with every element, of inputs and on the way, changed by a random part of itself."""
         inputs = [_changed(x, amount, self._generator) for x in self._inputs]
         if self._wide:
-            wide: Sequence[Tensor] = in_float64(self._function, inputs)
+            wide: Sequence[Tensor] = in_float64(self._function, inputs, Rounding(amount, self._generator))
             return wide
         return self._function(*(x.to(given.dtype) for x, given in zip(inputs, self._inputs, strict=True)))
 

@@ -1,6 +1,7 @@
 """PyTorch's fused functions as what they compute, before PyTorch replaces them by operators of some library.
 
     scaled_dot_product_attention(q, k, v)    →    softmax((q @ kᵀ) * scale) @ v
+    dropout(x, training=False)               →    x
 
 What is inside is then cut and fused like anything else that was written out.
 """
@@ -120,4 +121,18 @@ def _weights(x: Tensor) -> Tensor:
     return weights / total.masked_fill(total == 0.0, 1.0)
 
 
-_RULES: Mapping[Any, Callable[..., Any]] = {F.scaled_dot_product_attention: _scaled_dot_product_attention}
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor | None:
+    """What nothing is dropped of is itself, and no copy; None where it drops at random."""
+    return None if training else x
+
+
+def _channel_shuffle(x: Tensor, groups: int) -> Tensor | None:
+    """One group is copied on a CPU, where torch.export says that it is returned; None of several."""
+    return x.clone() if groups == 1 and x.device.type == "cpu" else None
+
+
+_RULES: Mapping[Any, Callable[..., Any]] = {
+    F.scaled_dot_product_attention: _scaled_dot_product_attention,
+    F.dropout: _dropout,
+    F.channel_shuffle: _channel_shuffle,
+}

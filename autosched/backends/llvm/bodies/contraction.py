@@ -146,13 +146,15 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
+    def _at(
+        self, buffer: str, slices: Sequence[Slice], tile: Tile, order: Sequence[str] = ()
+    ) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
         """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
 
-        And how far apart the columns are.
+        And how far apart the columns are. `order`: of the axes in the buffer, where it is another one.
         """
         code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
-        axes, offset = iter(tile.axes), index(0)
+        axes, offset = iter(order or tile.axes), index(0)
         stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
         for piece, size, stride in zip(slices, shape, strides, strict=True):
             if piece.extent is None:
@@ -188,7 +190,7 @@ class ContractionPrinter:
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        cells, between = self._at(s.buffer, s.slices, source.tile)
+        cells, between = self._at(s.buffer, s.slices, source.tile, s.axes)
         for cell, address, left in cells:
             if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
