@@ -16,6 +16,7 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
+from autosched.tracing import trace
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map, statements
@@ -79,6 +80,19 @@ def test_triton_compiles_them_without_a_gpu(target: str) -> None:
     device = target_named(target)
     program = best_spaces.build(FORMS["causal"], device).sample(np.random.default_rng(0)).program
     assert TRITON.compile(TRITON.render(program, "", device), program, device).binaries
+
+
+def test_queries_of_one_row_without_an_axis_compile() -> None:
+    queries, keys = torch.empty_strided((3, 2, 1, 4), (72, 18, 6, 1), dtype=torch.float16), torch.empty(3, 2, 5, 4)
+
+    def appended(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        k = torch.cat((k, q), 2)
+        return (q @ k.mT).softmax(-1) @ k
+
+    for workload in trace(appended, queries.fill_(1), keys.half()).for_target(H200).workloads:
+        for schedule in schedules(workload, 5):
+            program = schedule.program
+            assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
 
 
 def with_tiles(workload: Workload, m: int, c: int) -> Schedule:

@@ -40,7 +40,7 @@ def classed(workload: Workload) -> Chain:
     kept = _kept_axes(inner, walked)
     carried = {s.name: _carried_product(s, kept, walked, dtypes) for s in _carrying(folds, kept)}
     others = tuple(_carried_product(s, kept, tuple(_summed_by(inner)), dtypes) for s in beside)
-    rows = _row_axes(kept, (*products, *carried.values(), *others))
+    rows = _row_axes(kept, products, (*carried.values(), *others))
     masks = [a for s in folds for a in accesses(s.expression) if dtypes.get(a.tensor) == "bool"]
     rows = _within_blocks(rows, walked, masks)
     _check_outputs(workload, kept, walked, {x for p in (*carried.values(), *others) for x in p.carried})
@@ -82,10 +82,13 @@ def _carrying(folds: Collection[Stage], kept: Collection[Axis]) -> Sequence[Stag
     return [s for s in folds if not carried.isdisjoint(s.axes)]
 
 
-def _row_axes(kept: Sequence[Axis], products: Collection[ChainedProduct]) -> tuple[Axis, ...]:
-    """Those of the kept axes that no product has in what rows are multiplied with."""
-    of_columns = frozenset[str]().union(*(variables(p.b) for p in products))
-    rows = _tiled_last([x for x in kept if x.name not in of_columns], _LONG_ROWS)
+def _row_axes(
+    kept: Sequence[Axis], inner: Collection[ChainedProduct], others: Collection[ChainedProduct]
+) -> tuple[Axis, ...]:
+    """Those of the kept axes that no product has in what rows are multiplied with, and all inner ones have in rows."""
+    of_columns = frozenset[str]().union(*(variables(p.b) for p in (*inner, *others)))
+    found = [x for x in kept if x.name not in of_columns and all(x.name in variables(p.a) for p in inner)]
+    rows = _tiled_last(found, _LONG_ROWS)
     if not rows:
         raise UnmatchedError(f"{text(kept)} are all of both operands: no rows share what is walked")
     return rows
