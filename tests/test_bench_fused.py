@@ -219,7 +219,7 @@ INPUTS = (torch.randn(8, 16, generator=torch.Generator().manual_seed(1)), torch.
     ("function", "wrong"),
     [
         (_scaled, None),
-        (lambda x, w: F.silu(x) * w + 1.0001, "128 of 128 elements are wrong; the first, [0, 0], is "),
+        (lambda x, w: F.silu(x) * w + 1.001, "128 of 128 elements are wrong; the first, [0, 0], is "),
         (lambda x, w: (F.silu(x) * w + 1).half(), "got [8, 16] torch.float32; expected [8, 16] torch.float16"),
         (
             lambda x, w: torch.where(x == x[2, 3], math.inf, F.silu(x) * w + 1),

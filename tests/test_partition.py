@@ -101,6 +101,16 @@ def test_values_that_double_are_stored_before_they_are_too_large() -> None:
     torch.testing.assert_close(computed(traced, (x,))[0], function(x.double()), rtol=1e-6, atol=1e-6)
 
 
+def test_what_a_window_s_gradient_adds_up_is_stored_and_not_computed_at_each_place() -> None:
+    def function(x: Tensor) -> Tensor:
+        means = F.avg_pool2d(x, 7, 1)
+        return (means * torch.sigmoid(means) / (means * means + 1)).sum()
+
+    traced = trace(function, torch.empty(1, 3, 32, 32, requires_grad=True), backward=True)
+    _, gradient = traced.backward.steps
+    assert len(gradient.assembled.workload.inputs) == 1
+
+
 def test_what_products_read_is_not_copied_where_strides_say_it() -> None:
     def heads(x: Tensor, w: Tensor) -> Tensor:
         q, k = ((x @ w).view(6, 2, 2, 4).permute(1, 2, 0, 3).contiguous()).unbind(0)

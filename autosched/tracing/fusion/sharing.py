@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from autosched.tracing.fusion.joining import FitOf
 from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
+from autosched.tracing.fusion.split_points import source_of
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Eager, Joined, Leaf, Padded, Value, View
+from autosched.tracing.values.values import Eager, Joined, Leaf, LookedUp, Padded, Value, View
 from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with others stored that are not yet.
@@ -109,9 +110,15 @@ class _Sharing:
         members = cone([kernel], self.stored)
         self.repeated |= _read_in_several_places([kernel, *members], self.stored)
         for inner in members:
-            if inner not in self.stored and inner.operands and not isinstance(inner, View):
+            if inner not in self.stored and inner.operands and not self._only_moves(inner):
                 self.users.setdefault(inner, {})[kernel] = None
                 self.saved.pop(inner, None)
+
+    def _only_moves(self, value: Value) -> bool:
+        """Whether the value has elements of one that is stored, at other places that need no memory to be known."""
+        if isinstance(value, Padded | LookedUp):
+            return len(_read(value, self.stored)) == 1 and source_of(value) in self.stored
+        return isinstance(value, View)
 
     def _saved(self, value: Value) -> float:
         """What storing the value saves in the kernels that compute it, less what it costs."""

@@ -8,14 +8,20 @@ Without that a residual stream would be computed anew from all products before i
 layer. Whether storing pays is decided later, as of everything that is stored.
 
     y = stack([h1 @ w, h2 @ w, ...])    each is stored: a kernel of y would compute all of them for each of its elements
+
+    y = g[i] + g[i-1] + g[i-2] + ...    g is stored: as the gradient of a window, it would be computed at every place
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from autosched.tracing.fusion.regions import cone
-from autosched.tracing.values.values import Joined, Product, Value, View
+from autosched.tracing.values.values import Joined, LookedUp, Padded, Product, Value, View
+
+# What one value reads at so many places is not computed at each.
+_MANY_PLACES = 8
 
 
 def product_depths(values: Sequence[Value]) -> dict[Value, int]:
@@ -47,6 +53,22 @@ def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Itera
             multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, stored))]
             if len(multiplied) > 1:
                 yield from multiplied
+
+
+def read_at_many_places(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
+    """The values computed from memory of which another reads elements at many places, each by a view or look-up."""
+    for value in values:
+        places = Counter(source for o in value.operands if (source := source_of(o)) is not o)
+        for source, count in places.items():
+            if count >= _MANY_PLACES and any(v in stored for v in cone([source], stored)):
+                yield source
+
+
+def source_of(value: Value) -> Value:
+    """The value whose elements this one holds elsewhere: under views, padding and look-ups."""
+    while isinstance(value, View | Padded | LookedUp):
+        value = value.table if isinstance(value, LookedUp) else value.argument
+    return value
 
 
 def _computed(value: Value, stored: Container[Value]) -> list[Value]:
