@@ -20,6 +20,8 @@ from search_spaces.workloads.workload import Workload
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
     """The space of every sketch whose rule matches the structure of the workload.
 
+    Schedules are of the workload's canonical form (`Workload.scheduled`): whatever has its key has this space.
+
     `backends` are those that may make its kernels, best first: those that cannot compute the workload are left out.
     Without any, schedules are of no backend, and what sketches allow is legal.
 
@@ -27,7 +29,8 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
         EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
             that were tried.
     """
-    refusals = {name: limits.why_unsupported(workload, target) for name, limits in backends.items()}
+    scheduled = workload.scheduled
+    refusals = {name: limits.why_unsupported(scheduled, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
         none = f"no backend that is installed makes kernels for compute capability {target.capability / 10}"
@@ -35,12 +38,12 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     offers = {name: limits.offers(target) for name, limits in able.items()}
     every = functools.reduce(operator.or_, offers.values())
     tried: dict[str, str] = {}
-    found = _derived(workload, target, every, tried)
+    found = _derived(scheduled, target, every, tried)
     if not found:
         raise EmptySearchSpaceError(
             f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
         )
-    own = {each: _derived(workload, target, each, {}) for each in {*offers.values()} - {every}}
+    own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
     lesser = {name: own[each] for name, each in offers.items() if each in own}
     joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
     return SearchSpace(workload, target, tuple(joint), able)

@@ -84,8 +84,10 @@ class TrialData:
 
     @property
     def operands(self) -> list[torch.Tensor]:
-        """The inputs in order, then the outputs."""
-        return [*self.inputs.tensors, *(output.tensor for output in self.outputs)]
+        """The inputs in the order of the kernel, then the outputs."""
+        tensors = self.inputs.tensors
+        inputs = (tensors[n] for n in self._workload.canonical.inputs)
+        return [*inputs, *(output.tensor for output in self.outputs)]
 
     @property
     def intact(self) -> bool:

@@ -55,7 +55,7 @@ class Kernel:
         self.schedule = schedule
         self.workload = record.workload if workload is None else workload
         self._artefact, self._launcher = artefact, launcher
-        self.launch = _launch_of(launcher, record.workload, self.workload)
+        self.launch = _launch_of(launcher, self.workload)
         gpu = record.target.kind == "gpu"
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         alignment = _ALIGNMENT[record.target.kind]
@@ -204,12 +204,12 @@ def _check_outputs(
         before.append((name, out))
 
 
-def _launch_of(launcher: Launcher, made: Workload, called: Workload) -> Callable[[Sequence[int]], None]:
-    """What launches a kernel of `made` on addresses in the order of the inputs of `called`, then of the outputs.
+def _launch_of(launcher: Launcher, called: Workload) -> Callable[[Sequence[int]], None]:
+    """What launches a kernel on addresses in the order of the inputs of `called`, then of the outputs.
 
-    Outputs have no order of their own: workloads of one key have them in the same.
+    A kernel takes inputs in the order of the canonical form. Workloads of one key have their outputs in one order.
     """
-    order = called.input_order(made)
+    order = called.canonical.inputs
     if order == tuple(range(len(order))):
         return launcher.launch
     return lambda addresses: launcher.launch([*(addresses[n] for n in order), *addresses[len(order) :]])

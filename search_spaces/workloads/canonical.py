@@ -26,10 +26,11 @@ from functools import cached_property
 
 from search_spaces.workloads.argument_order import ArgumentOrder, constant_text, digest
 from search_spaces.workloads.axis_merging import mergeable
-from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.dtypes import is_float
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
-from search_spaces.workloads.expressions.walking import accesses, variables, walk
-from search_spaces.workloads.inlining import inlined
+from search_spaces.workloads.expressions.walking import accesses, walk
+from search_spaces.workloads.inlining import at_index, inlined
 from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
@@ -51,24 +52,33 @@ class Canonical:
     family: str
     inputs: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
+    memory: Sequence[_Data] = field(repr=False)
+    lines: Sequence[_Data] = field(repr=False)
 
 
 def canonical(
     inputs: Sequence[Tensor], stages: Sequence[Stage], outputs: Sequence[Tensor], precision: str
 ) -> Canonical:
     """The canonical form of a workload; `outputs` are its stages that are stored, as tensors in memory."""
-    stages = inlined(stages, precision, [t.name for t in outputs])
+    stages = inlined(list(map(_folding, stages)), precision, [t.name for t in outputs])
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
     lines = form.of({t.name: t.effective_strides for t in reversed(outputs)})
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
     memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
-    kinds = sorted(_kind(s) for s in stages if s.name in form.laid_out and not s.is_pointwise)
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
     key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]
-    return Canonical(key, " ".join(kinds), order, (form.loop, *shapes.values()))
+    return Canonical(key, " ".join(sorted(form.kinds)), order, (form.loop, *shapes.values()), memory, lines)
+
+
+def _folding(stage: Stage) -> Stage:
+    """The stage; what folds one element is that element, unless it is a sum of integers, which nothing else makes."""
+    if stage.reduction is None or _long(stage.reduction.axes) or not is_float(stage.dtype):
+        return stage
+    kept = {a.name: axis_index(a.name) for a in stage.axes} | {a.name: Affine() for a in stage.reduction.axes}
+    return replace(stage, reduction=None, expression=at_index(stage.expression, kept))
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class _Ordered:
 @dataclass
 class _Form:
     """The form while it is written. `read`: the inputs, in the order in which they are, and their shapes there.
-    `loop`: the extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met,
+    `kinds`: how stages fold. `loop`: the extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met,
     the last one first, the stride of each of its dimensions, as if all were in memory.
     """
 
@@ -101,6 +111,7 @@ class _Form:
     stages: Mapping[str, Stage]
     read: dict[str, tuple[int, ...]] = field(default_factory=dict)
     loop: tuple[int, ...] = ()
+    kinds: list[str] = field(default_factory=list)
     laid_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -115,24 +126,55 @@ class _Form:
             backwards.append(self._ordered(self.stages[list(self.laid_out)[len(backwards)]]))
         first = next((ordered for ordered in reversed(backwards) if not ordered.stage.is_pointwise), backwards[0])
         self.loop = tuple(first.extents[name] for name in first.axes[0])
+        self.kinds = [kind for ordered in backwards if (kind := self._kind(ordered))]
         return [self._line(ordered) for ordered in reversed(backwards)]
+
+    def _kind(self, ordered: _Ordered) -> str:
+        """How a stage folds; `dot` of a product of what has axes of its own on both sides; "" of what folds nothing."""
+        stage = ordered.stage
+        if stage.reduction is None:
+            return "scan" if stage.scan and stage.scan.axis in ordered.places else ""
+        match ordered.expression:
+            case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
+                of_a, of_b = self._moving(a, ordered), self._moving(b, ordered)
+                if of_a - of_b and of_b - of_a:
+                    return "dot"
+        return stage.reduction.operator
+
+    def _moving(self, factor: Expression, ordered: _Ordered) -> set[str]:
+        """The axes along which a factor changes."""
+        walks = [self._walk(a) for a in accesses(factor)]
+        others = [dict(e.index.terms) for e in walk(factor) if isinstance(e, Position)]
+        looked_up = [
+            dict(i.terms) for e in walk(factor) if isinstance(e, Gather) for i in e.index if isinstance(i, Affine)
+        ]
+        return {name for found in (*walks, *others, *looked_up) for name in found if name in ordered.places}
 
     def _ordered(self, stage: Stage) -> _Ordered:
         """The stage in order, and what it reads laid out accordingly."""
-        strides = {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
-        reads = accesses(stage.expression)
+        for member in self._members(stage):
+            self.laid_out.setdefault(member, self.laid_out[stage.name])
+        # What is scanned together has the axes of the one that was met first.
+        together = [self.stages[name] for name in self.laid_out if name in (stage.scan.members if stage.scan else ())]
+        together = together or [stage]
+        placed = [self._strides_along(each) for each in together]
+        reads = [a for each in together for a in accesses(each.expression)]
         walks = [self._walk(a) for a in reads if a.tensor in self.inputs]
-        own = sorted(_long(stage.axes), key=lambda name: -strides[name])
+        own = sorted(_long(stage.axes), key=lambda name: -placed[0][name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
         self._lay_out(reads, [*own, *over])
-        for member in self._members(stage):
-            self.laid_out.setdefault(member, self.laid_out[stage.name])
         extents = dict(stage.extents)
         scanned = frozenset({stage.scan.axis} if stage.scan else ())
-        axes = _merged((own, over), [strides, *map(self._walk, reads), *self._values(stage)], extents, scanned)
+        values = [value for each in together for value in self._values(each)]
+        axes = _merged((own, over), [*placed, *map(self._walk, reads), *values], extents, scanned)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
+        strides = self._strides_along(stage)
         return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
+
+    def _strides_along(self, stage: Stage) -> dict[str, int]:
+        """How far apart the neighbours along each of its axes lie."""
+        return {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
 
     def _members(self, stage: Stage) -> list[str]:
         """What the stage is scanned with, as far as it needs that, in the order in which its combination reads them."""
@@ -188,15 +230,17 @@ class _Form:
 
     def _address(self, access: Access) -> Affine:
         """Where an access reads, in elements from the first one of the tensor."""
-        if access.tensor in self.inputs:
-            table = self.inputs[access.tensor]
-            # The stride of a dimension of size 1 means nothing, and yet what is read outside may be indexed there.
-            strides = tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
-        else:
-            strides = self.laid_out[access.tensor]
+        strides = self._strides(access.tensor)
         terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
         offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
         return Affine.of(*terms, offset=offset)
+
+    def _strides(self, tensor: str) -> tuple[int, ...]:
+        if tensor not in self.inputs:
+            return self.laid_out[tensor]
+        table = self.inputs[tensor]
+        # The stride of a dimension of size 1 means nothing, and yet what is read outside may be indexed there.
+        return tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
 
     def _walk(self, access: Access) -> dict[str, int]:
         return dict(self._address(access).terms)
@@ -205,7 +249,7 @@ class _Form:
         match e:
             case Access(fill=fill) if fill is not None:
                 ends = self._guards(e, stage.stage)
-                sized = sorted([size, _form(i, stage.places)] for size, i in ends)
+                sized = sorted([size, _form(i, stage.places), step] for size, i, step in ends)
                 inside = self._data(replace(e, fill=None), stage)
                 return ["guarded", inside, constant_text(fill), *sized] if sized else inside
             case Access(tensor) if tensor in self.inputs:
@@ -226,13 +270,15 @@ class _Form:
             case Apply(operator, arguments):
                 return [operator, *[self._data(a, stage) for a in arguments]]
 
-    def _guards(self, access: Access, stage: Stage) -> list[tuple[int, Affine]]:
-        """The dimensions along which an access of the stage may be outside: their sizes, and where it reads."""
+    def _guards(self, access: Access, stage: Stage) -> list[tuple[int, Affine, int]]:
+        """The dimensions along which an access of the stage may be outside: their sizes, where it reads, and strides."""
         if access.fill is None:
             return []
         shape = (self.inputs if access.tensor in self.inputs else self.stages)[access.tensor].shape
-        dimensions = zip(shape, access.index, strict=True)
-        return [(n, i) for n, i in dimensions if i.minimum(stage.extents) < 0 or i.maximum(stage.extents) >= n]
+        dimensions = zip(shape, access.index, self._strides(access.tensor), strict=True)
+        return [
+            (n, i, step) for n, i, step in dimensions if i.minimum(stage.extents) < 0 or i.maximum(stage.extents) >= n
+        ]
 
     def _values(self, stage: Stage) -> list[dict[str, int]]:
         """How positions and indices change along the axes, in the manner of walks: indices of what is looked up in, and
@@ -245,7 +291,7 @@ class _Form:
             elif isinstance(e, Gather):
                 found += [dict(i.terms) for i in e.index if isinstance(i, Affine)]
             elif isinstance(e, Access):
-                found += [dict(i.terms) for _, i in self._guards(e, stage)]
+                found += [dict(i.terms) for _, i, _ in self._guards(e, stage)]
         return found
 
     def _number(self, tensor: str, shape: tuple[int, ...]) -> int:
@@ -292,15 +338,3 @@ def _long(axes: Iterable[Axis]) -> list[str]:
 def _form(form: Affine, places: Mapping[str, int]) -> _Data:
     data: list[_Data] = [form.offset]
     return data + [[place, c] for place, c in sorted((places[v], c) for v, c in form.terms if v in places)]
-
-
-def _kind(stage: Stage) -> str:
-    """A product of what has axes of its own on both sides, `dot`; or else how the stage folds, or that it is a scan."""
-    if stage.reduction is None:
-        return "scan"
-    match stage.expression:
-        case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
-            of_a, of_b = variables(a), variables(b)
-            if of_a - of_b and of_b - of_a:
-                return "dot"
-    return stage.reduction.operator

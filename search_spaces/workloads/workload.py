@@ -31,6 +31,7 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, distinct, gathers, variables
+from search_spaces.workloads.respelling import spelled_out
 from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
@@ -231,6 +232,19 @@ class Workload:
     def canonical(self) -> Canonical:
         """What it computes, whatever it and what is in it are called; and which input is which there."""
         return canonical(self.inputs, self.stages, self.outputs, self.precision)
+
+    @cached_property
+    def scheduled(self) -> Workload:
+        """The workload that schedules are of: one for all that have its key (`search_spaces.workloads.respelling`).
+
+        Its inputs are those of the canonical form, in order; its outputs are in the order of this one's.
+        """
+        form = self.canonical
+        made = spelled_out(form.memory, form.lines, len(self.output_names))
+        name = "_".join([*(form.family.split() or ["pointwise"]), *("x".join(map(str, form.shapes[0])),)])
+        found = Workload(name, made.inputs, made.stages, self.precision, (), made.outputs, made.strides)
+        vars(found)["scheduled"] = found
+        return found
 
     def renamed(self, name: str) -> Workload:
         """The same workload under another name; what is known of it stays known, and its canonical form is."""

@@ -1,0 +1,106 @@
+"""Names of the axes of stages that have none in common: one name for the axes that are one loop.
+
+    t0[a, b] = max over c of x[a, c]        the axis at which a stage is read is the reader's; what folds or stores
+    out[d, e] = x[d, e] - t0[d]        →    along the dimension of a tensor that another does has its axis:
+                                            t0[i0] = max over i1 of x[i0, i1];   out[i0, i1] = x[i0, i1] - t0[i0]
+
+What a product of two tensors sums over is the loop of other such products only: of s = q kᵀ and o = s k, no axis of s is
+one of the columns of o, though both run along the same dimension of k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Gather
+from search_spaces.workloads.expressions.walking import distinct
+from search_spaces.workloads.stages import Stage
+
+# A dimension of a tensor or of a stage, and in steps of how many elements it is indexed.
+_Dimension = tuple[str, int, int]
+
+
+def axis_names(stages: Sequence[Stage], outputs: Sequence[str], scanned: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The name of every axis; `stages` are in order, and no two have an axis in common yet.
+
+    `scanned`: of those that are scanned, all that are scanned together, which have the same axes.
+    """
+    naming = _Naming({s.name: s for s in stages}, outputs, scanned)
+    for stage in reversed(stages):
+        naming.add(stage)
+    return naming.names
+
+
+@dataclass
+class _Naming:
+    """Stages are named one after the other, each after those that read it. `along`: the names of the axes that index a
+    dimension so far; `summed`: those that products sum over; `folded`: by a stage's own axes, what others of the same
+    fold."""
+
+    stages: Mapping[str, Stage]
+    outputs: Sequence[str]
+    scanned: Mapping[str, Sequence[str]]
+    names: dict[str, str] = field(default_factory=dict)
+    along: dict[_Dimension, dict[str, None]] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+    summed: set[str] = field(default_factory=set)
+    folded: dict[tuple[str, ...], dict[str, None]] = field(default_factory=dict)
+    stored: dict[str, None] = field(default_factory=dict)
+    owned: dict[tuple[str, ...], None] = field(default_factory=dict)
+
+    def add(self, stage: Stage) -> None:
+        at = dict(_alone(stage))
+        done = next((m for m in self.scanned.get(stage.name, ()) if self.stages[m].axes[0].name in self.names), "")
+        for place, axis in enumerate(stage.axes):
+            if done:
+                self.names[axis.name] = self.names[self.stages[done].axes[place].name]
+                continue
+            read = [(name, place, 1) for name in self.scanned.get(stage.name, [stage.name])]
+            known = [*self._along(read), *self._along(at.get(axis.name, ()))]
+            beside = self.stored if stage.name in self.outputs else ()
+            before = tuple(self.names[a.name] for a in stage.axes[:place])
+            self._name(stage, axis.name, [*known, *beside, *self.folded.get(before, ())])
+        own = tuple(self.names[a.name] for a in stage.axes)
+        alike = self.folded.setdefault(own, {})
+        for axis in stage.reduction.axes if stage.reduction else ():
+            read = at.get(axis.name, [])
+            known = [*self._along(read), *alike, *(x for o in self.owned if {*own} < {*o} for x in o)]
+            if stage.factors:
+                of_stages = {*self._along([d for d in read if d[0] in self.stages])}
+                known = [name for name in known if name in of_stages | self.summed]
+            self._name(stage, axis.name, known)
+            alike[self.names[axis.name]] = None
+            if stage.factors:
+                self.summed.add(self.names[axis.name])
+        if stage.name in self.outputs:
+            self.stored |= dict.fromkeys(own)
+        self.owned[own] = None
+        for local, dimensions in at.items():
+            for dimension in dimensions:
+                self.along.setdefault(dimension, {})[self.names[local]] = None
+
+    def _along(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:
+        return (name for d in dimensions for name in self.along.get(d, ()))
+
+    def _name(self, stage: Stage, local: str, known: Sequence[str]) -> None:
+        """Give an axis the first of the known names that is as long and no other axis of the stage has, or a new one."""
+        taken = {self.names[a.name] for a in stage.loops if a.name in self.names}
+        extent = stage.extents[local]
+        found = next((name for name in known if self.extents[name] == extent and name not in taken), None)
+        name = f"i{len(self.extents)}" if found is None else found
+        self.extents[name] = extent
+        self.names[local] = name
+
+
+def _alone(stage: Stage) -> dict[str, list[_Dimension]]:
+    """Of every axis of a stage, the dimensions that it alone indexes, in steps of how many."""
+    found: dict[str, list[_Dimension]] = {}
+    for e in distinct(stage.expression):
+        if isinstance(e, Access | Gather):
+            for place, index in enumerate(e.index):
+                if isinstance(index, Affine) and len(index.terms) == 1:
+                    ((axis, step),) = index.terms
+                    found.setdefault(axis, []).append((e.tensor, place, step))
+    return found
