@@ -169,12 +169,15 @@ def _check_scans(scans: Sequence[Stage], reduced: Sequence[Axis]) -> None:
 
 
 def _is_matrix_product(workload: Workload, product: Stage) -> bool:
-    """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself."""
+    """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself.
+
+    One of a vector is for rows, too.
+    """
     form = contraction(workload)
     tensors = {t.name for t in workload.inputs}
     if form is None and len(workload.outputs) > 1 and all(a.tensor in tensors for a in accesses(product.expression)):
         form = contraction(replace(workload, stages=(product,), output_names=(), output_strides=()))
-    return form is not None and form.is_matrix_product
+    return form is not None and form.is_matrix_product and form.m.extent > 1 < form.n.extent
 
 
 def _pointwise(workload: Workload) -> Structure:

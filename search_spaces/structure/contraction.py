@@ -25,7 +25,8 @@ from functools import lru_cache
 import numpy as np
 
 from search_spaces.structure.merging import merged_axes
-from search_spaces.structure.stages import has_plain_indices, inline, with_axes_named
+from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
+from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import accumulator_of, round_to
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
@@ -138,7 +139,12 @@ def contraction(workload: Workload) -> Contraction | None:
     """
     found = _found(workload)
     if found is None:
-        return None
+        rows = with_unit_rows(workload)
+        return contraction(rows) if rows else None
+    batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
+    if batch != found.axes[: len(batch)]:
+        found = _found(with_axes_first(workload, batch)) or found
+        workload = found.workload
     if not found.is_ordered:
         found = _found(merged_axes(workload)) or found
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -63,3 +64,22 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
         for s in workload.stages
     )
     return replace(workload, stages=stages)
+
+
+def with_axes_first(workload: Workload, first: Sequence[Axis]) -> Workload:
+    """The same workload with these axes as the first ones of every stage; each stage has all of them."""
+    orders = {
+        s.name: [s.axes.index(x) for x in (*first, *(x for x in s.axes if x not in first))] for s in workload.stages
+    }
+
+    def change(e: Expression) -> Expression | None:
+        if not isinstance(e, Access) or e.tensor not in orders:
+            return None
+        return replace(e, index=tuple(e.index[n] for n in orders[e.tensor]))
+
+    stages = tuple(
+        replace(s, axes=tuple(s.axes[n] for n in orders[s.name]), expression=rewritten(s.expression, change))
+        for s in workload.stages
+    )
+    strides = tuple(tuple(t.effective_strides[n] for n in orders[t.name]) for t in workload.outputs)
+    return replace(workload, stages=stages, output_strides=strides)
