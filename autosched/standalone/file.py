@@ -162,7 +162,7 @@ def workload_text(tuned: Tuned) -> str:
     parts = [
         *kernels.functions,
         CHECK,
-        launcher(launched, workload, tuned.computed, kernels, reserved),
+        launcher(launched, workload, kernels, reserved),
         entry(function, launched, workload, reserved),
         reference("_reference", workload),
         RANDOM,
@@ -193,7 +193,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
         *functions,
         CHECK,
         *(
-            launcher(launchers[way], w, found[w.key].computed, by_key[w.key], (*_RESERVED, *called))
+            launcher(launchers[way], w, by_key[w.key], (*_RESERVED, *called))
             for way, w in ways.items()
         ),
         *([whole.constants_text()] if whole.constants else []),
@@ -245,7 +245,7 @@ def _head(title: str, kernels: Sequence[Tuned], remarks: Iterable[str] = ()) -> 
         *remarks,
     ]
     for tuned in kernels:
-        lines += ["", *str(tuned.computed).split("\n"), "", tuned.origin]
+        lines += ["", *str(tuned.workload).split("\n"), "", tuned.origin]
         lines += ["", tuned.schedule.one_line, *to_text(tuned.schedule.program).split("\n")]
     return comment(lines, "#")
 

@@ -34,18 +34,20 @@ def call_of(workload: Workload) -> Call:
     return workload.key, workload.canonical.inputs, workload.outputs
 
 
-def launcher(function: str, workload: Workload, made: Workload, kernels: FileKernels, reserved: tuple[str, ...]) -> str:
+def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: tuple[str, ...]) -> str:
     """A function of the workload's inputs, and of what allocates, that returns its outputs. It looks at no argument.
 
-    The kernels are those of `made`, of the same key. `reserved`: names of the file that it uses.
+    `reserved`: names of the file that it uses.
     """
     names, program = python_identifiers(), kernels.program
     for name in (*reserved, ALLOCATE):
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
-    # Kernels may see the same memory in another shape: rows end to end, say.
-    taken = [variables[made.inputs[n].name] for n in made.input_order(workload)]
-    outputs = [variables[name] for name in made.output_names]
+    # Kernels see the same memory in another shape: rows end to end, say.
+    scheduled = workload.scheduled
+    called = dict(zip(workload.canonical.inputs, scheduled.inputs, strict=True))
+    taken = [variables[called[n].name] for n in range(len(workload.inputs))]
+    outputs = [variables[name] for name in scheduled.output_names]
     lines = [_allocated(name, t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         lines.append(

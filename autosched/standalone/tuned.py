@@ -29,12 +29,11 @@ _EXPECTED = " or ".join(map(repr, _ALONE))
 class Tuned:
     """A workload with the schedule of its kernels, which is bound to the search space.
 
-    `workload` is what the kernels are called as, `computed` that of its key which the schedule is of. `seconds`: what
-    they take, measured with `policy`, or `predicted`; `origin` says where that comes from.
+    `workload` is what the kernels are called as. `seconds`: what they take, measured with `policy`, or `predicted`;
+    `origin` says where that comes from.
     """
 
     workload: Workload
-    computed: Workload
     schedule: Schedule
     target: Target
     seconds: float
@@ -59,7 +58,7 @@ class Tuned:
             f"Tuned on {record.target.device}: {duration_text(taken)} with {policy_text(made.policy)} "
             f"({versions or 'versions unknown'}; generator {made.generator})."
         )
-        return Tuned(workload, record.workload, schedule, record.target, taken, made.policy, origin)
+        return Tuned(workload, schedule, record.target, taken, made.policy, origin)
 
     @staticmethod
     def foretold(op: Workload, found: Predicted) -> Tuned:
@@ -70,8 +69,7 @@ class Tuned:
             f"PREDICTED for {found.target.device}, never measured: {duration_text(expected)} with "
             f"{policy_text(found.policy)}{interval}."
         )
-        computed, schedule = found.workload, found.schedule
-        return Tuned(op, computed, schedule, found.target, expected, found.policy, origin, predicted=True)
+        return Tuned(op, found.schedule, found.target, expected, found.policy, origin, predicted=True)
 
     @property
     def backend(self) -> str:
