@@ -7,40 +7,48 @@ from typing import Any
 
 import numpy as np
 
-from search_spaces import Tensor, TileProgram, Workload
+from search_spaces import TileProgram, Workload
 from search_spaces.programs.interpreter import interpret
+from search_spaces.workloads.strides import dense_strides, span
 
 
-def taken(workload: Workload, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """What the programs of a workload are given for these inputs of its own."""
-    given = [np.asarray(x) for x in inputs]
-    pairs = zip(workload.canonical.inputs, workload.scheduled.inputs, strict=True)
-    return tuple(_moved(given[n], workload.inputs[n], tensor) for n, tensor in pairs)
+def taken(workload: Workload, program: TileProgram, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """What a program of the workload is given for these inputs of the workload's own, in the order of its buffers."""
+    buffers = (b for b in program.buffers if b.role == "input")
+    pairs = zip(workload.canonical.inputs, buffers, strict=True)
+    return tuple(_moved(np.asarray(inputs[n]), workload.inputs[n], buffer) for n, buffer in pairs)
 
 
-def taken_by_name(workload: Workload, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
+def taken_by_name(workload: Workload, program: TileProgram, inputs: Sequence[Any]) -> dict[str, np.ndarray]:
     """The same, by the names of the program's buffers."""
-    return dict(zip((t.name for t in workload.scheduled.inputs), taken(workload, inputs), strict=True))
+    names = (b.name for b in program.buffers if b.role == "input")
+    return dict(zip(names, taken(workload, program, inputs), strict=True))
 
 
-def given_back(workload: Workload, results: Sequence[Any]) -> tuple[np.ndarray, ...]:
+def given_back(workload: Workload, program: TileProgram, results: Sequence[Any]) -> tuple[np.ndarray, ...]:
     """What the outputs of a program are as those of the workload."""
-    placed = zip(results, workload.scheduled.outputs, workload.outputs, strict=True)
-    return tuple(_moved(np.asarray(x), tensor, own) for x, tensor, own in placed)
+    buffers = (b for b in program.buffers if b.role == "output")
+    placed = zip(results, buffers, workload.outputs, strict=True)
+    return tuple(_moved(np.asarray(x), buffer, own) for x, buffer, own in placed)
 
 
 def interpreted(workload: Workload, program: TileProgram, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
     """The outputs of the workload that a program of one of its schedules computes of these inputs of its own."""
-    return given_back(workload, interpret(program, taken(workload, inputs)))
+    return given_back(workload, program, interpret(program, taken(workload, program, inputs)))
 
 
-def _moved(array: np.ndarray, tensor: Tensor, other: Tensor) -> np.ndarray:
-    """The elements of a tensor in memory, seen as another one of the same memory."""
-    memory = np.zeros(max(tensor.span, other.span), array.dtype)
+def _moved(array: np.ndarray, tensor: Any, other: Any) -> np.ndarray:
+    """The elements of a tensor or buffer in memory, seen as another one of the same memory."""
+    ends = [span(t.shape, _strides(t)) for t in (tensor, other)]
+    memory = np.zeros(max(ends), array.dtype)
     _seen(memory, tensor)[...] = array.reshape(tensor.shape)
     return _seen(memory, other).copy()
 
 
-def _seen(memory: np.ndarray, tensor: Tensor) -> np.ndarray:
-    steps = tuple(s * memory.itemsize for s in tensor.effective_strides)
+def _strides(tensor: Any) -> tuple[int, ...]:
+    return dense_strides(tensor.shape) if tensor.strides is None else tuple(tensor.strides)
+
+
+def _seen(memory: np.ndarray, tensor: Any) -> np.ndarray:
+    steps = tuple(s * memory.itemsize for s in _strides(tensor))
     return np.lib.stride_tricks.as_strided(memory, tensor.shape, steps)
