@@ -1,8 +1,8 @@
 """The kernels that a version prints, and how those of another version differ: to be looked at after every change.
 
-python tests/figures/kernel_texts.py save FILE          the kernels of what ships and of random workloads, into a file
-python tests/figures/kernel_texts.py diff OLD NEW       which texts changed, and how
-python tests/figures/kernel_texts.py translate OLD      in what ships, the fingerprints of kernels that changed in names only
+python tests/figures/kernel_texts.py save FILE       the kernels of what ships and of random workloads, into a file
+python tests/figures/kernel_texts.py diff OLD NEW    which texts changed, and how
+python tests/figures/kernel_texts.py translate OLD   in what ships, the fingerprints of what changed in names only
 
 Two versions are compared by a checkout of each: the script runs in both. Nothing is compiled.
 """
