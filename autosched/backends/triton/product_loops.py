@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autosched.backends.triton.resources import REGISTER_OVERHEAD
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, Load, Map, Reduce
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.workloads.dtypes import dtype
@@ -49,12 +49,13 @@ class _ProductLoop:
         return _ProductLoop(large, rows, bool(reductions))
 
 
-def why_spilling(program: TileProgram, kernel: Kernel) -> str | None:
+def why_spilling(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     """Why a loop of products of a kernel needs more registers than a thread has; or None, also where there is none."""
+    most = target.features.registers_per_thread
     loops = (_ProductLoop.of(s) for s in kernel.body if isinstance(s, For))
-    for need in (_registers(program, loop, kernel.launch.num_warps * WARP) for loop in loops if loop):
-        if need > MAX_REGISTERS:
-            return f"about {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
+    for need in (_registers(program, loop, kernel.launch.num_warps * target.wave) for loop in loops if loop):
+        if need > most:
+            return f"about {need} registers a thread for sums and tiles; at most {most}"
     return None
 
 

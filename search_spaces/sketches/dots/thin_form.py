@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction, matrix_product
@@ -110,18 +110,22 @@ class Threads:
     summed: int
 
 
-def threads_of(form: ThinForm, tile_wide: int, tile_k: int, warps: int) -> Threads:
-    """How the threads of so many warps share a tile; all sizes are powers of two."""
+def threads_of(form: ThinForm, tile_wide: int, tile_k: int, threads: int, wave: int) -> Threads:
+    """How so many threads, in waves of `wave`, share a tile; all sizes are powers of two."""
     run, height = (tile_k, tile_wide) if form.along_k else (tile_wide, tile_k)
-    along = min(warps * WARP, max(1, run // form.vector))
-    across = min(warps * WARP // along, height)
+    along = min(threads, max(1, run // form.vector))
+    across = min(threads // along, height)
     sharing, reach = (along, along) if form.along_k else (across, along * across)
     return Threads(
         elements=run * height // (along * across),
         sharing=sharing,
-        within_warp=sharing == 1 or reach <= WARP,
+        within_warp=sharing == 1 or reach <= wave,
         summed=tile_k // sharing,
     )
+
+
+def _threads(form: ThinForm, wave: int, values: Values) -> Threads:
+    return threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps") * wave, wave)
 
 
 def turns_of(values: Values) -> int:
@@ -129,7 +133,7 @@ def turns_of(values: Values) -> int:
     return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split_k", 1)))
 
 
-def thin_rules(form: ThinForm) -> tuple[Rule, ...]:
+def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
     """What knobs of `thin_dot_gpu` may be together."""
     tile = ("wide", "k", "warps")
     return (
@@ -139,14 +143,14 @@ def thin_rules(form: ThinForm) -> tuple[Rule, ...]:
         *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split_k"))),
         Rule(("stages",), lambda values: _why_not_ahead(form, values)),
         Rule(("split_k", "order"), _why_no_order),
-        Rule(tile, lambda values: _why_small_tile(form, values)),
+        Rule(tile, lambda values: _why_small_tile(form, target.wave, values)),
         *(
-            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, values))
+            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, values))
             for others in ((), ("stages",))
         ),
-        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, values)),
+        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, target.wave, values)),
         *(
-            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, values))
+            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, target, values))
             for others in ((), ("thin",), ("thin", "unroll"))
         ),
     )
@@ -189,15 +193,15 @@ def _why_no_order(values: Values) -> str | None:
     return None
 
 
-def _why_small_tile(form: ThinForm, values: Values) -> str | None:
-    threads, tile = values.integer("warps") * WARP, values.tile("k") * values.tile("wide")
+def _why_small_tile(form: ThinForm, wave: int, values: Values) -> str | None:
+    threads, tile = values.integer("warps") * wave, values.tile("k") * values.tile("wide")
     if tile < form.vector * threads:
         return f"a tile of {tile} elements has no load of {form.vector} for each of {threads} threads"
     return None
 
 
-def _why_other_layout(form: ThinForm, values: Values) -> str | None:
-    threads, tile_k = values.integer("warps") * WARP, values.tile("k")
+def _why_other_layout(form: ThinForm, wave: int, values: Values) -> str | None:
+    threads, tile_k = values.integer("warps") * wave, values.tile("k")
     copied = min(form.row_vector, tile_k // threads) * form.row_element_bytes
     ahead = form.vector * form.element_bytes >= ASYNC_BYTES
     staged = values.integer("stages", 1 + ahead) > 1 and copied >= ASYNC_BYTES
@@ -211,10 +215,10 @@ def _why_other_layout(form: ThinForm, values: Values) -> str | None:
     return None
 
 
-def _why_bad_reduce(form: ThinForm, values: Values) -> str | None:
+def _why_bad_reduce(form: ThinForm, wave: int, values: Values) -> str | None:
     if values["reduce"] == "after_loop":
         return None
-    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
+    threads = _threads(form, wave, values)
     if not threads.within_warp:
         return f"reduce=each_turn: {threads.sharing} threads share a sum over k, beyond one warp"
     if threads.summed < max(2, threads.sharing):
@@ -222,15 +226,11 @@ def _why_bad_reduce(form: ThinForm, values: Values) -> str | None:
     return None
 
 
-def _why_many_registers(form: ThinForm, values: Values) -> str | None:
+def _why_many_registers(form: ThinForm, target: Target, values: Values) -> str | None:
     """Sums and the tiles of a turn are in registers; what a compiler needs beside them its backend says."""
-    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
+    threads = _threads(form, target.wave, values)
     kept = threads.elements if values["reduce"] == "after_loop" else threads.elements // threads.summed
     rows = values.tile("thin") if "thin" in values else 1
     loaded = values.integer("unroll", 1) * threads.elements * form.element_bytes // 4
-    need = rows * kept + loaded
-    return (
-        f"at least {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
-        if need > MAX_REGISTERS
-        else None
-    )
+    need, most = rows * kept + loaded, target.features.registers_per_thread
+    return f"at least {need} registers a thread for sums and tiles; at most {most}" if need > most else None

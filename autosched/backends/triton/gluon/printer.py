@@ -28,6 +28,7 @@ from autosched.backends.gpu.arguments import (
 )
 from autosched.backends.gpu.specialized.form import DotForm, check_program
 from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
@@ -36,7 +37,6 @@ from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
