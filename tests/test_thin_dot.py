@@ -80,11 +80,11 @@ class TestMatching:
 
 class TestThreads:
     def test_lanes_and_warps_lie_along_the_contiguous_axis_first(self) -> None:
-        threads = threads_of(form_of(ALONG_K), tile_wide=8, tile_k=1024, warps=4)
+        threads = threads_of(form_of(ALONG_K), tile_wide=8, tile_k=1024, threads=128, wave=32)
         assert (threads.elements, threads.sharing, threads.within_warp, threads.summed) == (64, 128, False, 8)
 
     def test_a_tile_of_whole_rows_has_every_sum_in_one_thread(self) -> None:
-        threads = threads_of(form_of(ALONG_N), tile_wide=1024, tile_k=8, warps=4)
+        threads = threads_of(form_of(ALONG_N), tile_wide=1024, tile_k=8, threads=128, wave=32)
         assert (threads.elements, threads.sharing, threads.within_warp, threads.summed) == (64, 1, True, 8)
 
 

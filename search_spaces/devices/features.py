@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from search_spaces.parsed_json import array, members, text, truth, whole
+from search_spaces.parsed_json import array, members, refused_as_data, text, truth, whole
 
 Holder = Literal["registers", "shared", "tensor"]
 # Fields that a later version has told, by name, with their values as JSON.
 Others = tuple[tuple[str, str], ...]
 # Far above what devices have: waves, extents of a matrix instruction, registers, bytes.
 _MOST = 2**20
+_Kind = TypeVar("_Kind", "Features", "MatrixInstruction", "RegisterShares", "Descriptors")
 
 # Instructions beside matrices and copies, as `Features.instructions` names them: two numbers rounded to 16 bits at
 # once; conversions of 8-bit floats; the larger of two numbers, NaN if one is; sums of bfloat16 in memory; a kernel that
@@ -50,13 +51,7 @@ class MatrixInstruction:
     sums: Holder = "registers"
     row_bytes: int = 0
     any_order: bool = True
-
-    @staticmethod
-    def from_json(data: Any) -> MatrixInstruction:
-        """Raises DataError where it is none."""
-        what, names = "target: matrix instruction", {f.name for f in dataclasses.fields(MatrixInstruction)}
-        told = members(data, what, ("m", "n", "k", "types"), names)
-        return MatrixInstruction(**{name: _part(name, value, f"{what}: {name}") for name, value in told.items()})
+    others: Others = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,7 @@ class RegisterShares:
     least: int
     most: int
     step: int
+    others: Others = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,7 @@ class Descriptors:
 
     alignment_bytes: int
     longest: int
+    others: Others = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Features:
     descriptors: Descriptors | None = None
     cluster: int = 1
     instructions: tuple[str, ...] = ()
-    others: Others = dataclasses.field(default=(), compare=False, repr=False)
+    others: Others = field(default=(), compare=False, repr=False)
 
     def has(self, instruction: str) -> bool:
         return instruction in self.instructions
@@ -107,15 +104,13 @@ class Features:
 
     def to_json(self, beside: Features) -> dict[str, Any]:
         """What differs from other features."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.compare}
-        told = {name: value for name, value in own.items() if value != getattr(beside, name)}
-        return {name: _as_json(value) for name, value in told.items()} | loaded(self.others)
+        others = _as_json(beside)
+        return {name: value for name, value in _as_json(self).items() if name not in others or value != others[name]}
 
     @staticmethod
     def from_json(data: Any, beside: Features) -> Features:
         """Other features with what is told of them changed. Raises DataError where it is such as no device has."""
-        told, others = apart(members(data, "target: features"), _READ.keys())
-        return dataclasses.replace(beside, **{name: _READ[name](v) for name, v in told.items()}, others=others)
+        return _parsed(Features, data, "target: features", beside)
 
 
 def multiplied(dtype: str, precision: str) -> str:
@@ -123,9 +118,10 @@ def multiplied(dtype: str, precision: str) -> str:
     return "tf32" if (dtype, precision) == ("float32", "tf32") else dtype
 
 
-def apart(data: Mapping[str, Any], known: Any) -> tuple[dict[str, Any], Others]:
+def apart(data: Mapping[str, Any], known: Container[str]) -> tuple[dict[str, Any], Others]:
     """The known fields of an object, and the others as they are kept."""
-    others = tuple((name, json.dumps(value)) for name, value in data.items() if name not in known)
+    with refused_as_data():
+        others = tuple((name, json.dumps(value, allow_nan=False)) for name, value in data.items() if name not in known)
     return {name: value for name, value in data.items() if name in known}, others
 
 
@@ -137,41 +133,39 @@ def loaded(others: Others) -> dict[str, Any]:
 def _as_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_as_json(part) for part in value]
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    if not isinstance(value, _KINDS):
+        return value
+    told = {f.name: _as_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "others"}
+    return told | loaded(value.others)
 
 
-def _count(name: str, least: int = 0) -> Callable[[Any], int]:
-    return lambda value: whole(value, f"target: {name}", least, _MOST)
+def _parsed(kind: type[_Kind], data: Any, what: str, beside: _Kind | None = None) -> _Kind:
+    """A value as it was told; without what `beside` has, if there is such."""
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.name != "others"}
+    needed = [] if beside else [name for name, f in fields.items() if f.default is dataclasses.MISSING]
+    told, others = apart(members(data, what, needed), fields)
+    values = {name: _value(str(fields[name].type), value, f"{what}: {name}") for name, value in told.items()}
+    return dataclasses.replace(beside, **values, others=others) if beside else kind(**values, others=others)
 
 
-def _part(name: str, value: Any, what: str) -> Any:
-    if name == "types":
-        return tuple(text(x, what) for x in array(value, what))
-    if name in ("operands", "sums"):
-        return text(value, what)
-    return truth(value, what) if name == "any_order" else whole(value, what, int(name in "mnk"), _MOST)
+def _value(kind: str, value: Any, what: str) -> Any:
+    match kind:
+        case "int":
+            return whole(value, what, int(not what.endswith(_MAY_BE_NONE)), _MOST)
+        case "bool":
+            return truth(value, what)
+        case "Holder":
+            return text(value, what)
+        case "tuple[str, ...]":
+            return tuple(text(part, what) for part in array(value, what))
+        case "tuple[MatrixInstruction, ...]":
+            return tuple(_parsed(MatrixInstruction, part, what) for part in array(value, what))
+        case "RegisterShares | None":
+            return None if value is None else _parsed(RegisterShares, value, what)
+        case _:
+            return None if value is None else _parsed(Descriptors, value, what)
 
 
-def _counts(kind: Callable[..., Any], name: str) -> Callable[[Any], Any]:
-    """A reader of a value whose fields are all counts, or of None."""
-    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
-
-    def read(value: Any) -> Any:
-        if value is None:
-            return None
-        told = members(value, f"target: {name}", names, ())
-        return kind(**{n: whole(x, f"target: {name}: {n}", 1, _MOST) for n, x in told.items()})
-
-    return read
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "wave": _count("wave", 1),
-    "registers_per_thread": _count("registers_per_thread", 1),
-    "matrix": lambda value: tuple(map(MatrixInstruction.from_json, array(value, "target: matrix"))),
-    "shares": _counts(RegisterShares, "shares"),
-    "copy_bytes": _count("copy_bytes"),
-    "descriptors": _counts(Descriptors, "descriptors"),
-    "cluster": _count("cluster", 1),
-    "instructions": lambda value: tuple(text(x, "target: instruction") for x in array(value, "target: instructions")),
-}
+_KINDS = (Features, MatrixInstruction, RegisterShares, Descriptors)
+# Numbers that are 0 where a device has none of it.
+_MAY_BE_NONE = ("copy_bytes", "widest", "row_bytes")

@@ -55,10 +55,10 @@ class WaveGroups:
         shared = self.registers // ((groups + 1) * self.threads)
         return self._whole(min(cap or shared, shared, self.registers_per_thread))
 
-    def group_registers(self, groups: int, cap: int = 0) -> int:
-        """Registers of a thread of one of several groups that compute, beside one that brings operands and keeps the
-        least: what that leaves of all."""
-        left = ((groups + 1) * self.first_registers(groups, cap) - self.shares.least) // groups
+    def group_registers(self, groups: int, cap: int = 0, kept: int = 0) -> int:
+        """Registers of a thread of one of several groups that compute, beside one that brings operands and keeps so
+        many (0: the least): what that leaves of all."""
+        left = ((groups + 1) * self.first_registers(groups, cap) - (kept or self.shares.least)) // groups
         return min(self._whole(left), self.shares.most)
 
     def _whole(self, registers: int) -> int:

@@ -42,10 +42,11 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     computed = any(is_computed(e) for side in form.operands for e in side)
     loops = len(form.reduced) > 1
     grids = ("tiles", "persistent", "persistent_flat", *(("stream_k",) if not loops else ()))
-    specialized = target.wave_groups is not None and not computed and len(form.reduced) <= 2
+    units = target.wave_groups if not computed and len(form.reduced) <= 2 else None
+    groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
     knobs: tuple[Knob, ...] = (
-        *tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if specialized else ()),
+        *tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()),
         Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
         Choice("swap", (False, True)),
         Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
@@ -58,11 +59,11 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         Choice("store", store_addressing(workload, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form, target)),
         Choice("subtiles", (1, 2, 4, 8)),
-        Choice("specialize", KINDS if specialized else KINDS[:1], ordered=False),
+        Choice("specialize", KINDS if units else KINDS[:1], ordered=False),
         # Triton 3.9 stops at clusters whose loop has several dots.
         Choice("ctas", (1, 2) if target.features.cluster > 1 and len(form.dots) == 1 else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
-        warp_choice(target, (*WARPS, 12) if specialized and offers.groups > 2 else WARPS),
+        warp_choice(target, (*WARPS, *groups)),
         Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
     )
     return {k.name: k for k in knobs}

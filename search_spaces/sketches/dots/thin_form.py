@@ -18,9 +18,10 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Above, a dot needs no padding (Triton's language reference, tl.dot).
 MAX_THIN = 16
-# What one thread loads with one instruction at most, and the least that it can copy to shared memory without waiting.
+# What one thread loads with one instruction at most, and the least that goes through a register ahead of its use, as
+# where there are no asynchronous copies.
 VECTOR_BYTES = 16
-ASYNC_BYTES = 4
+_REGISTER_BYTES = 4
 # Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
 # pipeline writes out a copy of every row for each of its stages, too.
 MAX_PRODUCTS = 32
@@ -135,17 +136,17 @@ def turns_of(values: Values) -> int:
 
 def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
     """What knobs of `thin_dot_gpu` may be together."""
-    tile = ("wide", "k", "warps")
+    tile, ahead = ("wide", "k", "warps"), target.features.copy_bytes or _REGISTER_BYTES
     return (
         Rule(("thin", "stages"), _why_many_products),
         Rule(("thin", "stages", "unroll"), _why_many_products),
         Rule(("k", "unroll", "split_k"), _why_idle),
         *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split_k"))),
-        Rule(("stages",), lambda values: _why_not_ahead(form, values)),
+        Rule(("stages",), lambda values: _why_not_ahead(form, ahead, values)),
         Rule(("split_k", "order"), _why_no_order),
         Rule(tile, lambda values: _why_small_tile(form, target.wave, values)),
         *(
-            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, values))
+            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, ahead, values))
             for others in ((), ("stages",))
         ),
         Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, target.wave, values)),
@@ -180,9 +181,9 @@ def _why_too_deep(values: Values) -> str | None:
     return None
 
 
-def _why_not_ahead(form: ThinForm, values: Values) -> str | None:
+def _why_not_ahead(form: ThinForm, least: int, values: Values) -> str | None:
     stages, copied = values.integer("stages"), form.vector * form.element_bytes
-    if stages > 1 and copied < ASYNC_BYTES:
+    if stages > 1 and copied < least:
         return f"stages={stages}: a copy of {copied} bytes cannot run ahead; use stages=1"
     return None
 
@@ -200,11 +201,11 @@ def _why_small_tile(form: ThinForm, wave: int, values: Values) -> str | None:
     return None
 
 
-def _why_other_layout(form: ThinForm, wave: int, values: Values) -> str | None:
+def _why_other_layout(form: ThinForm, wave: int, least: int, values: Values) -> str | None:
     threads, tile_k = values.integer("warps") * wave, values.tile("k")
     copied = min(form.row_vector, tile_k // threads) * form.row_element_bytes
-    ahead = form.vector * form.element_bytes >= ASYNC_BYTES
-    staged = values.integer("stages", 1 + ahead) > 1 and copied >= ASYNC_BYTES
+    ahead = form.vector * form.element_bytes >= least
+    staged = values.integer("stages", 1 + ahead) > 1 and copied >= least
     # Triton gives a row a layout of its own. It loads it in that of the tile instead when it has fewer elements than
     # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
