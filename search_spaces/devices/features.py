@@ -80,7 +80,8 @@ class Features:
     """Entries of a device's description; a device without any is one of scalar threads.
 
     `wave`: threads that run together (a warp); `registers_per_thread`: 32-bit registers that one can have; `matrix`:
-    matrix instructions; `shares`: whether waves give each other registers; `copy_bytes`: the fewest bytes of an
+    matrix instructions; `shares`: whether waves give each other registers; `load_bytes`: what one instruction of a
+    thread loads or stores at most; `copy_bytes`: the fewest bytes of an
     asynchronous copy to shared memory, 0 where there is none; `cluster`: the most blocks that share their memories;
     `instructions`: others, by name; `others`: what a later version told, which is kept.
     """
@@ -89,6 +90,7 @@ class Features:
     registers_per_thread: int = 255
     matrix: tuple[MatrixInstruction, ...] = ()
     shares: RegisterShares | None = None
+    load_bytes: int = 16
     copy_bytes: int = 0
     descriptors: Descriptors | None = None
     cluster: int = 1

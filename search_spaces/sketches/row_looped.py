@@ -196,7 +196,7 @@ def _lower(
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     how = Walking(
-        accumulated(structure, target.wave, values, aligned, "row"), values.flag("online"), values.flag("streaming")
+        accumulated(structure, target, values, aligned, "row"), values.flag("online"), values.flag("streaming")
     )
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))

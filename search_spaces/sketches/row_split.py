@@ -193,7 +193,7 @@ def _lower(
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
-    by = accumulated(structure, target.wave, values, aligned, "point" if target.kind == "gpu" else "row")
+    by = accumulated(structure, target, values, aligned, "point" if target.kind == "gpu" else "row")
     parts = _Parts(rows, walk, by)
     launched = launch(target, values)
     points, per_row = split_outputs(structure)

@@ -57,7 +57,7 @@ _SUMS = 64
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
-    form = thin_form(workload) if target.kind == "gpu" else None
+    form = thin_form(workload, target) if target.kind == "gpu" else None
     if form is None:
         return ()
     workload = form.whole.workload

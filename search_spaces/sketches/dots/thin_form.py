@@ -18,9 +18,7 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Above, a dot needs no padding (Triton's language reference, tl.dot).
 MAX_THIN = 16
-# What one thread loads with one instruction at most, and the least that goes through a register ahead of its use, as
-# where there are no asynchronous copies.
-VECTOR_BYTES = 16
+# The least that goes through a register ahead of its use, as where there are no asynchronous copies.
 _REGISTER_BYTES = 4
 # Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
 # pipeline writes out a copy of every row for each of its stages, too.
@@ -53,7 +51,7 @@ class ThinForm:
         return self.whole.k
 
 
-def thin_form(workload: Workload) -> ThinForm | None:
+def thin_form(workload: Workload, target: Target) -> ThinForm | None:
     """The workload as a contraction in floating point with a thin side, or None when it is something else."""
     form = matrix_product(workload)
     if form is None or min(form.m.extent, form.n.extent) > MAX_THIN:
@@ -63,8 +61,8 @@ def thin_form(workload: Workload) -> ThinForm | None:
     rows, large = form.tensors if m_is_thin else form.tensors[::-1]
     if is_integer(inputs[rows.tensor].dtype) or is_integer(inputs[large.tensor].dtype):
         return None  # Sums of products of integers are int32, and maps compute in float32.
-    contiguous, vector = _contiguous(large, inputs[large.tensor])
-    row_contiguous, row_vector = _contiguous(rows, inputs[rows.tensor])
+    contiguous, vector = _contiguous(large, inputs[large.tensor], target)
+    row_contiguous, row_vector = _contiguous(rows, inputs[rows.tensor], target)
     return ThinForm(
         whole=form,
         thin=form.m if m_is_thin else form.n,
@@ -79,7 +77,7 @@ def thin_form(workload: Workload) -> ThinForm | None:
     )
 
 
-def _contiguous(access: Access, tensor: Tensor) -> tuple[str, int]:
+def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, int]:
     """The axis whose neighbours are nearest in memory, and how many of them one load of a thread can bring."""
     strides = [
         (stride, index.terms[0][0])
@@ -90,7 +88,7 @@ def _contiguous(access: Access, tensor: Tensor) -> tuple[str, int]:
         return access.index[-1].terms[0][0], 1
     (step, axis), *others = sorted(strides)
     extent = next(n for i, n in zip(access.index, tensor.shape, strict=True) if i.terms[0][0] == axis)
-    most = VECTOR_BYTES // dtype(tensor.dtype).bytes
+    most = target.features.load_bytes // dtype(tensor.dtype).bytes
     # A mask cuts vectors that reach beyond the extent.
     fits = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in (extent, *(s for s, _ in others)))]
     return axis, fits[0] if fits and step == 1 else 1
