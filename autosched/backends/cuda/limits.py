@@ -8,7 +8,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
-from autosched.backends.gpu.warps import WGMMA, why_no_groups, why_other_waves
+from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Offers, Resources
@@ -18,7 +18,7 @@ class CudaLimits:
     """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
-        if target.wave_groups == WGMMA:
+        if has_wgmma(target):
             return OFFERS
         return Offers(waits=target.features.copy_bytes > 0, walks=False, skips=False, kept_registers=KEPT_REGISTERS)
 

@@ -26,8 +26,13 @@ def why_other_waves(target: Target) -> str | None:
     return f"{target.name} has waves of {target.wave} threads; kernels are printed for waves of {WARP}"
 
 
+def has_wgmma(target: Target) -> bool:
+    groups = target.wave_groups
+    return groups is not None and (groups.wave, groups.instructions) == (WGMMA.wave, WGMMA.instructions)
+
+
 def why_no_groups(target: Target, producer_warps: int) -> str | None:
     """Why a GPU has no kernel with warps of a producer, or None."""
-    if target.wave_groups == WGMMA:
+    if has_wgmma(target):
         return None
     return f"producer_warps={producer_warps} on {target.name}; expected a GPU with Hopper's dots of warp groups"
