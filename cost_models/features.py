@@ -20,7 +20,6 @@ from cost_models.program_counts import KernelCounts, Traffic, count, wave_extent
 from cost_models.reuse import Nest
 from cost_models.roofline import Estimate, estimate
 from search_spaces import Target, TileProgram
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.statements import Load, Store
 from search_spaces.schedules.limits import UNLIMITED, Limits
 
@@ -295,7 +294,7 @@ def _fit(counts: KernelCounts, estimated: Estimate, target: Target) -> list[floa
     need = estimated.need
     if need is None:
         launch = counts.kernel.launch
-        workers = launch.num_warps * WARP if target.kind == "gpu" else max(1, launch.lanes)
+        workers = launch.num_warps * target.wave if target.kind == "gpu" else max(1, launch.lanes)
         return [0.0, 0.0, 0.0, 0.0, 0.0, largest, elements / workers, target.num_sms, balance]
     return [
         need.shared_memory_bytes,

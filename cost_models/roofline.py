@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from cost_models.program_counts import KernelCounts, count
 from cost_models.reuse import Nest
 from search_spaces import Target, TileProgram, Workload
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import UNLIMITED, Limits, Resources
 from search_spaces.structure.contraction import multiplied
@@ -122,7 +121,7 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
 
 def _resident(kernel: Kernel, target: Target, need: Resources | None) -> int:
     """How many programs are on a multiprocessor at a time; as many as threads allow where no more is known."""
-    most = min(_MOST_THREADS // (kernel.launch.num_warps * WARP), _MOST_PROGRAMS)
+    most = min(_MOST_THREADS // (kernel.launch.num_warps * target.wave), _MOST_PROGRAMS)
     if need is not None:
         by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
         by_registers = target.registers_per_sm // max(1, need.registers_per_thread * need.threads)

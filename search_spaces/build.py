@@ -33,7 +33,7 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     refusals = {name: limits.why_unsupported(scheduled, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
-        none = f"no backend that is installed makes kernels for compute capability {target.capability / 10}"
+        none = f"no backend that is installed makes kernels for {target.key}"
         raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals) or none}")
     offers = {name: limits.offers(target) for name, limits in able.items()}
     every = functools.reduce(operator.or_, offers.values())

@@ -17,8 +17,8 @@ import cuda_dots_on_cpu
 import torch
 
 from autosched.backends.cuda.source import launched, print_module
+from autosched.backends.gpu.warps import WARP
 from search_spaces import Target, TileProgram
-from search_spaces.devices.warps import WARP
 
 _PRELUDE = r"""
 #include <cmath>

@@ -95,12 +95,14 @@ def test_a_backend_of_another_package_comes_after_those_of_autosched_and_takes_t
 
 def test_a_device_that_no_backend_makes_kernels_for_is_told_by_its_compute_capability() -> None:
     pascal = dataclasses.replace(target_named("v100"), name="p100", device="Tesla P100-PCIE-16GB", capability=60)
-    with pytest.raises(EmptySearchSpaceError, match=r"no backend that is installed makes .* compute capability 6.0"):
+    with pytest.raises(EmptySearchSpaceError, match=r"no backend that is installed makes .*, sm_60"):
         spaces.build(ops.softmax(8, 16), pascal)
 
 
 def test_backends_that_refuse_for_different_reasons_are_named() -> None:
-    with pytest.raises(EmptySearchSpaceError, match=r"on a100: triton: float8_e5m2 needs .*; cuda: products of"):
+    with pytest.raises(
+        EmptySearchSpaceError, match=r"on a100: triton: .* conversions of float8_e5m2; cuda: .* matrix instructions for"
+    ):
         spaces.build(ops.matmul(64, 64, 64, dtype="float8_e5m2"), target_named("a100"))
 
 

@@ -62,7 +62,7 @@ def test_a_wrong_argument_of_tune_is_refused(arguments: dict[str, object], messa
 
 def test_a_type_that_the_device_lacks_is_told_before_that_the_device_is_not_here(log: Path) -> None:
     """Another machine would not help."""
-    with pytest.raises(EmptySearchSpaceError, match=r"need compute capability 8\.0 or later, and v100 has 7\.0"):
+    with pytest.raises(EmptySearchSpaceError, match="v100 has no matrix instructions for bfloat16"):
         tune(log, ops.matmul(64, 64, 64, dtype="bfloat16"), "v100")
 
 

@@ -25,7 +25,7 @@ from autosched.backends.cuda.registers.layouts import (
     warp_mma_columns,
     warp_mma_rows,
 )
-from search_spaces.devices.warps import WARP
+from autosched.backends.gpu.warps import WARP
 
 _QUADS = (Digit("lane", 2, 4), Digit("lane", 2, 8))
 _LAYOUTS: list[tuple[Layout, int]] = [

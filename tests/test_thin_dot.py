@@ -34,7 +34,7 @@ def thin_space(workload: Workload) -> SearchSpace:
 
 
 def form_of(workload: Workload) -> ThinForm:
-    form = thin_form(workload)
+    form = thin_form(workload, H200)
     assert form is not None
     return form
 
@@ -60,7 +60,7 @@ class TestMatching:
         assert (form.thin.name, form.wide.name, form.large.tensor) == ("n", "m", "a")
 
     def test_sums_of_products_of_integers_are_left_to_dots(self) -> None:
-        assert thin_form(ops.matmul(1, 4096, 512, dtype="int8")) is None
+        assert thin_form(ops.matmul(1, 4096, 512, dtype="int8"), H200) is None
 
     @pytest.mark.parametrize(
         ("arguments", "vector"),
@@ -80,11 +80,11 @@ class TestMatching:
 
 class TestThreads:
     def test_lanes_and_warps_lie_along_the_contiguous_axis_first(self) -> None:
-        threads = threads_of(form_of(ALONG_K), tile_wide=8, tile_k=1024, warps=4)
+        threads = threads_of(form_of(ALONG_K), tile_wide=8, tile_k=1024, threads=128, wave=32)
         assert (threads.elements, threads.sharing, threads.within_warp, threads.summed) == (64, 128, False, 8)
 
     def test_a_tile_of_whole_rows_has_every_sum_in_one_thread(self) -> None:
-        threads = threads_of(form_of(ALONG_N), tile_wide=1024, tile_k=8, warps=4)
+        threads = threads_of(form_of(ALONG_N), tile_wide=1024, tile_k=8, threads=128, wave=32)
         assert (threads.elements, threads.sharing, threads.within_warp, threads.summed) == (64, 1, True, 8)
 
 

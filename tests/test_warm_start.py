@@ -254,7 +254,8 @@ def test_what_is_no_history_is_refused_in_one_line_before_anything_is_written(
         ({"num_sms": 0}, "target: num_sms 0, expected an integer from 1"),
         ({"l2_bytes": "much"}, "target: l2_bytes 'much', expected an integer from 1"),
         ({"device": None}, "target: device None, expected text"),
-        ({"qubits": 8}, "target: this version knows no 'qubits'; a later one may have told it"),
+        ({"features": {"wave": 0}}, "target: features: wave 0, expected an integer from 1"),
+        ({"features": {"matrix": [{"m": 16}]}}, "target: features: matrix: n, k, types is missing"),
     ],
 )
 def test_a_history_of_a_device_that_cannot_be_read_is_refused(

@@ -13,6 +13,7 @@ import llvmlite.binding
 import torch
 
 from search_spaces import Target, TargetUnavailableError, target_named
+from search_spaces.devices.architectures import architecture
 from search_spaces.devices.spelling import means, slug
 from search_spaces.devices.target import GPUS, cpu, family_of, is_called
 from search_spaces.errors import InputError
@@ -29,19 +30,6 @@ _HALF_RATE_AVX512 = ("znver4",)
 _DEFAULT_HERTZ = 2.5e9
 _DEFAULT_L1_BYTES = 32 * 2**10
 _DEFAULT_L2_BYTES = 2**20
-
-# float32 lanes and dense 16-bit matrix operations of one streaming multiprocessor per cycle, by compute capability
-# (CUDA programming guide, "arithmetic instructions", and the vendor's architecture whitepapers).
-_SM_RATES: dict[int, tuple[int, int]] = {
-    70: (64, 1024),
-    75: (64, 1024),
-    80: (64, 2048),
-    86: (128, 1024),
-    89: (128, 1024),
-    90: (128, 4096),
-    100: (128, 8192),
-    120: (128, 1024),
-}
 
 
 def detect() -> Target:
@@ -179,10 +167,10 @@ def _why_no_gpu() -> str:
 def _described(device: str) -> Target:
     seen = torch.cuda.get_device_properties(torch.cuda.current_device())
     capability = seen.major * 10 + seen.minor
-    lanes, matrix = _SM_RATES.get(capability) or _SM_RATES[max(c for c in _SM_RATES if c <= max(capability, 70))]
+    built = architecture(capability)
     cycles = seen.multi_processor_count * float(getattr(seen, "clock_rate", 1_500_000)) * 1e3
     bits, memory_khz = getattr(seen, "memory_bus_width", 256), getattr(seen, "memory_clock_rate", 7_000_000)
-    fp32, dense = cycles * lanes * 2, cycles * matrix
+    fp32, dense = cycles * built.lanes * 2, cycles * built.matrix_operations
     shared = int(getattr(seen, "shared_memory_per_block_optin", 48 * 2**10))
     return Target(
         name=next((name for name in GPUS if _is_called(name, device)), slug(device)),
@@ -198,7 +186,7 @@ def _described(device: str) -> Target:
         # Two transfers per cycle of the memory clock.
         memory_bytes_per_s=2 * memory_khz * 1e3 * bits / 8,
         fp32_flops=fp32,
-        tf32_flops=dense / 2 if capability >= 80 else fp32,
+        tf32_flops=dense / 2 if built.features.multiplying("tf32") else fp32,
         matrix_flops=dense,
     )
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from autosched.backends.cuda.nvrtc import architecture
 from autosched.backends.cuda.source import launched, print_module
 from autosched.backends.gpu.kernel import TensorMap
+from autosched.backends.gpu.warps import WARP
 from autosched.backends.printing.scope import INDENT, Identifiers, call
 from search_spaces import Target, TileProgram
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Kernel
 
 _RUNTIME = '''\

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autosched.backends.gpu.arguments import Descriptor
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.gluon.compile import SWIZZLES
 from autosched.backends.triton.source import is_gluon, kernel_arguments, print_module
 from search_spaces import TileProgram
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Buffer, Kernel
 from search_spaces.workloads.dtypes import dtype
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from search_spaces.devices.architectures import TMA
+from search_spaces.devices.features import Descriptors
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.workload import Tensor, Workload
 
-# What strides and base addresses must be multiples of (CUDA driver API, cuTensorMapEncodeTiled).
-DESCRIPTOR_ALIGNMENT_BYTES = 16
-# How long a tile may be along a dimension, in elements (same function).
-LONGEST_DESCRIBED = 256
 
-
-def why_not_describable(tensor: Tensor | Buffer) -> str | None:
+def why_not_describable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
     """Why no descriptor describes the tensor, or None when one does."""
     if not tensor.shape:
         return "it has no dimensions; descriptors need one"
@@ -31,29 +28,29 @@ def why_not_describable(tensor: Tensor | Buffer) -> str | None:
     if inner[1] != 1 and inner[0] > 1:
         return f"elements of its last dimension are {inner[1]} apart; descriptors need neighbours"
     for distance, (extent, stride) in enumerate(reversed(outer)):
-        if extent > 1 and stride * size % DESCRIPTOR_ALIGNMENT_BYTES:
+        if extent > 1 and stride * size % by.alignment_bytes:
             what = f"rows of {tensor.shape[-1]}" if distance == 0 else "matrices of"
             return (
                 f"{what} {tensor.dtype} are {stride * size} bytes apart; "
-                f"descriptors need multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+                f"descriptors need multiples of {by.alignment_bytes}"
             )
     return None
 
 
-def why_not_storable(tensor: Tensor | Buffer) -> str | None:
+def why_not_storable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
     """Why no descriptor writes tiles of the tensor, or None when one does.
 
     What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
     where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
     """
-    if reason := why_not_describable(tensor):
+    if reason := why_not_describable(tensor, by):
         return reason
     row = tensor.shape[-1] * dtype(tensor.dtype).bytes
-    if row % DESCRIPTOR_ALIGNMENT_BYTES == 0:
+    if row % by.alignment_bytes == 0:
         return None
     return (
         f"a row of {tensor.shape[-1]} {tensor.dtype} has {row} bytes; "
-        f"descriptors write multiples of {DESCRIPTOR_ALIGNMENT_BYTES}"
+        f"descriptors write multiples of {by.alignment_bytes}"
     )
 
 
@@ -69,11 +66,12 @@ def descriptor_remarks(
 
     `instead`: what is done with an input.
     """
-    if not target.has_tensor_descriptors:
+    by = target.features.descriptors
+    if by is None:
         return ()
     ways = dict.fromkeys(operands, instead) | {t.name: "written by pointers" for t in workload.outputs}
-    reasons = {t.name: why_not_describable(t) for t in workload.inputs if len(t.shape) > 1}
-    reasons |= {t.name: why_not_storable(t) for t in workload.outputs if len(t.shape) > 1}
+    reasons = {t.name: why_not_describable(t, by) for t in workload.inputs if len(t.shape) > 1}
+    reasons |= {t.name: why_not_storable(t, by) for t in workload.outputs if len(t.shape) > 1}
     return tuple(
         f"{name}: {why}, so {name} is {ways.get(name, 'read by pointers')}" for name, why in reasons.items() if why
     )

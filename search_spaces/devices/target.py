@@ -6,18 +6,18 @@ import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
+from search_spaces.devices.architectures import architecture
+from search_spaces.devices.features import Features, Others, apart, loaded
 from search_spaces.devices.spelling import means
+from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.errors import DataError, unknown_name
 from search_spaces.parsed_json import members, number, text, whole
 from search_spaces.plain_text import visible
 from search_spaces.workloads.dtypes import FLOAT8
 
-# The first compute capability with tensor memory accelerator, clusters and dots of warp groups.
-HOPPER = 90
-# The first whose tensor cores multiply elements of a type (PTX ISA, mma); before, it is done in float32.
-_DOTS_FROM = {"float16": 70, "int8": 75, "bfloat16": 80, "tf32": 80, **dict.fromkeys(FLOAT8, 89)}
 # Fields of older records, by what they were called.
 _RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
 # What a CPU has none of.
@@ -37,7 +37,8 @@ class Target:
     a GPU may have, and what a kernel uses on a CPU; `registers_per_sm` counts 32-bit registers of a multiprocessor, and
     vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU; `l2_bytes` is the GPU's L2
     and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector; `matrix_flops` is the dense rate of
-    16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots.
+    16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots. `own`: what the device can do, where that is
+    not what devices of its compute capability can; `others`: what a later version told of it, which is kept.
     """
 
     name: str
@@ -55,21 +56,33 @@ class Target:
     tf32_flops: float
     matrix_flops: float
     lanes: int = 1
+    own: Features | None = None
+    others: Others = dataclasses.field(default=(), compare=False, repr=False)
+
+    @cached_property
+    def features(self) -> Features:
+        """What the device can do beside its sizes and rates."""
+        return self.own if self.own is not None else _features(self.kind, self.capability)
 
     @property
-    def has_tensor_descriptors(self) -> bool:
-        """Whether tiles can be moved by the tensor memory accelerator (compute capability 9.0 and later)."""
-        return self.kind == "gpu" and self.capability >= HOPPER
+    def wave(self) -> int:
+        """Threads that run together (a warp)."""
+        return self.features.wave
 
     @property
-    def has_clusters(self) -> bool:
-        """Whether blocks can be launched as clusters (compute capability 9.0 and later)."""
-        return self.kind == "gpu" and self.capability >= HOPPER
+    def most_waves(self) -> int:
+        """Waves of one program."""
+        return self.threads // self.wave
+
+    @cached_property
+    def wave_groups(self) -> WaveGroups | None:
+        """Groups of waves that multiply from shared memory to their registers; None where there are none."""
+        return _wave_groups(self.features, self.registers_per_sm)
 
     def flops_per_s(self, dtype: str, precision: str = "ieee") -> float:
         """The peak rate of dots with operands of this element type."""
         element = "tf32" if precision == "tf32" else dtype
-        if self.kind == "cpu" or element not in _DOTS_FROM or self.capability < _DOTS_FROM[element]:
+        if not self.features.multiplying(element):
             return self.fp32_flops
         if element == "tf32":
             return self.tf32_flops
@@ -81,36 +94,62 @@ class Target:
         """What records are filed under: the device itself, and on a CPU how many threads kernels use.
 
         A GPU may be given code for older ones. Then, and where its name does not tell what its own is, the compute
-        capability is told too: those are other kernels.
+        capability is told too, if it has one: those are other kernels.
         """
         if self.kind == "cpu":
             return f"{self.device} x{self.threads}"
-        return (
-            self.device if self.capability == _own_capability(self.device) else f"{self.device}, sm_{self.capability}"
-        )
+        return self.device if self._has_own_code else f"{self.device}, sm_{self.capability}"
 
     @property
     def label(self) -> str:
         """For people: the device, what code it is given where that is not its own, and threads on a CPU."""
         if self.kind == "cpu":
             return visible(f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}")
-        own = _own_capability(self.device) in (None, self.capability)
+        own = self._has_own_code or _own_capability(self.device) is None
         return visible(self.device if own else f"{self.device} as sm_{self.capability}")
 
+    @property
+    def _has_own_code(self) -> bool:
+        return self.capability in (0, _own_capability(self.device))
+
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The figures; of features those that devices of its compute capability have not."""
+        beside = _features(self.kind, self.capability)
+        own = self.own.to_json(beside) if self.own else {}
+        features = {"features": own} if own else {}
+        return {name: getattr(self, name) for name in _FIGURES} | features | loaded(self.others)
 
     @staticmethod
     def from_json(data: Any) -> Target:
-        """The device that is described, known to this version or not.
+        """The device that is described, known to this version or not. What it does not know is kept.
 
         Raises:
-            DataError: figures are missing, unknown to this version, or such as no device has.
+            DataError: figures are missing, or such as no device has.
         """
         told = {_RENAMED.get(name, name): value for name, value in members(data, "target").items()}
-        names = {field.name: str(field.type) for field in dataclasses.fields(Target)}
-        members(told, "target", names.keys() - {"lanes"}, names)
-        return Target(**{name: _figure(name, value, names[name]) for name, value in told.items()})
+        members(told, "target", _FIGURES.keys() - {"lanes"})
+        known, others = apart(told, {*_FIGURES, "features"})
+        figures = {name: _figure(name, value, _FIGURES[name]) for name, value in known.items() if name in _FIGURES}
+        target = Target(**figures, others=others)
+        if "features" not in known:
+            return target
+        return dataclasses.replace(target, own=Features.from_json(known["features"], target.features))
+
+
+# What a record tells of every device, with the type of each.
+_FIGURES = {f.name: str(f.type) for f in dataclasses.fields(Target) if f.name not in ("own", "others")}
+
+
+@functools.cache
+def _features(kind: str, capability: int) -> Features:
+    return architecture(capability).features if kind == "gpu" else Features()
+
+
+def _wave_groups(features: Features, registers: int) -> WaveGroups | None:
+    found = tuple(i for i in features.matrix if i.waves > 1 and (i.operands, i.sums) == ("shared", "registers"))
+    if not found or features.shares is None:
+        return None
+    return WaveGroups(features.wave, registers, features.registers_per_thread, found, features.shares)
 
 
 def _figure(name: str, value: object, kind: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 
 KnobValue = int | str | bool | tuple[int, ...]
@@ -142,6 +143,11 @@ class Tiling:
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Tiling:
         return replace(self, values=tuple(v for v in self.values if v in allowed))
+
+
+def warp_choice(target: Target, counts: Sequence[int]) -> Choice:
+    """How many waves a program has: those of the counts that the device allows."""
+    return Choice("warps", tuple(count for count in counts if count <= target.most_waves))
 
 
 def _check_some(knob: Knob) -> None:

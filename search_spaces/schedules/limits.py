@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import first_registers, group_registers
+from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.workloads.workload import Workload
@@ -60,27 +60,27 @@ class Offers:
     skips: bool = True
     kept_registers: int = 0
 
-    def most_sums(self, groups: int) -> int:
+    def most_sums(self, units: WaveGroups, groups: int) -> int:
         """The most sums of a thread of one of so many warp groups."""
-        return min(self.sums, group_registers(groups) - BESIDE_SUMS)
+        return min(self.sums, units.group_registers(groups) - BESIDE_SUMS)
 
     def least_beside(self, sums: int) -> int:
         """What a thread without a producer keeps beside so many sums of one dot, at the least: the rows and columns of
         which they are the products come beside all else."""
         return self.kept_registers + 2 * math.isqrt(sums) if self.kept_registers else 0
 
-    def why_too_many(self, sums: int, columns: int, groups: int, cap: int) -> str | None:
+    def why_too_many(self, units: WaveGroups, sums: int, columns: int, groups: int, cap: int) -> str | None:
         """Why a thread has not the registers for so many sums, or for a dot of so many columns; `cap`: what each of so
         many warp groups may have (0: as many as there are)."""
         if not self.dot_registers:
             return None
-        at_first = first_registers(groups, cap)
-        given = group_registers(groups) if groups > 1 else at_first
+        at_first = units.first_registers(groups, cap)
+        given = units.group_registers(groups) if groups > 1 else at_first
         if sums + BESIDE_SUMS > given:
             return f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers"
-        # All operands of an instruction: half a sum of each column, as dots of a warp group's 64 rows have them.
-        if columns // 2 + self.dot_registers > at_first:
-            most = 2 * (at_first - self.dot_registers)
+        # All operands of an instruction: the sums of its rows.
+        if columns * units.rows // units.threads + self.dot_registers > at_first:
+            most = (at_first - self.dot_registers) * units.threads // units.rows
             return f"{columns} columns of a dot; expected at most {most} with {at_first} registers"
         return None
 

@@ -261,7 +261,7 @@ class SearchSpace:
         Those of the best backend take turns with what others alone can make; what others make too comes last. So a
         search of few trials finds by several backends about what it finds by the first alone.
         """
-        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds]
+        proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds if sketch.has_start(values)]
         own: list[list[Schedule]] = []
         again: list[Schedule] = []
         made: set[int] = set()

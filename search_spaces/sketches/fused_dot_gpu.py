@@ -22,7 +22,7 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.contraction_kernels import lower
-from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, decisions, fastest, tiles_in
+from search_spaces.sketches.dots.dot_knobs import decisions, fastest, least_tile, tiles_in
 from search_spaces.sketches.dots.dot_rules import DECIDED_FIRST, KNOBS_BESIDE_NEEDS, ORDER_KNOBS, dot_rules
 from search_spaces.sketches.dots.operand_tiles import whole_tiles
 from search_spaces.structure.contraction import Contraction, contraction
@@ -80,7 +80,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 def _seeds(form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
     """Tiles that fill the dot units, in a grouped order: of specialised programs, of one program each with the
     reduction split where there are few, and of programs that walk them."""
-    swap = form.m.extent < form.n.extent and form.m.extent <= MIN_ROWS
+    least = least_tile(form.dtype, form.workload.precision, target)
+    swap = form.m.extent < form.n.extent and form.m.extent <= least.rows
     common: dict[str, KnobValue] = {
         "tail": "masked",
         "split_k": 1,

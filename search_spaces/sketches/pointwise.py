@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, buffers
@@ -20,7 +19,7 @@ from search_spaces.programs.selecting import Selections
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -75,7 +74,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
         )
     axes = tiled_axes(structure)
-    knobs = _gpu_knobs(structure, axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
+    knobs = _gpu_knobs(structure, axes, target) if target.kind == "gpu" else _cpu_knobs(axes, target)
     named = {k.name: k for k in knobs}
     return (
         Sketch(
@@ -85,7 +84,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             legality_knobs=tuple(x for x in (*_TILED, *UNROLLED, "flat", "warps") if x in named),
             rules=_rules(axes, named),
             decided_first=tuple(x for x in ("flat",) if x in named),
-            seeds=_seeds(axes, named) if target.kind == "gpu" else (),
+            seeds=_seeds(axes, target.wave, named) if target.kind == "gpu" else (),
         ),
     )
 
@@ -116,7 +115,7 @@ def _why_not_divided(extent: int, values: Values) -> str | None:
     return f"unrolled_columns={width} does not divide {extent} columns, which are one axis with the rows"
 
 
-def _gpu_knobs(structure: Structure, axes: TiledAxes) -> tuple[Knob, ...]:
+def _gpu_knobs(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
     heights = (*ROWS, *MORE_ROWS) if axes.short else ROWS
     widths = [c for c in COLUMNS if c < 2 * max(LEAST_COLUMNS, axes.column.extent)]
     if axes.column.extent < LEAST_COLUMNS:
@@ -132,7 +131,7 @@ def _gpu_knobs(structure: Structure, axes: TiledAxes) -> tuple[Knob, ...]:
         *([Choice("unrolled_columns", COLUMNS_WRITTEN_OUT)] if flat or is_shared(structure, axes.column) else []),
         *([Choice("selected", (False, True))] if selects else []),
         *([Choice("flat", SIZES)] if flat else []),
-        Choice("warps", (1, 2, 4, 8, 16)),
+        warp_choice(target, (1, 2, 4, 8, 16)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
     )
@@ -146,11 +145,11 @@ def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
     return Tiling(name, axis.extent, ("grid", "tile"), tuple(cover(axis.extent, (size,)) for size in sizes))
 
 
-def _seeds(axes: TiledAxes, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _seeds(axes: TiledAxes, wave: int, knobs: dict[str, Knob]) -> tuple[Values, ...]:
     """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
     unrolled = not knobs.keys().isdisjoint(UNROLLED)
     threads = _SHARING_SEEDS if unrolled else _SEEDS
-    sizes = [(elements * WARP * warps, warps, elements * WARP * warps) for elements, warps in threads]
+    sizes = [(elements * wave * warps, warps, elements * wave * warps) for elements, warps in threads]
     if axes.turned:
         sizes = [(size, warps, _TURNED_COLUMNS) for size, warps, _ in sizes[:2]] + sizes
     seeds = []

@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, workspace_name
 from search_spaces.programs.statements import Fill, For, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, padded
+from search_spaces.schedules.knobs import Choice, Knob, Values, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -52,7 +51,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     knobs: tuple[Knob, ...] = (
         Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS)),
         Choice("blocks", _BLOCKS),
-        Choice("warps", (1, 2, 4, 8, 16)),
+        warp_choice(target, (1, 2, 4, 8, 16)),
         Choice("streaming", (False, True)),
     )
     return (
@@ -82,7 +81,7 @@ def _why_idle(crossed: Crossed, values: Values) -> str | None:
 def _seeds(crossed: Crossed, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
     found: dict[tuple[int, int, int], Values] = {}
     for elements, warps in _SEEDS:
-        rows = max(1, elements * warps * WARP // _width(crossed))
+        rows = max(1, elements * warps * target.wave // _width(crossed))
         for programs in _PROGRAMS_PER_SM:
             wanted = crossed.row.extent / (rows * programs * target.num_sms)
             blocks = max(b for b in _BLOCKS if b <= max(1.0, wanted))

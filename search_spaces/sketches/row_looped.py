@@ -23,7 +23,7 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -116,7 +116,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
         return (
             *shared,
             Choice("accumulate", accumulations(structure)),
-            Choice("warps", (1, 2, 4, 8, 16, 32)),
+            warp_choice(target, (1, 2, 4, 8, 16, 32)),
             Choice("stages", (1, 2, 3, 4)),
             streaming,
         )
@@ -193,7 +193,9 @@ def _lower(
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(accumulated(structure, values, aligned, "row"), values.flag("online"), values.flag("streaming"))
+    how = Walking(
+        accumulated(structure, target, values, aligned, "row"), values.flag("online"), values.flag("streaming")
+    )
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)

@@ -21,7 +21,7 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import If, Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -149,7 +149,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
     return (
         *shared_knobs,
         *((Choice("accumulate", ("point", "thread")),) if by_thread else ()),
-        Choice("warps", (1, 2, 4, 8, 16)),
+        warp_choice(target, (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         STREAMING,
     )
@@ -192,7 +192,7 @@ def _lower(
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
-    by = accumulated(structure, values, aligned, "point" if target.kind == "gpu" else "row")
+    by = accumulated(structure, target, values, aligned, "point" if target.kind == "gpu" else "row")
     parts = _Parts(rows, walk, by)
     launched = launch(target, values)
     points, per_row = split_outputs(structure)

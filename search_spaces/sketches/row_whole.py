@@ -12,13 +12,12 @@ import math
 from dataclasses import replace
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -96,7 +95,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
     """As many rows as give every thread some vectors, and one walk over the grid."""
     columns = padded_elements(structure, target)
     least = _NEARLY * (ROWS_OUTER[0] if structure.outer else 1)
-    sizes = [(elements * WARP * warps / columns, warps) for elements, warps in _SEEDS]
+    sizes = [(elements * target.wave * warps / columns, warps) for elements, warps in _SEEDS]
     fitting = [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_STARTS]
     plain = tuple(
         Values({"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False})
@@ -110,7 +109,7 @@ def _gpu_knobs(structure: Structure, target: Target, aligned: AlignedRows | None
     fitting = tuple(v for v in rows.values if v[-1] * padded_elements(structure, target) <= MAX_ELEMENTS)
     return (
         replace(rows, values=fitting),
-        Choice("warps", (1, 2, 4, 8, 16, 32)),
+        warp_choice(target, (1, 2, 4, 8, 16, 32)),
         Choice("persistent", (False, True)),
         Choice("streaming", (False, True)),
         *((ALIGNED,) if aligned else ()),

@@ -19,7 +19,7 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
@@ -65,7 +65,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         Choice("split", splits(structure, target)),
         row_tiling(structure, target),
         column_tiling(structure, target),
-        Choice("warps", (1, 2, 4, 8, 16)),
+        warp_choice(target, (1, 2, 4, 8, 16)),
         Choice("stages", (1, 2, 3, 4)),
         STREAMING,
     )

@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
 from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
@@ -58,18 +57,18 @@ _SUMS = 64
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
-    form = thin_form(workload) if target.kind == "gpu" else None
+    form = thin_form(workload, target) if target.kind == "gpu" else None
     if form is None:
         return ()
     workload = form.whole.workload
-    knobs = _knobs(form)
+    knobs = _knobs(form, target)
     return (
         Sketch(
             "thin_dot_gpu",
             knobs,
             lambda values: _lower(workload, form, values),
             ("thin", "wide", "k", "reduce", "unroll", "stages", "split_k", "order", "warps"),
-            thin_rules(form),
+            thin_rules(form, target),
             tuple(_seeds(form, knobs, target)),
             # How k is shared changes neither tiles nor what an iteration of the loop loads.
             ("thin", "wide", "k", "reduce", "unroll", "stages", "warps"),
@@ -78,7 +77,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     )
 
 
-def _knobs(form: ThinForm) -> tuple[Knob, ...]:
+def _knobs(form: ThinForm, target: Target) -> tuple[Knob, ...]:
     def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Tiling:
         # A tile may exceed the extent, but not by a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
@@ -98,7 +97,7 @@ def _knobs(form: ThinForm) -> tuple[Knob, ...]:
         Choice("split_k", tuple(s for s in splits if s == 1 or s * MIN_PART <= form.k.extent)),
         Choice("order", ("split_first", "split_last")),
         Choice("eviction", ("", "evict_first")),
-        Choice("warps", (1, 2, 4, 8)),
+        warp_choice(target, (1, 2, 4, 8)),
     )
 
 
@@ -108,11 +107,13 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
     in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
     batch = math.prod(x.extent for x in form.whole.outer)
-    for warps, run, height, reduce in _start_tiles(form, rows, in_flight // form.vector):
+    for warps, run, height, reduce in _start_tiles(form, target.wave, rows, in_flight // form.vector):
         tiles = {"wide": height, "k": run} if form.along_k else {"wide": run, "k": height}
         wide = nearest(by_name["wide"], tiles["wide"])
         k = nearest(by_name["k"], tiles["k"])
-        elements = threads_of(form, Values(x=wide).tile("x"), Values(x=k).tile("x"), warps).elements
+        elements = threads_of(
+            form, Values(x=wide).tile("x"), Values(x=k).tile("x"), warps * target.wave, target.wave
+        ).elements
         programs = batch * Values(x=wide).tiling("x")[0] * -(-form.thin.extent // rows)
         for stages in (1, 4):
             values = Values(
@@ -130,24 +131,24 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
             yield values
 
 
-def _start_tiles(form: ThinForm, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
+def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
     """(warps, extent along the contiguous axis, extent across it, reduce); `loads` in flight for a thread."""
     vector = form.vector
     height = max(1, min(loads, _SUMS // (rows * vector)))
     narrow = max(RUNS[0], 8 * vector)
     if form.along_k:
         return (
-            (1, WARP * vector, height, "after_loop"),
-            (4, 4 * WARP * vector, height, "after_loop"),
-            (1, 4 * WARP * vector, 1, "each_turn"),
-            (1, 4 * WARP * vector, max(1, loads // 4), "each_turn"),
-            (4, narrow, 4 * WARP * vector // narrow * height, "after_loop"),
+            (1, wave * vector, height, "after_loop"),
+            (4, 4 * wave * vector, height, "after_loop"),
+            (1, 4 * wave * vector, 1, "each_turn"),
+            (1, 4 * wave * vector, max(1, loads // 4), "each_turn"),
+            (4, narrow, 4 * wave * vector // narrow * height, "after_loop"),
         )
     return (
-        (1, WARP * vector, min(loads, WARP // 2), "each_turn"),
-        (4, 4 * WARP * vector, loads, "each_turn"),
-        (4, 4 * WARP * vector, height, "after_loop"),
-        (8, narrow, 8 * WARP * vector // narrow * height, "after_loop"),
+        (1, wave * vector, min(loads, wave // 2), "each_turn"),
+        (4, 4 * wave * vector, loads, "each_turn"),
+        (4, 4 * wave * vector, height, "after_loop"),
+        (8, narrow, 8 * wave * vector // narrow * height, "after_loop"),
     )
 
 

@@ -43,10 +43,8 @@ _START_TILES = (
     (64, 64, 256, 4, 6),
     (64, 32, 128, 4, 8),
 )
-# The first compute capability that copies to shared memory without registers (PTX ISA, cp.async).
-_COPIES_FROM = 80
-# The same for devices before that, in front of these: operands are loaded to registers on their way, which large
-# tiles have none left for.
+# The same for devices without asynchronous copies, in front of these: operands are loaded to registers on their way,
+# which large tiles have none left for.
 _EARLY_START_TILES = (
     (128, 128, 128, 4, 3),
     (128, 256, 64, 8, 3),
@@ -159,7 +157,7 @@ def _seeds(
             columns = "a_load" if swapped else "b_load"
             own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load") if x == columns or element_bytes == 1}
             seeds.append(start(m, n, k_bytes, grid=grid, swap=swapped, **own))
-    early = _EARLY_START_TILES if target.capability < _COPIES_FROM else ()
+    early = _EARLY_START_TILES if not target.features.copy_bytes else ()
     for m, n, k_bytes, warps, stages in early + _START_TILES:
         seeds.append(start(m, n, k_bytes, grid="tiles", warps=warps, stages=stages, store="pointer"))
         seeds.append(start(m, n, k_bytes, grid="persistent_flat", warps=warps, stages=stages, subtiles=2))
@@ -174,11 +172,13 @@ def _offered_seeds(
 ) -> Iterator[Values]:
     """Tiles of warp groups beside the usual ones. A plain sum is stored in pieces by itself; an epilogue takes parts of
     a tile one after the other."""
+    units = target.wave_groups
+    assert units is not None
     plain = all(isinstance(result, Access) for _, result in form.results)
     for tile, swapped in offered_starts(form, knobs, offers, target.num_sms):
         m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
         whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
-        own = tile.values(swapped) | {"subtiles": 1 if whole else 2}
+        own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
         own |= {x: _along_k(knobs[x]) for x in ("a_load", "b_load")}
         values = start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
         walked = tiles_in(form, values) > target.num_sms // tile.blocks

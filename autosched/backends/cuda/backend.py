@@ -12,6 +12,7 @@ from autosched.backends.cuda.limits import CudaLimits
 from autosched.backends.cuda.source import launched, print_module
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, kernels_from_json, kernels_to_json
+from autosched.backends.gpu.warps import WARP, why_other_waves
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
@@ -26,7 +27,7 @@ class CudaBackend:
     limits = CudaLimits()
 
     def serves(self, target: Target) -> bool:
-        return target.kind == "gpu" and target.capability >= _VOLTA
+        return target.capability >= _VOLTA and why_other_waves(target) is None
 
     def why_unavailable(self, target: Target) -> str | None:
         return nvrtc.why_unavailable(target.capability)
@@ -38,7 +39,8 @@ class CudaBackend:
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
         """A cubin for the target's compute capability with all kernels, and its PTX. Raises CompileError."""
         if not self.serves(target):
-            raise CompileError(f"target {target.name} is no GPU of compute capability 7.0 or later")
+            expected = f"compute capability 7.0 or later with warps of {WARP}"
+            raise CompileError(f"target {target.name} is no GPU of {expected}")
         started = time.perf_counter()
         kernels = launched(program, target)
         compiled = nvrtc.compile_text(source, target.capability)

@@ -6,26 +6,20 @@ from autosched.backends.cuda.language.types import why_not_converted
 from autosched.backends.gpu.element_types import converted
 from search_spaces import Target, Workload
 
-# The first compute capability whose tensor cores multiply elements of a type (PTX ISA, mma); what they do not multiply
-# takes a sixteenth of their rate, and is refused rather than offered as if the device had it.
-_PRODUCTS_FROM = {"bfloat16": 80, "tf32": 80, "float8_e4m3fn": 89, "float8_e5m2": 89}
+# What tensor cores do not multiply takes a sixteenth of their rate, and is refused rather than offered as if the device
+# had it; with what there is instead.
 _INSTEAD = {"bfloat16": "float16 or float32", "tf32": "float32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
 
 
 def why_unsupported(workload: Workload, target: Target) -> str | None:
-    """The element type that the target lacks for the workload, from which compute capability on there is one, and what
-    there is instead; or None."""
+    """The element type that the target lacks for the workload, and what there is instead; or None."""
     multiplied = {"tf32"} if workload.precision == "tf32" else set(workload.contracted)
-    for name in sorted(multiplied & set(_PRODUCTS_FROM)):
-        least = _PRODUCTS_FROM[name]
-        if target.capability < least:
-            return (
-                f"products of {name} need compute capability {least / 10} or later, and {target.name} has "
-                f"{target.capability / 10}; expected {_INSTEAD[name]}"
-            )
+    for name in sorted(multiplied & set(_INSTEAD)):
+        if not target.features.multiplying(name):
+            return f"{target.name} has no matrix instructions for {name}; expected {_INSTEAD[name]}"
     return next((why for name in sorted(converted(workload)) if (why := _why_not(name, target))), None)
 
 
 def _why_not(name: str, target: Target) -> str | None:
-    why = why_not_converted(name, target.capability)
+    why = why_not_converted(name, target.features)
     return f"{target.name}: {why}" if why else None

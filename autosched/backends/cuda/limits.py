@@ -7,10 +7,9 @@ from functools import lru_cache
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
-from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
+from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
-from search_spaces.devices.target import HOPPER
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Offers, Resources
 
@@ -19,12 +18,12 @@ class CudaLimits:
     """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
-        if target.capability == HOPPER:
+        if has_wgmma(target):
             return OFFERS
-        return Offers(waits=target.capability >= ASYNC_FROM, walks=False, skips=False, kept_registers=KEPT_REGISTERS)
+        return Offers(waits=target.features.copy_bytes > 0, walks=False, skips=False, kept_registers=KEPT_REGISTERS)
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        return dtypes.why_unsupported(workload, target)
+        return why_other_waves(target) or dtypes.why_unsupported(workload, target)
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         program = schedule.program
@@ -36,12 +35,13 @@ class CudaLimits:
 
 
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    if kernel.launch.producer_warps and target.capability != HOPPER:
-        return f"producer warps on compute capability {target.capability / 10}; expected {HOPPER / 10}"
+    producers = kernel.launch.producer_warps
+    if producers and (why := why_no_groups(target, producers)):
+        return why
     need = _needs(program, kernel, target)
     if isinstance(need, str):
         return need
-    if not kernel.launch.producer_warps:
+    if not producers:
         return why_too_large(need, kernel, target)
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"

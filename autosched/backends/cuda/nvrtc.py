@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autosched.backends.backend import CompileError
-from search_spaces.devices.target import HOPPER
 
 # Instructions that Hopper alone has. They are only there under a name with "a", and code for that runs on no other
 # device, older or newer (PTX ISA, ".target").
-_OF_HOPPER = ("wgmma.", "setmaxnreg.")
+_HOPPER, _OF_HOPPER = 90, ("wgmma.", "setmaxnreg.")
 # CUDA 13 compiles for these no more (its release notes, "deprecated features").
 _VOLTA = (70, 72)
 # By the folder in which their wheels have them.
@@ -45,7 +44,7 @@ class Compiled:
 
 def architecture(text: str, capability: int) -> str:
     """What compilers call the devices that a text is for: sm_90, and sm_90a where others lack its instructions."""
-    own = capability == HOPPER and any(x in text for x in _OF_HOPPER)
+    own = capability == _HOPPER and any(x in text for x in _OF_HOPPER)
     return f"sm_{capability}{'a' * own}"
 
 

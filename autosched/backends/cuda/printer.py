@@ -16,7 +16,7 @@ from autosched.backends.cuda.language.grid import print_grid, stream_iterations
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
 from autosched.backends.cuda.language.types import element_bytes, memory_type
-from autosched.backends.cuda.memory.ahead import ASYNC_FROM, LoadsAhead
+from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.memory.assignment import assigned
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
@@ -30,9 +30,10 @@ from autosched.backends.cuda.registers.scan import Scans
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Tiles, local_tiles
 from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.gpu.warps import WARP, WGMMA
 from autosched.backends.printing.loops import first_and_end
 from autosched.backends.printing.scope import Block, Scope, valid_identifier
-from search_spaces.devices.warps import WARP
+from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Deinterleave,
     Dot,
@@ -56,7 +57,6 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
 
-_REGISTERS = 64 * 1024
 # What a thread has on its way from memory at once, where a loop brings less each time; a few hundred threads of a
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
@@ -123,8 +123,10 @@ class KernelPrinter:
     positions are called, `exchange` moves a tile from one layout to another; all write into `block`.
     """
 
-    def __init__(self, program: TileProgram, kernel: Kernel, capability: int, products: Products | None = None) -> None:
-        self.program, self.kernel, self.capability = program, kernel, capability
+    def __init__(
+        self, program: TileProgram, kernel: Kernel, features: Features, products: Products | None = None
+    ) -> None:
+        self.program, self.kernel, self.features = program, kernel, features
         self.products: Products = NoProducts() if products is None else products
         self.root = Scope(variables=frozenset())
         self.block = Block(self.root)
@@ -183,7 +185,7 @@ class KernelPrinter:
         """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""
         launch = self.kernel.launch
         threads = threads or WARP * self.warps
-        blocks = max(1, _REGISTERS // (launch.max_registers * threads)) if launch.max_registers else 1
+        blocks = max(1, WGMMA.registers // (launch.max_registers * threads)) if launch.max_registers else 1
         head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks})\n{function_name(self.kernel)}'
         written = _written(self.kernel)
         parameters = []
@@ -270,7 +272,7 @@ class KernelPrinter:
 
     def loads_ahead(self, s: For) -> LoadsAhead | None:
         """The loads of a loop that threads bring ahead for themselves; None where there are none."""
-        ahead = LoadsAhead(s, self._memory, self.shared) if self.capability >= ASYNC_FROM else None
+        ahead = LoadsAhead(s, self._memory, self.shared, self.features.copy_bytes) if self.features.copy_bytes else None
         return ahead if ahead is not None and ahead.loads else None
 
     def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:

@@ -22,8 +22,8 @@ from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
 from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
 from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held
+from autosched.backends.gpu.warps import WARP
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import MAX_REGISTERS, MAX_THREADS, WARP
 from search_spaces.programs.statements import (
     Dot,
     For,
@@ -54,17 +54,18 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
         threads = kernel.launch.num_warps * WARP
         largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
         return Resources(0, _ROW_OVERHEAD + largest // threads, threads)
-    dots = Dots(program, kernel, target.capability)
-    return _Needs(KernelPrinter(program, kernel, target.capability, dots), dots.operands).all()
+    dots = Dots(program, kernel, target.features)
+    return _Needs(KernelPrinter(program, kernel, target.features, dots), dots.operands).all()
 
 
 def why_too_large(need: Resources, kernel: Kernel, target: Target) -> str | None:
     """The limit of the target that a kernel of such needs breaks, or None."""
-    if need.threads > MAX_THREADS:
-        return f"{need.threads} threads per block; {target.name} allows {MAX_THREADS}"
+    if need.threads > target.threads:
+        return f"{need.threads} threads per block; {target.name} allows {target.threads}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
-    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
+    most = kernel.launch.max_registers or target.features.registers_per_thread
+    allowed = min(most, target.registers_per_sm // need.threads)
     if need.registers_per_thread > allowed:
         return f"about {need.registers_per_thread} registers a thread; {target.name} allows {allowed}"
     return None
@@ -154,7 +155,7 @@ class _Needs:
     def _is_asynchronous(self, load: Load) -> bool:
         stage = self.operands.stages[load.dst.name]
         size = bytes_at_once(self.printer.program.buffer(load.buffer), load, stage, self.printer.indexing)
-        return is_asynchronous(self.printer.capability, size)
+        return is_asynchronous(self.printer.features, size)
 
     def _written(self, dot: Dot) -> list[str]:
         """The operands that are written to shared memory for a dot."""

@@ -13,11 +13,12 @@ from autosched.backends.cuda.memory import functions
 from autosched.backends.cuda.printer import KernelPrinter, Products, function_name
 from autosched.backends.cuda.resources import has_dots
 from autosched.backends.gpu.kernel import CudaKernel
+from autosched.backends.gpu.warps import why_no_groups
 from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.printing.loops import why_marked
 from search_spaces import Target, TileProgram
-from search_spaces.devices.target import HOPPER
+from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel
@@ -37,7 +38,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     printers = _printed(program, target)
     kernels = [text for _, text in printers]
     own = list(dict.fromkeys(text for printer, _ in printers for text in printer.functions()))
-    head = _functions(_as_printed(program), "".join([*own, *kernels]), target.capability)
+    head = _functions(_as_printed(program), "".join([*own, *kernels]), target.features)
     return "\n".join([f"{said}\n", *head, *own, *kernels])
 
 
@@ -63,19 +64,18 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
     if why := why_marked(kernel.body):
         raise CompileError(why)
     if not kernel.launch.producer_warps:
-        return KernelPrinter(program, kernel, target.capability, _products(program, kernel, target))
-    if target.capability != HOPPER:
-        warps = f"producer_warps={kernel.launch.producer_warps}"
-        raise CompileError(f"{warps} on compute capability {target.capability / 10}; expected {HOPPER / 10}")
-    return HopperPrinter(program, kernel)
+        return KernelPrinter(program, kernel, target.features, _products(program, kernel, target))
+    if why := why_no_groups(target, kernel.launch.producer_warps):
+        raise CompileError(why)
+    return HopperPrinter(program, kernel, target.features)
 
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
     """How the dots of a kernel are computed; None where it has none."""
-    return Dots(program, kernel, target.capability) if has_dots(kernel) else None
+    return Dots(program, kernel, target.features) if has_dots(kernel) else None
 
 
-def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
+def _functions(program: TileProgram, text: str, features: Features) -> list[str]:
     """The device functions of operators, element types and memory that a program uses."""
     body = [s for k in program.kernels for s in statements(k.body)]
     maps = [*body, *(s for scan in body if isinstance(scan, Scan) for s in scan.combine.body)]
@@ -85,11 +85,11 @@ def _functions(program: TileProgram, text: str, capability: int) -> list[str]:
     names = {b.dtype for b in program.buffers} | {t.dtype for s in maps for t in produced(s)}
     names |= {name for name in DTYPES if f"rounded<{types.memory_type(name)}>" in text}
     for name in sorted(names):
-        if why := types.why_not_converted(name, capability):
+        if why := types.why_not_converted(name, features):
             raise CompileError(why)
     added = sorted({program.buffer(s.buffer).dtype for s in stored if s.atomic})
     return [
-        *types.definitions(names, capability),
-        *functions.definitions(text, names, added, capability),
-        *operators.functions(used, capability),
+        *types.definitions(names, features),
+        *functions.definitions(text, names, added, features),
+        *operators.functions(used, features),
     ]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from autosched.backends.backend import CompileError
-from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, LONGEST_DESCRIBED, why_not_describable
+from search_spaces.devices.architectures import TMA
+from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.programs.statements import Gather, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, may_exceed, may_precede
@@ -34,7 +35,7 @@ class Descriptor:
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements; the last is 1. What lies between a single row and no other is rounded up to what is allowed."""
-        aligned = max(1, DESCRIPTOR_ALIGNMENT_BYTES // dtype(self.buffer.dtype).bytes)
+        aligned = max(1, TMA.alignment_bytes // dtype(self.buffer.dtype).bytes)
         *outer, inner = zip(self.buffer.shape, self.buffer.strides, strict=True)
         strides = [stride if extent > 1 else -(-stride // aligned) * aligned for extent, stride in outer]
         return described(self.buffer, (*strides, inner[1]))
@@ -73,13 +74,12 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
         raise CompileError(f"{what}: {', '.join(map(str, slices))} skips elements; use pointers")
     if reason := why_not_describable(buffer):
         raise CompileError(f"{what}: {reason}; use pointers")
-    if block[-1] * dtype(buffer.dtype).bytes < DESCRIPTOR_ALIGNMENT_BYTES:
+    if block[-1] * dtype(buffer.dtype).bytes < TMA.alignment_bytes:
         raise CompileError(
-            f"{what}: {block[-1]} elements in the innermost dimension; expected at least "
-            f"{DESCRIPTOR_ALIGNMENT_BYTES} bytes"
+            f"{what}: {block[-1]} elements in the innermost dimension; expected at least {TMA.alignment_bytes} bytes"
         )
-    if max(block) > LONGEST_DESCRIBED:
-        raise CompileError(f"{what}: a tile of {list(block)}; expected at most {LONGEST_DESCRIBED} along a dimension")
+    if max(block) > TMA.longest:
+        raise CompileError(f"{what}: a tile of {list(block)}; expected at most {TMA.longest} along a dimension")
     return Descriptor(buffer, block)
 
 

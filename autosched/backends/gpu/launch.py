@@ -25,9 +25,9 @@ from autosched.backends.backend import LoadError
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.parameters import CallMemory, ParameterLayout
 from autosched.backends.gpu.tensor_maps import driver_version
+from autosched.backends.gpu.warps import WARP
 from autosched.machine.torch_internals import allocator, current_device, current_stream
 from search_spaces import OutOfMemoryError, TileProgram
-from search_spaces.devices.warps import WARP
 
 # What a driver call that returns nothing else gives.
 _DONE = (driver.CUresult.CUDA_SUCCESS,)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from autosched.backends.backend import Artefact, CompileError, Launcher
 from autosched.backends.gpu.cubin import CubinFacts, read_cubin
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, kernels_from_json, kernels_to_json
+from autosched.backends.gpu.warps import why_other_waves
 from autosched.backends.triton.limits import TritonLimits
 from autosched.backends.triton.printer import function_name
 from autosched.backends.triton.source import kernel_arguments, print_module
@@ -26,7 +27,7 @@ class TritonBackend:
     limits = TritonLimits()
 
     def serves(self, target: Target) -> bool:
-        return target.kind == "gpu" and target.capability >= _AMPERE
+        return target.capability >= _AMPERE and why_other_waves(target) is None
 
     def why_unavailable(self, target: Target) -> str | None:
         found = importlib.util.find_spec("triton") is not None
@@ -43,6 +44,8 @@ class TritonBackend:
 
         if target.kind != "gpu":
             raise CompileError(f"target {target.name} is a {target.kind}; Triton compiles for gpu targets")
+        if why := why_other_waves(target):
+            raise CompileError(why)
         started = time.perf_counter()
         functions = load_functions(source)
         cubins: list[bytes] = []

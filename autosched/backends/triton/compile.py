@@ -22,7 +22,6 @@ from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, Descriptor
 from autosched.backends.triton.gluon.compile import descriptor_type, first_warps
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP
 from search_spaces.programs.tile_program import Launch
 
 # The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.
@@ -95,7 +94,7 @@ def compile_kernel(function: Any, taken: Arguments, launch: Launch, target: Targ
     }
     if launch.max_registers:
         options["maxnreg"] = launch.max_registers
-    device = GPUTarget("cuda", target.capability, WARP)
+    device = GPUTarget("cuda", target.capability, target.wave)
     printed = Printed()
     try:
         with _own_cache(), _without_line_info(), printed.captured():

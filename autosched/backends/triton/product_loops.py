@@ -14,13 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autosched.backends.triton.resources import REGISTER_OVERHEAD
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, Load, Map, Reduce
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.workloads.dtypes import dtype
-
-# What one thread loads with one instruction at most.
-_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -49,19 +46,20 @@ class _ProductLoop:
         return _ProductLoop(large, rows, bool(reductions))
 
 
-def why_spilling(program: TileProgram, kernel: Kernel) -> str | None:
+def why_spilling(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     """Why a loop of products of a kernel needs more registers than a thread has; or None, also where there is none."""
+    most = target.features.registers_per_thread
     loops = (_ProductLoop.of(s) for s in kernel.body if isinstance(s, For))
-    for need in (_registers(program, loop, kernel.launch.num_warps * WARP) for loop in loops if loop):
-        if need > MAX_REGISTERS:
-            return f"about {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
+    for need in (_registers(program, loop, kernel.launch.num_warps * target.wave, target) for loop in loops if loop):
+        if need > most:
+            return f"about {need} registers a thread for sums and tiles; at most {most}"
     return None
 
 
-def _registers(program: TileProgram, loop: _ProductLoop, threads: int) -> int:
+def _registers(program: TileProgram, loop: _ProductLoop, threads: int, target: Target) -> int:
     """Sums, and all tiles of an iteration, which are in flight together."""
     load = loop.large[0]
-    along_k, vector = _layout(program.buffer(load.buffer), load, loop.rows[0].dst.axes[0])
+    along_k, vector = _layout(program.buffer(load.buffer), load, loop.rows[0].dst.axes[0], target.features.load_bytes)
     tile_k, tile_wide = loop.rows[0].dst.elements, load.dst.elements // loop.rows[0].dst.elements
     # In Triton's coalesced layout threads lie along the contiguous axis first, each with a vector, then across it.
     run, height = (tile_k, tile_wide) if along_k else (tile_wide, tile_k)
@@ -78,7 +76,7 @@ def _registers(program: TileProgram, loop: _ProductLoop, threads: int) -> int:
     return REGISTER_OVERHEAD + sums + loaded + converted
 
 
-def _layout(buffer: Buffer, load: Load, k: str) -> tuple[bool, int]:
+def _layout(buffer: Buffer, load: Load, k: str, vector_bytes: int) -> tuple[bool, int]:
     """Whether neighbours in memory are neighbours along k, and how many of them a thread loads at once."""
     strided = [
         (stride, number)
@@ -90,7 +88,7 @@ def _layout(buffer: Buffer, load: Load, k: str) -> tuple[bool, int]:
     (step, contiguous), *others = sorted(strided)
     names = iter(load.dst.axes)
     axes = [next(names) if piece.extent is not None else "" for piece in load.slices]
-    most = _VECTOR_BYTES // dtype(buffer.dtype).bytes
+    most = vector_bytes // dtype(buffer.dtype).bytes
     # A mask cuts vectors that reach beyond the extent.
     sizes = (buffer.shape[contiguous], *(stride for stride, _ in others))
     fitting = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in sizes)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from autosched.backends.gpu.warps import WARP, WARP_GROUP
 from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
 from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
-from search_spaces.devices.target import HOPPER, Target
-from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
+from search_spaces.devices.features import multiplied
+from search_spaces.devices.target import Target
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
@@ -77,14 +78,11 @@ def _dot_bytes(
 
 
 def _reads_shared(dot: Dot, tiles: dict[str, Tile], warps: int, target: Target) -> bool:
-    """Whether it reads its operands from shared memory, as dots of warp groups do; older ones copy them to registers an
+    """Whether it reads its operands from shared memory, as dots of warp groups do; others copy them to registers an
     iteration early."""
-    return (
-        target.capability >= HOPPER
-        and dot.dst.shape[0] >= GROUP_ROWS
-        and warps % WARP_GROUP == 0
-        and (dot.precision == "tf32" or all(dtype(tiles[x].dtype).bytes <= 2 for x in (dot.a, dot.b)))
-    )
+    elements = [multiplied(tiles[x].dtype, dot.precision) for x in (dot.a, dot.b)]
+    found = (i for x in elements for i in target.features.multiplying(x, "shared"))
+    return any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collection[str]) -> int:
@@ -163,11 +161,12 @@ def why_too_large(program: TileProgram, target: Target) -> str | None:
 
 def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     need = resources(program, kernel, target)
-    if need.threads > MAX_THREADS:
-        return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"
+    if need.threads > target.threads:
+        return f"{need.threads} threads per program; {target.name} allows {target.threads}"
     if need.shared_memory_bytes > target.shared_memory_bytes:
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
-    allowed = min(kernel.launch.max_registers or MAX_REGISTERS, target.registers_per_sm // need.threads)
+    most = kernel.launch.max_registers or target.features.registers_per_thread
+    allowed = min(most, target.registers_per_sm // need.threads)
     if is_specialized_walk(kernel):
         allowed = registers_allowed(kernel)
     if need.registers_per_thread > allowed:

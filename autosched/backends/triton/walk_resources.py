@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from search_spaces.devices.warps import WARP, WARP_GROUP, group_registers
+from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.limits import Resources
@@ -43,7 +43,7 @@ def walk_resources(program: TileProgram, kernel: Kernel) -> Resources:
 
 def registers_allowed(kernel: Kernel) -> int:
     """Those of a thread that computes."""
-    return group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
+    return WGMMA.group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
 
 
 def loads_by_descriptor(body: Sequence[Statement]) -> tuple[Load, ...]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from search_spaces.devices.descriptors import LONGEST_DESCRIBED, why_not_describable, why_not_storable
-from search_spaces.devices.target import HOPPER, Target
+from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.features import EARLY_LAUNCH, Descriptors
+from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.chains.marked_walks import conditions_along
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
 from search_spaces.sketches.chains.walk_parts import mask_of
+from search_spaces.sketches.dots.dot_knobs import least_tile
 from search_spaces.sketches.dots.specialization import KINDS
 from search_spaces.structure.chains.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
 
-# Rows and columns of a dot (PTX ISA, shapes of mma and wgmma).
+# Rows and columns of a tile, unless matrix instructions have more.
 _TILES = (16, 32, 64, 128, 256)
 # Tiles hold so much of what is summed or carried at most; longer sums have a loop.
 _LONGEST = 256
@@ -60,25 +62,27 @@ def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]
     Raises:
         UnmatchedError: tiles would be too large.
     """
-    carried = [x for p in chain.carried.values() for x in p.carried]
-    cut = _cut(chain, carried)
+    carried, least = [x for p in chain.carried.values() for x in p.carried], _least_side(chain, target)
+    cut = _cut(chain, carried, least)
     triangular = bool(mask_of(chain).forms)
     neighbours = chain.outer[-1].extent if triangular and chain.outer else 1
-    neighbours = -(-chain.m.extent // _TILES[0]) if cut else neighbours
+    neighbours = -(-chain.m.extent // least) if cut else neighbours
     # Points are counted for all rows of a program together.
     shared = chain.why_at_once is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
     knobs: tuple[Knob, ...] = (
-        _tiling("m", chain.m.extent, "grid"),
-        _tiling("c", chain.c.extent, "loop") if chain.why_at_once is None else _whole("c", chain),
-        _summed(chain, carried),
+        _tiling("m", chain.m.extent, "grid", least),
+        _tiling("c", chain.c.extent, "loop", least) if chain.why_at_once is None else _whole("c", chain, least),
+        _summed(chain, carried, least),
         *cut,
         Choice("order", _orders(chain)),
         Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
         Choice("grid", ("tiles", "persistent"), ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
-        Choice("join", ("after", "ahead") if shared and target.capability >= HOPPER else ("after",), ordered=False),
+        Choice(
+            "join", ("after", "ahead") if shared and target.features.has(EARLY_LAUNCH) else ("after",), ordered=False
+        ),
         Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
         Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Choice("store", _store_addressing(chain, target)),
@@ -86,24 +90,31 @@ def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]
         Choice("overlap", (False, True)),
         *([Choice("skip", (False, True) if offers.skips else (False,))] if conditions_along(chain) else []),
         Choice("max_registers", (0, 80, 128, 168)),
-        Choice("warps", (2, 4, 8)),
+        warp_choice(target, (2, 4, 8)),
         Choice("stages", (1, 2, 3, 4, 5)),
     )
     return {k.name: k for k in knobs}
 
 
-def _tiling(name: str, extent: int, level: str) -> Tiling:
-    fitting = [s for s in _TILES if s < 2 * extent] or [_TILES[0]]
+def _least_side(chain: Chain, target: Target) -> int:
+    """The shortest side of a tile: what is a column of one product is a row of another."""
+    precision = chain.workload.precision
+    products = (*chain.inner, *chain.carried.values(), *chain.beside)
+    return max(_TILES[0], *(max(least_tile(p.dtype, precision, target)[:2]) for p in products))
+
+
+def _tiling(name: str, extent: int, level: str, least: int) -> Tiling:
+    fitting = [s for s in _TILES if least <= s < 2 * extent] or [least]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
 
 
-def _summed(chain: Chain, carried: Sequence[Axis]) -> Tiling:
+def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Tiling:
     """How much of the longest sum of an inner product a tile holds: all, or where a loop may go over it also less."""
     longest = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
     whole = longest in carried or (chain.why_at_once is None and longest.extent <= _LONGEST)
     tiles = [] if whole else [t for t in _DEPTH_TILES if t < longest.extent]
     if longest.extent <= _LONGEST or not tiles:
-        tiles.append(padded(max(_TILES[0], longest.extent)))
+        tiles.append(padded(max(least, longest.extent)))
     return Tiling("d", longest.extent, ("loop", "tile"), tuple(cover(longest.extent, (t,)) for t in tiles))
 
 
@@ -115,7 +126,7 @@ def _orders(chain: Chain) -> tuple[KnobValue, ...]:
     return ("ascending", "descending") if max(grows) > 0 else ("descending", "ascending")
 
 
-def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
+def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Tiling, ...]:
     """How much a program has of what is carried, where a tile holds all that is walked and that is too long.
 
     Raises:
@@ -125,40 +136,42 @@ def _cut(chain: Chain, carried: Sequence[Axis]) -> tuple[Tiling, ...]:
         return ()
     if len({*carried}) != 1 or any(p.carried != chain.beside[0].carried for p in chain.beside):
         raise UnmatchedError(f"sums of {len({*carried})} kinds of columns would have to be cut among programs")
-    return (_tiling("e", carried[0].extent, "grid"),)
+    return (_tiling("e", carried[0].extent, "grid", least),)
 
 
-def _whole(name: str, chain: Chain) -> Tiling:
+def _whole(name: str, chain: Chain, least: int) -> Tiling:
     """One tile of all that is walked."""
     if chain.why_not_held:
         raise UnmatchedError(f"{chain.why_not_held}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
-    size = padded(max(chain.c.extent, _TILES[0]))
+    size = padded(max(chain.c.extent, least))
     return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
     """How tiles of these inputs can be moved."""
     tensors = [t for t in chain.workload.inputs if t.name in {*names}]
-    fine = target.has_tensor_descriptors and _is_short(chain) and all(map(_is_described, tensors))
+    by = target.features.descriptors
+    fine = by is not None and _is_short(chain, by) and all(_is_described(t, by) for t in tensors)
     return ("pointer", "descriptor") if fine else ("pointer",)
 
 
-def _is_short(chain: Chain) -> bool:
+def _is_short(chain: Chain, by: Descriptors) -> bool:
     """Whether descriptors describe tiles of what is walked: those of all of it may be too long."""
-    return chain.why_at_once is None or padded(chain.c.extent) <= LONGEST_DESCRIBED
+    return chain.why_at_once is None or padded(chain.c.extent) <= by.longest
 
 
-def _is_described(tensor: Tensor) -> bool:
-    return why_not_describable(tensor) is None and 0 not in tensor.effective_strides[-2:]
+def _is_described(tensor: Tensor, by: Descriptors) -> bool:
+    return why_not_describable(tensor, by) is None and 0 not in tensor.effective_strides[-2:]
 
 
 def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
     carried = {x.name for p in chain.carried.values() for x in p.carried} | {chain.c.name}
     stages = {s.name: s for s in chain.workload.stages}
     whole = [t for t in chain.workload.outputs if carried & {x.name for x in stages[t.name].axes}]
-    fits = target.has_tensor_descriptors and (_is_short(chain) or not chain.points)
-    fine = fits and whole and all(why_not_storable(t) is None for t in whole)
-    return ("pointer", "descriptor") if fine else ("pointer",)
+    by = target.features.descriptors
+    if by is None or not (_is_short(chain, by) or not chain.points):
+        return ("pointer",)
+    return ("pointer", "descriptor") if whole and all(why_not_storable(t, by) is None for t in whole) else ("pointer",)
 
 
 def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
@@ -169,7 +182,7 @@ def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tupl
     starts = _FEW_STARTS if few else next(s for size, s in by_size.items() if min(longest, _LONGEST) <= size)
     if chain.why_at_once:
         starts = _AT_ONCE_STARTS
-    specialized = [] if few or chain.why_at_once else list(specialized_seeds(chain, knobs))
+    specialized = [] if few or chain.why_at_once else list(specialized_seeds(chain, target, knobs))
     seeds: list[Values] = []
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
         for m, c, warps, stages in starts if "e" not in knobs else _CUT_STARTS:

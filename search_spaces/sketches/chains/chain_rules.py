@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
@@ -37,7 +36,7 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
         Rule(("split", "group"), _why_not_in_turn),
         Rule(("split", "store"), _why_not_stored),
         Rule(("split", "join"), _why_not_joined),
-        *specialization_rules(),
+        *specialization_rules(target),
         *([Rule(("skip", "specialize", "overlap", "c"), rules.why_not_skipped)] if "skip" in knobs else []),
     )
 
@@ -50,19 +49,22 @@ class _ChainRules:
 
     def why_too_many_registers(self, values: Values) -> str | None:
         """Sums and points stay in registers; what a compiler needs beside them its backend says."""
-        need = self._sums(values) // (WARP * values.integer("warps"))
-        if need < MAX_REGISTERS:
+        need, most = self._sums(values) // self._threads(values), self.target.features.registers_per_thread
+        if need < most:
             return None
-        return f"points and sums take at least {need} registers of every thread; expected less than {MAX_REGISTERS}"
+        return f"points and sums take at least {need} registers of every thread; expected less than {most}"
 
     def why_too_many_kept(self, values: Values) -> str | None:
         """The same where it is known what threads keep beside them; points that were computed are kept again as what is
         multiplied next."""
-        threads = WARP * values.integer("warps")
+        threads = self._threads(values)
         points = values.tile("m") * values.tile("c") // threads
         need = self.offers.least_beside(points) + self._sums(values) // threads + points * bool(self.chain.carried)
-        allowed = values.integer("max_registers", 0) or MAX_REGISTERS
+        allowed = values.integer("max_registers", 0) or self.target.features.registers_per_thread
         return f"at least {need} registers of every thread; expected at most {allowed}" if need > allowed else None
+
+    def _threads(self, values: Values) -> int:
+        return self.target.wave * values.integer("warps")
 
     def _sums(self, values: Values) -> int:
         # What is added to sums beside the inner ones goes to their registers.

@@ -14,25 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
-from search_spaces.sketches.dots.group_dots import CAPABILITY, MAX_COLUMNS
 from search_spaces.sketches.dots.specialization import why_no_stages
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 
-# Dots add up so many products of 16-bit operands at once, and rows of theirs are swizzled over as many bytes.
-_DEPTH = 16
-# Rows of a tile to start from.
-_ROWS = 2 * GROUP_ROWS
-
 
 @dataclass(frozen=True)
 class _Start:
-    """Knobs to start from; tiles of 128 rows are halved between two warp groups."""
+    """Knobs to start from; the rows of a tile are halved between two warp groups."""
 
     c: int
     specialize: str
@@ -74,49 +68,65 @@ def is_specialized(chain: Chain, target: Target) -> bool:
     """Whether the operands of all dots can be brought: tiles as they are stored, of 16-bit types, of whole depth."""
     products = (*chain.inner, *chain.carried.values())
     brought = [*(p.a for p in chain.inner), *(p.b for p in products)]
+    units = target.wave_groups
     return (
-        target.capability == CAPABILITY
+        units is not None
         and (len(chain.walked) == 1 or why_not_brought(chain) is None)
         and bool(chain.carried)
         and chain.why_at_once is None
         and all(isinstance(x, Access) for x in brought)
         and all(dtype(p.dtype).bytes == 2 for p in products)
-        and all(x.extent % _DEPTH == 0 and x.extent & (x.extent - 1) == 0 for x in chain.depths)
+        and all(x.extent % _depth(units) == 0 and x.extent & (x.extent - 1) == 0 for x in chain.depths)
     )
 
 
-def specialization_rules() -> tuple[Rule, ...]:
+def _depth(units: WaveGroups) -> int:
+    """Products of 16-bit operands that a dot adds up at once."""
+    found = units.multiplying("float16")
+    return found.k if found else 1
+
+
+def specialization_rules(target: Target) -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
+    units, overlap = target.wave_groups, Rule(("specialize", "split", "overlap"), _why_not_overlapped)
+    if units is None:
+        return (overlap,)
     return (
-        Rule(("specialize", "split", "overlap"), _why_not_overlapped),
+        overlap,
         *(Rule(("specialize", knob), _why_by_pointers(knob)) for knob in ("rows_load", "walked_load")),
-        Rule(("m", "c", "warps", "specialize"), _why_no_groups),
+        Rule(("m", "c", "warps", "specialize"), lambda values: _why_no_groups(units, values)),
         Rule(("specialize", "d"), _why_in_parts),
         Rule(("specialize", "stages"), why_no_stages),
     )
 
 
-def specialized_seeds(chain: Chain, knobs: Mapping[str, Knob]) -> Iterator[Values]:
+def specialized_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> Iterator[Values]:
     """What fills the dot units while exponentials are computed."""
-    if len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
+    units = target.wave_groups
+    if units is None or len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
     longest = max(x.extent for x in chain.depths)
     starts = _SEVERAL_STARTS if chain.has_several else _STARTS
     for start in next((s for n, s in starts.items() if longest <= n), ()):
         values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
         values |= {name: knobs[name].values[-1] for name in ("d", "order", "rows_load", "walked_load")}
-        values |= {"m": nearest(knobs["m"], _ROWS), "group": nearest(knobs["group"], 8), "warps": 2 * WARP_GROUP}
-        width = _width(chain, start.c) if chain.has_several else start.c
+        values |= {
+            "m": nearest(knobs["m"], 2 * units.rows),
+            "group": nearest(knobs["group"], 8),
+            "warps": 2 * units.waves,
+        }
+        width = _width(chain, units, start.c) if chain.has_several else start.c
         values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], width)}
         if len(chain.walked) > 1:
             values |= {"c": knobs["c"].values[-1], "overlap": False, "skip": True}
         yield Values(values)
 
 
-def _width(chain: Chain, width: int) -> int:
+def _width(chain: Chain, units: WaveGroups, width: int) -> int:
     """So many columns, or fewer that leave registers."""
     carried = sum(x.extent for p in chain.carried.values() for x in p.carried)
-    while width > _DEPTH and GROUP_ROWS * (width * len(chain.inner) + carried) // (WARP_GROUP * WARP) > _MOST_SUMS:
+    least, rows, threads = _depth(units), units.rows, units.threads
+    while width > least and rows * (width * len(chain.inner) + carried) // threads > _MOST_SUMS:
         width //= 2
     return width
 
@@ -136,17 +146,17 @@ def _why_by_pointers(knob: str) -> Callable[[Values], str | None]:
     return why
 
 
-def _why_no_groups(values: Values) -> str | None:
+def _why_no_groups(units: WaveGroups, values: Values) -> str | None:
     kind, warps, rows = values["specialize"], values.integer("warps"), values.tile("m")
     if kind == "none":
         return None
-    groups = warps // WARP_GROUP
-    if warps % WARP_GROUP or rows % (GROUP_ROWS * groups):
-        return f"specialize={kind} needs warp groups with {GROUP_ROWS} rows each, got {rows} rows for {warps} warps"
+    groups = warps // units.waves
+    if warps % units.waves or rows % (units.rows * groups):
+        return f"specialize={kind} needs warp groups with {units.rows} rows each, got {rows} rows for {warps} warps"
     if kind == "pingpong" and groups < 2:
-        return f"specialize=pingpong needs {2 * WARP_GROUP} warps at least, got {warps}"
-    if values.tile("c") > MAX_COLUMNS:
-        return f"specialize={kind} has dots of {MAX_COLUMNS} columns at most, got {values.tile('c')}"
+        return f"specialize=pingpong needs {2 * units.waves} warps at least, got {warps}"
+    if values.tile("c") > units.widest:
+        return f"specialize={kind} has dots of {units.widest} columns at most, got {values.tile('c')}"
     return None
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES, why_not_describable, why_not_storable
+from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover, warp_choice
 from search_spaces.schedules.limits import Offers
-from search_spaces.sketches.dots.group_dots import CAPABILITY
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import KINDS, WARPS
@@ -19,7 +20,7 @@ from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Tensor, Workload
 
-# A dot needs rows of at least 16, and columns of at least 8 (PTX ISA, shapes of mma and wgmma).
+# Smaller tiles than those of 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
@@ -41,10 +42,11 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     computed = any(is_computed(e) for side in form.operands for e in side)
     loops = len(form.reduced) > 1
     grids = ("tiles", "persistent", "persistent_flat", *(("stream_k",) if not loops else ()))
-    specialized = target.capability == CAPABILITY and not computed and len(form.reduced) <= 2
+    units = target.wave_groups if not computed and len(form.reduced) <= 2 else None
+    groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
     knobs: tuple[Knob, ...] = (
-        *tilings(form, offers.tiles if specialized else ()),
+        *tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()),
         Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
         Choice("swap", (False, True)),
         Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
@@ -57,11 +59,11 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         Choice("store", store_addressing(workload, target)),
         Choice("epilogue_load", epilogue_addressing(workload, form, target)),
         Choice("subtiles", (1, 2, 4, 8)),
-        Choice("specialize", KINDS if specialized else KINDS[:1], ordered=False),
+        Choice("specialize", KINDS if units else KINDS[:1], ordered=False),
         # Triton 3.9 stops at clusters whose loop has several dots.
-        Choice("ctas", (1, 2) if target.has_clusters and len(form.dots) == 1 else (1,)),
+        Choice("ctas", (1, 2) if target.features.cluster > 1 and len(form.dots) == 1 else (1,)),
         Choice("max_registers", (0, 64, 96, 128, 168)),
-        Choice("warps", (*WARPS, 12) if specialized and offers.groups > 2 else WARPS),
+        warp_choice(target, (*WARPS, *groups)),
         Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
     )
     return {k.name: k for k in knobs}
@@ -70,13 +72,13 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
 def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
     """How the operands of one side come: where they lie, or by way of copies.
 
-    A copy has rows that descriptors can address, or that run along k: dot units of compute capability 9.0 take 16-bit
+    A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands from shared memory either way round, others only k-major (PTX ISA, "Strides" of wgmma); Triton then turns
     every tile round in the loop. What is computed on the way is read where it lies.
     """
     side = form.operands[LOADS.index(knob)]
     ways = addressing_of_all(workload, (a for e in side for a in whole_tiles(e, form)), target)
-    if any(is_computed(e) for e in side) or not target.has_tensor_descriptors:
+    if any(is_computed(e) for e in side) or target.features.descriptors is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
@@ -84,30 +86,48 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     return ways if "descriptor" in ways else (*ways, "copied")
 
 
-def tilings(form: Contraction, beside: tuple[int, ...] = ()) -> tuple[Tiling, Tiling, Tiling]:
+class LeastTile(NamedTuple):
+    """The fewest rows and columns of a tile of sums that matrix instructions make, and what k is a multiple of."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+def least_tile(element: str, precision: str, target: Target) -> LeastTile:
+    """That of dots of elements of a type on a target."""
+    found = target.features.multiplying(multiplied(element, precision))
+    rows, columns = min((i.m for i in found), default=1), min((i.n for i in found), default=1)
+    return LeastTile(max(MIN_ROWS, rows), max(SHORT_AXIS_TILES[0], columns), max((i.k for i in found), default=1))
+
+
+def tilings(form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...] = ()) -> tuple[Tiling, Tiling, Tiling]:
     """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones."""
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
-    least, most = REDUCTION_BYTES
+    (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
 
     def sizes(extent: int) -> tuple[int, ...]:
-        return tuple(sorted((*(SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES), *beside)))
+        usual = SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES
+        return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside)))
 
+    depths = [s for s in REDUCTION_TILES if s % step == 0]
     return (
-        _tiling("m", m.extent, sizes(m.extent), "grid"),
-        _tiling("n", n.extent, sizes(n.extent), "grid"),
-        _tiling("k", k.extent, tuple(s for s in REDUCTION_TILES if least <= s * element_bytes <= most), "loop"),
+        _tiling("m", m.extent, sizes(m.extent), "grid", rows),
+        _tiling("n", n.extent, sizes(n.extent), "grid", rows),
+        _tiling("k", k.extent, tuple(s for s in depths if least <= s * element_bytes <= most), "loop", MIN_ROWS),
     )
 
 
-def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str) -> Tiling:
+def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str, rows: int) -> Tiling:
     # A tile may exceed the extent, but not by a whole smaller tile; the rows of a dot of 8 x 8 have to.
-    fitting = [s for s in sizes if s < 2 * extent or s == MIN_ROWS] or [sizes[0]]
+    fitting = [s for s in sizes if s < 2 * extent or s == rows] or [sizes[0]]
     return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
 
 
 def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
     """How tiles of a tensor can be moved where it lies; `access`: along which axes."""
-    describable = target.has_tensor_descriptors and why_not_describable(tensor) is None
+    by = target.features.descriptors
+    describable = by is not None and why_not_describable(tensor, by) is None
     return ("pointer", "descriptor") if describable and not _repeated(tensor, access) else ("pointer",)
 
 
@@ -121,7 +141,10 @@ def _repeated(tensor: Tensor, access: Access | None) -> bool:
 
 def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
     """How tiles of the outputs can be written."""
-    ways = {addressing(t, target) if why_not_storable(t) is None else ("pointer",) for t in workload.outputs}
+    by = target.features.descriptors
+    if by is None or any(why_not_storable(t, by) for t in workload.outputs):
+        return ("pointer",)
+    ways = {addressing(t, target) for t in workload.outputs}
     return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
@@ -144,12 +167,12 @@ def fastest(loads: Knob) -> KnobValue:
     return "descriptor" if "descriptor" in loads.values else loads.values[-1]
 
 
-def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int]) -> str | None:
+def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:
     """Why descriptors cannot move tiles so long: of each, the axis of its last dimension and the element type."""
     for axis, element in moved:
-        if extents[axis] * dtype(element).bytes < DESCRIPTOR_ALIGNMENT_BYTES:
+        if by is not None and extents[axis] * dtype(element).bytes < by.alignment_bytes:
             got = f"{extents[axis]} {element} along {axis}"
-            return f"descriptors move rows of {DESCRIPTOR_ALIGNMENT_BYTES} bytes at least, got {got}"
+            return f"descriptors move rows of {by.alignment_bytes} bytes at least, got {got}"
     return None
 
 

@@ -10,14 +10,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, WARP, WARP_GROUP
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
-from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, why_too_narrow
+from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, LeastTile, least_tile, why_too_narrow
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
@@ -90,7 +90,7 @@ class _DotRules:
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
-            *specialization_rules(self.workload, self.form, self.target.num_sms, self.brought, self.offers),
+            *specialization_rules(self.workload, self.form, self.target, self.brought, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
                 for others in ((), ("stages",), *self._shared(("stages",)))
@@ -106,6 +106,10 @@ class _DotRules:
                 )
             ),
         )
+
+    @cached_property
+    def _least(self) -> LeastTile:
+        return least_tile(self.form.dtype, self.workload.precision, self.target)
 
     def _tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
@@ -123,8 +127,10 @@ class _DotRules:
         return m, n
 
     def _why_few_rows(self, values: Values) -> str | None:
-        rows, _ = self._tile(values).shape
-        return f"a dot has at least {MIN_ROWS} rows, got {rows}; swap makes them columns" if rows < MIN_ROWS else None
+        (rows, columns), least = self._tile(values).shape, self._least
+        if rows < least.rows:
+            return f"a dot has at least {least.rows} rows, got {rows}; swap makes them columns"
+        return f"a dot has at least {least.columns} columns, got {columns}" if columns < least.columns else None
 
     def _why_no_subtiles(self, values: Values) -> str | None:
         _, columns = self._tile(values).shape
@@ -181,11 +187,10 @@ class _DotRules:
             return (
                 f"ctas=2 cuts the columns between two blocks: expected more columns than rows, got {rows} x {columns}"
             )
-        if rows < GROUP_ROWS:
+        if rows < _CLUSTER_ROWS:
             subtiles = values.get("subtiles", 1)
-            return (
-                f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={subtiles}, {rows} rows"
-            )
+            got = f"subtiles={subtiles}, {rows} rows"
+            return f"ctas=2 compiles with subtiles=1 and {_CLUSTER_ROWS} rows at least; got {got}"
         if dtype(self.form.dtype).bytes == 1:
             return "ctas=2 compiles for operands of 16 and 32 bits"
         return None
@@ -205,12 +210,14 @@ class _DotRules:
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
         # A tile is at one index of every axis that it does not lie along.
         extents = {x: values.tile(x) for x in "mnk" if x in values}
-        return why_too_narrow(moved, defaultdict(lambda: 1, extents))
+        return why_too_narrow(moved, defaultdict(lambda: 1, extents), self.target.features.descriptors)
 
     def _why_too_many_sums(self, values: Values) -> str | None:
         """Sums stay in registers; what a compiler needs beside them its backend says."""
-        threads = WARP * values.integer("warps", max(WARPS[-1], WARP_GROUP * self.offers.groups))
-        allowed = values.integer("max_registers", 0) or MAX_REGISTERS
+        units, features = self.target.wave_groups, self.target.features
+        grouped = units.waves * self.offers.groups if units else 0
+        threads = features.wave * values.integer("warps", max(WARPS[-1], grouped))
+        allowed = values.integer("max_registers", 0) or features.registers_per_thread
         sums = math.prod(self._block(values)) // threads
         need = len(self.form.dots) * sums
         # Something is kept beside sums, how much or not.
@@ -274,6 +281,8 @@ _WAITING = (
     ("specialize", "split_k", "store", "ctas", "subtiles"),
     ("specialize", "split_k", "a_load", "b_load", "store", "ctas", "subtiles", "stages"),
 )
+# Rows of a tile that the blocks of a cluster have parts of, at the least: with fewer, Triton 3.9 stops.
+_CLUSTER_ROWS = 64
 # The stages of a ring, at the least.
 _LEAST_RING = 2
 # How an operand comes that is not copied to rows that descriptors can address.
@@ -291,5 +300,5 @@ def why_not_walked(values: Values) -> str | None:
 
 def _why_no_cluster_of_subtiles(values: Values) -> str | None:
     if values["ctas"] != 1 and values["subtiles"] != 1 and values["specialize"] == "none":
-        return f"ctas=2 compiles with subtiles=1 and {GROUP_ROWS} rows at least; got subtiles={values['subtiles']}"
+        return f"ctas=2 compiles with subtiles=1 and {_CLUSTER_ROWS} rows at least; got subtiles={values['subtiles']}"
     return None

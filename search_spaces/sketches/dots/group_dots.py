@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.target import HOPPER
-from search_spaces.devices.warps import GROUP_ROWS, WARP, WARP_GROUP
+from search_spaces.devices.features import MatrixInstruction, multiplied
+from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
-
-# The only compute capability whose warp groups issue dots themselves (PTX ISA, wgmma: sm_90a).
-CAPABILITY = HOPPER
-# Columns of one dot instruction of a warp group (the same, shapes of wgmma).
-MAX_COLUMNS = 256
-# The narrowest swizzled row of shared memory: what the dot units and tensor descriptors agree on.
-MIN_ROW_BYTES = 32
 
 
 def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
@@ -38,9 +31,11 @@ class LoadedTile:
 class GroupDots:
     """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
 
-    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups.
+    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups, which
+    `units` are.
     """
 
+    units: WaveGroups
     dtype: str
     precision: str
     rows: int
@@ -58,37 +53,45 @@ class GroupDots:
 
     def why_too_large(self) -> str | None:
         """Why they cannot, wherever the operands are."""
+        units, instruction = self.units, self._instruction
+        if instruction is None:
+            return f"warp groups have no dots of {self.dtype} as {self.precision}"
         promoted = is_promoted(self.dtype, self.precision)
-        most = self.offers.most_sums(self.groups) * WARP * WARP_GROUP // (1 + promoted)
-        widest = self.offers.integer_columns if is_integer(self.dtype) else MAX_COLUMNS
-        if self.dtype == "float32" and self.precision != "tf32":
-            return "warp groups have no dots of float32 as ieee"
+        most = self.offers.most_sums(units, self.groups) * units.threads // (1 + promoted)
+        widest = min(instruction.widest, self.offers.integer_columns if is_integer(self.dtype) else instruction.widest)
         if promoted and self.depth > FLOAT8_CHAIN:
             return f"{self.depth} products of {self.dtype} in a row; expected at most {FLOAT8_CHAIN}"
         if self.count > 1 and dtype(self.dtype).bytes != 2:
             return f"{self.count} dots of {self.dtype}; expected those of 16-bit types where there are several"
-        if self.rows % GROUP_ROWS:
-            return f"{self.rows} rows for a warp group; expected a multiple of {GROUP_ROWS}"
+        if self.rows % units.rows:
+            return f"{self.rows} rows for a warp group; expected a multiple of {units.rows}"
         if self.columns > widest:
             return f"{self.columns} columns of sums of {self.dtype}; expected at most {widest}"
         if self.count * self.rows * self.columns > most:
             times = f"{self.count} times " * (self.count > 1)
             return f"{times}{self.rows} x {self.columns} sums for a warp group; expected at most {most}"
-        return self.offers.why_too_many(self.thread_sums, self.columns, self.groups, 0)
+        return self.offers.why_too_many(units, self.thread_sums, self.columns, self.groups, 0)
+
+    @property
+    def _instruction(self) -> MatrixInstruction | None:
+        return self.units.multiplying(multiplied(self.dtype, self.precision))
 
     @property
     def thread_sums(self) -> int:
         """How many sums a thread has."""
-        return self.count * self.rows * self.columns // (WARP * WARP_GROUP)
+        return self.count * self.rows * self.columns // self.units.threads
 
     def why_not_read(self) -> str | None:
         """Why they cannot read the operands where they are."""
-        size = dtype(self.dtype).bytes
+        size, least, instruction = dtype(self.dtype).bytes, self.units.row_bytes, self._instruction
         for tile in (self.a, self.b):
-            if tile.neighbours * size < MIN_ROW_BYTES:
-                return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {MIN_ROW_BYTES} bytes"
-        if size != 2 and not self.b.along_k:
+            if tile.neighbours * size < least:
+                return f"rows of tiles of {tile.buffer} have {tile.neighbours} elements; expected {least} bytes"
+        if instruction is None or instruction.any_order:
+            return None
+        if not self.b.along_k:
             return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
+        # Rows of 32 bits may go through registers.
         if size == 1 and not self.a.along_k:
             return f"{self.a.buffer} has to run along k for 8-bit types"
         return None

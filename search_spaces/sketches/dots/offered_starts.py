@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.dots.group_dots import block_shape
@@ -37,11 +36,11 @@ class OfferedStart:
     stages: int
     blocks: int = 1
 
-    def values(self, swapped: bool) -> dict[str, KnobValue]:
-        """Of the knobs that it decides, but for the tile's."""
+    def values(self, swapped: bool, waves: int) -> dict[str, KnobValue]:
+        """Of the knobs that it decides, but for the tile's; a warp group has so many waves."""
         return {
             "specialize": self.kind,
-            "warps": WARP_GROUP * self.groups,
+            "warps": waves * self.groups,
             "stages": self.stages,
             "ctas": self.blocks,
             "swap": swapped,

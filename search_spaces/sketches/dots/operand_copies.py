@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from search_spaces.devices.descriptors import DESCRIPTOR_ALIGNMENT_BYTES
+from search_spaces.devices.architectures import TMA
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of, workspace_name
 from search_spaces.programs.statements import Load, Store
@@ -70,7 +70,7 @@ def operand_copy(workload: Workload, access: Access, transposed: bool) -> Operan
     extents = dict(zip(source.axes, tensor.shape, strict=True))
     *outer, row, column = source.axes
     order = (*outer, column, row) if transposed else source.axes
-    aligned = DESCRIPTOR_ALIGNMENT_BYTES // math.gcd(DESCRIPTOR_ALIGNMENT_BYTES, dtype(tensor.dtype).bytes)
+    aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(tensor.dtype).bytes)
     # The copy's rows are longer by what is missing to the next multiple; zeros, so that they add nothing to a sum.
     length = -(-extents[order[-1]] // aligned) * aligned
     workspace = Buffer(

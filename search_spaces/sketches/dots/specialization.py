@@ -12,12 +12,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
+from search_spaces.devices.target import Target
+from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
-from search_spaces.sketches.dots.group_dots import MAX_COLUMNS, GroupDots, LoadedTile, block_shape
+from search_spaces.sketches.dots.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.sketches.dots.operand_copies import Operand
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
@@ -26,8 +27,6 @@ from search_spaces.workloads.workload import Workload
 # Warps of a program that is not specialised.
 WARPS = (2, 4, 8)
 KINDS = ("none", "cooperative", "pingpong")
-# Columns of tiles, where they are no power of two, come in multiples of what 32 bytes hold of the widest type but one.
-COLUMN_STEP = 16
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class _Specialization:
 
     workload: Workload
     form: Contraction
+    units: WaveGroups
     num_sms: int
     brought: Mapping[tuple[str, str], Sequence[Operand]]
     offers: Offers
@@ -58,8 +58,10 @@ class _Specialization:
     def why_no_registers(self, values: Values) -> str | None:
         if values["specialize"] == "none":
             return None
-        dots, groups = next(self._dots(values, "pointer", "pointer")), values.integer("warps") // WARP_GROUP
-        return self.offers.why_too_many(dots.thread_sums, dots.columns, groups, values.integer("max_registers"))
+        dots, groups = next(self._dots(values, "pointer", "pointer")), values.integer("warps") // self.units.waves
+        return self.offers.why_too_many(
+            self.units, dots.thread_sums, dots.columns, groups, values.integer("max_registers")
+        )
 
     def why_not_read(self, values: Values) -> str | None:
         if values["specialize"] == "none":
@@ -81,7 +83,7 @@ class _Specialization:
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """What a warp group does, with each pair of operands."""
-        tile, groups = self.tile(values), values.integer("warps") // WARP_GROUP
+        tile, groups = self.tile(values), values.integer("warps") // self.units.waves
         rows, columns = block_shape(*tile.shape, values.integer("ctas", 1))
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
         depth, count = values.tile("k"), len(self.form.dots)
@@ -90,8 +92,7 @@ class _Specialization:
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
             )
-            precision, offers = self.workload.precision, self.offers
-            yield GroupDots(self.form.dtype, precision, group_rows, columns, depth, a, b, count, groups, offers)
+            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups, self.offers)
 
     def why_not_cut(self, values: Values) -> str | None:
         """Why the blocks of a cluster cannot each have a part of the tile's columns, which are cut already."""
@@ -108,32 +109,48 @@ class _Specialization:
         if not asked and not any(values.tile(x) in self.offers.tiles for x in "mn"):
             return None
         kinds = [values.word("specialize")] if "specialize" in values else KINDS[1:]
-        warps = [values.integer("warps")] if "warps" in values else range(4, WARP_GROUP * self.offers.groups + 1, 4)
+        warps = [values.integer("warps")] if "warps" in values else self._warps
         shape, reason = self.tile(values).shape, None
         for kind, count, blocks in itertools.product(kinds, warps, range(1, self.offers.blocks + 1)):
-            reason = self._why_no_share(shape, kind, count // WARP_GROUP, blocks)
+            reason = self._why_no_share(shape, kind, count // self.units.waves, blocks)
             if reason is None:
                 return None
         return reason or f"tiles of {shape[0]} x {shape[1]} are for specialised kernels"
+
+    @property
+    def _kind(self) -> tuple[WaveGroups, str, str]:
+        return self.units, self.form.dtype, self.workload.precision
+
+    @property
+    def _warps(self) -> Sequence[int]:
+        """Those of whole groups."""
+        return [self.units.waves * n for n in range(1, self.offers.groups + 1)]
+
+    @property
+    def _column_step(self) -> int:
+        """Columns of tiles, where they are no power of two, come in multiples of what the shortest rows hold of the
+        widest type but one."""
+        return self.units.row_bytes // 2
 
     def why_no_rows(self, values: Values) -> str | None:
         """Why so many rows, no power of two, are none of any warp groups, whatever is left to be decided."""
         rows = values.tile("n" if values.flag("swap") else "m")
         if rows not in self.offers.tiles:
             return None
-        shares = [rows // n for n in range(1, self.offers.blocks + 1) if rows // n <= MAX_COLUMNS]
-        return None if any(r % GROUP_ROWS == 0 for r in shares) else f"{rows} rows are not those of warp groups"
+        shares = [rows // n for n in range(1, self.offers.blocks + 1) if rows // n <= self.units.widest]
+        return None if any(r % self.units.rows == 0 for r in shares) else f"{rows} rows are not those of warp groups"
 
     def _why_no_share(self, shape: tuple[int, int], kind: str, groups: int, blocks: int) -> str | None:
         """Why so many warp groups of so many blocks cannot share a tile."""
         if kind == "none" or groups == 0 or (kind == "pingpong" and groups != 2):
             return f"specialize={kind} has no tiles of {shape[0]} x {shape[1]}"
         rows, columns = block_shape(*shape, blocks)
-        if rows > MAX_COLUMNS or columns % COLUMN_STEP:
-            return f"{rows} rows and {columns} columns of a block; expected at most {MAX_COLUMNS} and a multiple of 16"
+        most, step = self.units.widest, self._column_step
+        if rows > most or columns % step:
+            return f"{rows} rows and {columns} columns of a block; expected at most {most} and a multiple of {step}"
         group_rows = rows if kind == "pingpong" else rows // groups
         anywhere = LoadedTile("", 0, True)
-        dots = GroupDots(self.form.dtype, self.workload.precision, group_rows, columns, 1, anywhere, anywhere)
+        dots = GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere)
         return replace(dots, count=len(self.form.dots), groups=groups, offers=self.offers).why_too_large()
 
     def why_not_offered(self, values: Values) -> str | None:
@@ -142,11 +159,11 @@ class _Specialization:
         if not sizes:
             return None
         if values["specialize"] == "none":
-            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {MAX_COLUMNS}"
+            return f"tiles of {sizes[0]} are for specialised kernels; expected a power of two up to {self.units.widest}"
         rows, columns = block_shape(*self.tile(values).shape, values.integer("ctas"))
-        if rows > MAX_COLUMNS:
-            return f"{rows} rows of a block; expected at most {MAX_COLUMNS}"
-        step = COLUMN_STEP * values.integer("subtiles", 1)
+        if rows > self.units.widest:
+            return f"{rows} rows of a block; expected at most {self.units.widest}"
+        step = self._column_step * values.integer("subtiles", 1)
         return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
 
     def _along_k(self, x: Operand) -> bool:
@@ -160,12 +177,15 @@ _ALTERNATING = "specialize=pingpong needs two warp groups, more tiles than progr
 def specialization_rules(
     workload: Workload,
     form: Contraction,
-    num_sms: int,
+    target: Target,
     brought: Mapping[tuple[str, str], Sequence[Operand]],
     offers: Offers,
 ) -> tuple[Rule, ...]:
     """What has to be so for the specialised kernel that a schedule asks for."""
-    asked = _Specialization(workload, form, num_sms, brought, offers)
+    units = target.wave_groups
+    if units is None:
+        return ()
+    asked = _Specialization(workload, form, units, target.num_sms, brought, offers)
     own = ("specialize", "swap", "m", "n", "k")
     # Where a tile may be shared by the blocks of a cluster, what each has of it depends on that.
     shared = ("ctas",) if offers.blocks > 1 else ()
@@ -173,8 +193,8 @@ def specialization_rules(
         *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
         *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
         Rule(("specialize", "grid"), _why_not_alternating),
-        Rule(("specialize", "warps"), _why_no_groups),
-        Rule(("specialize", "warps", "max_registers"), _why_capped),
+        Rule(("specialize", "warps"), lambda values: _why_no_groups(units, values)),
+        Rule(("specialize", "warps", "max_registers"), lambda values: _why_capped(units, values)),
         *(
             Rule((*own, "split_k", "grid", "per_sm", *others), asked.why_not_walked)
             for others in dict.fromkeys(((), shared))
@@ -228,22 +248,22 @@ def _why_not_beside(knob: str, allowed: tuple[KnobValue, ...]) -> Callable[[Valu
     return why
 
 
-def _why_no_groups(values: Values) -> str | None:
+def _why_no_groups(units: WaveGroups, values: Values) -> str | None:
     kind, warps = values["specialize"], values.integer("warps")
-    if kind != "none" and warps % WARP_GROUP:
+    if kind != "none" and warps % units.waves:
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
     if kind == "none" and warps not in WARPS:
         return f"{warps} warps are for specialised kernels; expected one of {', '.join(map(str, WARPS))}"
-    return _ALTERNATING if kind == "pingpong" and warps != 2 * WARP_GROUP else None
+    return _ALTERNATING if kind == "pingpong" and warps != 2 * units.waves else None
 
 
 def _why_not_alternating(values: Values) -> str | None:
     return _ALTERNATING if values["specialize"] == "pingpong" and values["grid"] == "tiles" else None
 
 
-def _why_capped(values: Values) -> str | None:
+def _why_capped(units: WaveGroups, values: Values) -> str | None:
     kind, warps = values["specialize"], values.integer("warps")
-    if kind != "none" and values.integer("max_registers") and warps > WARP_GROUP:
+    if kind != "none" and values.integer("max_registers") and warps > units.waves:
         return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.devices.warps import MAX_REGISTERS, WARP
+from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction, matrix_product
@@ -18,9 +18,8 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Above, a dot needs no padding (Triton's language reference, tl.dot).
 MAX_THIN = 16
-# What one thread loads with one instruction at most, and the least that it can copy to shared memory without waiting.
-VECTOR_BYTES = 16
-ASYNC_BYTES = 4
+# The least that goes through a register ahead of its use, as where there are no asynchronous copies.
+_REGISTER_BYTES = 4
 # Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
 # pipeline writes out a copy of every row for each of its stages, too.
 MAX_PRODUCTS = 32
@@ -52,7 +51,7 @@ class ThinForm:
         return self.whole.k
 
 
-def thin_form(workload: Workload) -> ThinForm | None:
+def thin_form(workload: Workload, target: Target) -> ThinForm | None:
     """The workload as a contraction in floating point with a thin side, or None when it is something else."""
     form = matrix_product(workload)
     if form is None or min(form.m.extent, form.n.extent) > MAX_THIN:
@@ -62,8 +61,8 @@ def thin_form(workload: Workload) -> ThinForm | None:
     rows, large = form.tensors if m_is_thin else form.tensors[::-1]
     if is_integer(inputs[rows.tensor].dtype) or is_integer(inputs[large.tensor].dtype):
         return None  # Sums of products of integers are int32, and maps compute in float32.
-    contiguous, vector = _contiguous(large, inputs[large.tensor])
-    row_contiguous, row_vector = _contiguous(rows, inputs[rows.tensor])
+    contiguous, vector = _contiguous(large, inputs[large.tensor], target)
+    row_contiguous, row_vector = _contiguous(rows, inputs[rows.tensor], target)
     return ThinForm(
         whole=form,
         thin=form.m if m_is_thin else form.n,
@@ -78,7 +77,7 @@ def thin_form(workload: Workload) -> ThinForm | None:
     )
 
 
-def _contiguous(access: Access, tensor: Tensor) -> tuple[str, int]:
+def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, int]:
     """The axis whose neighbours are nearest in memory, and how many of them one load of a thread can bring."""
     strides = [
         (stride, index.terms[0][0])
@@ -89,7 +88,7 @@ def _contiguous(access: Access, tensor: Tensor) -> tuple[str, int]:
         return access.index[-1].terms[0][0], 1
     (step, axis), *others = sorted(strides)
     extent = next(n for i, n in zip(access.index, tensor.shape, strict=True) if i.terms[0][0] == axis)
-    most = VECTOR_BYTES // dtype(tensor.dtype).bytes
+    most = target.features.load_bytes // dtype(tensor.dtype).bytes
     # A mask cuts vectors that reach beyond the extent.
     fits = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in (extent, *(s for s, _ in others)))]
     return axis, fits[0] if fits and step == 1 else 1
@@ -110,18 +109,22 @@ class Threads:
     summed: int
 
 
-def threads_of(form: ThinForm, tile_wide: int, tile_k: int, warps: int) -> Threads:
-    """How the threads of so many warps share a tile; all sizes are powers of two."""
+def threads_of(form: ThinForm, tile_wide: int, tile_k: int, threads: int, wave: int) -> Threads:
+    """How so many threads, in waves of `wave`, share a tile; all sizes are powers of two."""
     run, height = (tile_k, tile_wide) if form.along_k else (tile_wide, tile_k)
-    along = min(warps * WARP, max(1, run // form.vector))
-    across = min(warps * WARP // along, height)
+    along = min(threads, max(1, run // form.vector))
+    across = min(threads // along, height)
     sharing, reach = (along, along) if form.along_k else (across, along * across)
     return Threads(
         elements=run * height // (along * across),
         sharing=sharing,
-        within_warp=sharing == 1 or reach <= WARP,
+        within_warp=sharing == 1 or reach <= wave,
         summed=tile_k // sharing,
     )
+
+
+def _threads(form: ThinForm, wave: int, values: Values) -> Threads:
+    return threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps") * wave, wave)
 
 
 def turns_of(values: Values) -> int:
@@ -129,24 +132,24 @@ def turns_of(values: Values) -> int:
     return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split_k", 1)))
 
 
-def thin_rules(form: ThinForm) -> tuple[Rule, ...]:
+def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
     """What knobs of `thin_dot_gpu` may be together."""
-    tile = ("wide", "k", "warps")
+    tile, ahead = ("wide", "k", "warps"), target.features.copy_bytes or _REGISTER_BYTES
     return (
         Rule(("thin", "stages"), _why_many_products),
         Rule(("thin", "stages", "unroll"), _why_many_products),
         Rule(("k", "unroll", "split_k"), _why_idle),
         *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split_k"))),
-        Rule(("stages",), lambda values: _why_not_ahead(form, values)),
+        Rule(("stages",), lambda values: _why_not_ahead(form, ahead, values)),
         Rule(("split_k", "order"), _why_no_order),
-        Rule(tile, lambda values: _why_small_tile(form, values)),
+        Rule(tile, lambda values: _why_small_tile(form, target.wave, values)),
         *(
-            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, values))
+            Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, ahead, values))
             for others in ((), ("stages",))
         ),
-        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, values)),
+        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, target.wave, values)),
         *(
-            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, values))
+            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, target, values))
             for others in ((), ("thin",), ("thin", "unroll"))
         ),
     )
@@ -176,9 +179,9 @@ def _why_too_deep(values: Values) -> str | None:
     return None
 
 
-def _why_not_ahead(form: ThinForm, values: Values) -> str | None:
+def _why_not_ahead(form: ThinForm, least: int, values: Values) -> str | None:
     stages, copied = values.integer("stages"), form.vector * form.element_bytes
-    if stages > 1 and copied < ASYNC_BYTES:
+    if stages > 1 and copied < least:
         return f"stages={stages}: a copy of {copied} bytes cannot run ahead; use stages=1"
     return None
 
@@ -189,18 +192,18 @@ def _why_no_order(values: Values) -> str | None:
     return None
 
 
-def _why_small_tile(form: ThinForm, values: Values) -> str | None:
-    threads, tile = values.integer("warps") * WARP, values.tile("k") * values.tile("wide")
+def _why_small_tile(form: ThinForm, wave: int, values: Values) -> str | None:
+    threads, tile = values.integer("warps") * wave, values.tile("k") * values.tile("wide")
     if tile < form.vector * threads:
         return f"a tile of {tile} elements has no load of {form.vector} for each of {threads} threads"
     return None
 
 
-def _why_other_layout(form: ThinForm, values: Values) -> str | None:
-    threads, tile_k = values.integer("warps") * WARP, values.tile("k")
+def _why_other_layout(form: ThinForm, wave: int, least: int, values: Values) -> str | None:
+    threads, tile_k = values.integer("warps") * wave, values.tile("k")
     copied = min(form.row_vector, tile_k // threads) * form.row_element_bytes
-    ahead = form.vector * form.element_bytes >= ASYNC_BYTES
-    staged = values.integer("stages", 1 + ahead) > 1 and copied >= ASYNC_BYTES
+    ahead = form.vector * form.element_bytes >= least
+    staged = values.integer("stages", 1 + ahead) > 1 and copied >= least
     # Triton gives a row a layout of its own. It loads it in that of the tile instead when it has fewer elements than
     # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
@@ -211,10 +214,10 @@ def _why_other_layout(form: ThinForm, values: Values) -> str | None:
     return None
 
 
-def _why_bad_reduce(form: ThinForm, values: Values) -> str | None:
+def _why_bad_reduce(form: ThinForm, wave: int, values: Values) -> str | None:
     if values["reduce"] == "after_loop":
         return None
-    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
+    threads = _threads(form, wave, values)
     if not threads.within_warp:
         return f"reduce=each_turn: {threads.sharing} threads share a sum over k, beyond one warp"
     if threads.summed < max(2, threads.sharing):
@@ -222,15 +225,11 @@ def _why_bad_reduce(form: ThinForm, values: Values) -> str | None:
     return None
 
 
-def _why_many_registers(form: ThinForm, values: Values) -> str | None:
+def _why_many_registers(form: ThinForm, target: Target, values: Values) -> str | None:
     """Sums and the tiles of a turn are in registers; what a compiler needs beside them its backend says."""
-    threads = threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps"))
+    threads = _threads(form, target.wave, values)
     kept = threads.elements if values["reduce"] == "after_loop" else threads.elements // threads.summed
     rows = values.tile("thin") if "thin" in values else 1
     loaded = values.integer("unroll", 1) * threads.elements * form.element_bytes // 4
-    need = rows * kept + loaded
-    return (
-        f"at least {need} registers a thread for sums and tiles; at most {MAX_REGISTERS}"
-        if need > MAX_REGISTERS
-        else None
-    )
+    need, most = rows * kept + loaded, target.features.registers_per_thread
+    return f"at least {need} registers a thread for sums and tiles; at most {most}" if need > most else None

@@ -13,17 +13,15 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from search_spaces.devices.features import PAIRS
 from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, If, Map, Reduce, Statement, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
-# The first compute capability with the instruction.
-_AMPERE = 80
-
 
 def rounding_in_pairs(program: TileProgram, target: Target) -> TileProgram:
     """The program with these roundings, on targets that have the instruction."""
-    if target.kind != "gpu" or target.capability < _AMPERE:
+    if not target.features.has(PAIRS):
         return program
     narrow = {b.name for b in program.buffers if b.dtype == "bfloat16"}
     return replace(program, kernels=tuple(_in_pairs(kernel, narrow) for kernel in program.kernels))

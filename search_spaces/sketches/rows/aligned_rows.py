@@ -23,8 +23,6 @@ from search_spaces.workloads.expressions.expression import Access, Expression, G
 from search_spaces.workloads.expressions.walking import accesses, walk
 
 ALIGNED = Choice("aligned", (False, True))
-# What one load of a thread brings at most.
-VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -57,22 +55,22 @@ def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
     column, bodies = structure.column.name, _bodies(structure)
     if not all(_is_plain(e, column) for body in bodies for e in walk(body)):
         return None
-    _, apart, vector = _largest(structure, bodies)
+    _, apart, vector = _largest(structure, bodies, target)
     behind = tuple((axis, elements % vector) for axis, elements in apart.items() if elements % vector)
     return AlignedRows(behind, vector) if behind else None
 
 
-def vector_of_rows(structure: Structure) -> int:
+def vector_of_rows(structure: Structure, target: Target) -> int:
     """The elements of a vector of the largest of the tensors with rows."""
-    return _largest(structure, _bodies(structure))[2]
+    return _largest(structure, _bodies(structure), target)[2]
 
 
 def _bodies(structure: Structure) -> list[Expression]:
     return [structure.body_of(s) for s in structure.workload.stages]
 
 
-def _largest(structure: Structure, bodies: Sequence[Expression]) -> tuple[int, dict[str, int], int]:
-    return max(_rows(structure, bodies), key=lambda row: row[0], default=(0, {}, 1))
+def _largest(structure: Structure, bodies: Sequence[Expression], target: Target) -> tuple[int, dict[str, int], int]:
+    return max(_rows(structure, bodies, target.features.load_bytes), key=lambda row: row[0], default=(0, {}, 1))
 
 
 def with_aligned(seeds: Sequence[Values]) -> tuple[Values, ...]:
@@ -92,7 +90,9 @@ def _is_plain(e: Expression, column: str) -> bool:
             return True
 
 
-def _rows(structure: Structure, bodies: Sequence[Expression]) -> Iterator[tuple[int, dict[str, int], int]]:
+def _rows(
+    structure: Structure, bodies: Sequence[Expression], vector_bytes: int
+) -> Iterator[tuple[int, dict[str, int], int]]:
     """Of tensors whose neighbours along the columns are neighbours in memory: their elements along the axes, how many
     elements neighbours along every parallel axis are apart, and the elements of a vector."""
     tensors = {t.name: t for t in structure.workload.inputs}
@@ -107,4 +107,4 @@ def _rows(structure: Structure, bodies: Sequence[Expression]) -> Iterator[tuple[
                 apart[axis] += step * stride
         if apart.pop(structure.column.name) == 1:
             elements = math.prod(extents[axis] for axis, between in apart.items() if between)
-            yield elements, apart, max(1, VECTOR_BYTES // dtype(tensor.dtype).bytes)
+            yield elements, apart, max(1, vector_bytes // dtype(tensor.dtype).bytes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.devices.warps import WARP
+from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Reduce
 from search_spaces.programs.tiles import Tile
@@ -78,12 +78,16 @@ def accumulations(structure: Structure) -> tuple[str, ...]:
 
 
 def accumulated(
-    structure: Structure, values: Values, aligned: AlignedRows | None, otherwise: Literal["row", "point"]
+    structure: Structure,
+    target: Target,
+    values: Values,
+    aligned: AlignedRows | None,
+    otherwise: Literal["row", "point"],
 ) -> Accumulated:
     """Where running values are kept, as the knobs say, or else `otherwise`."""
     chosen = values.get("accumulate", otherwise)
     if chosen != "thread":
         return "point" if chosen == "point" else "row"
     by_vectors = aligned is None or values.flag(ALIGNED.name)
-    threads, vector = WARP * values.integer("warps"), vector_of_rows(structure) if by_vectors else 1
-    return ThreadParts(values.tile("columns"), threads, vector)
+    vector = vector_of_rows(structure, target) if by_vectors else 1
+    return ThreadParts(values.tile("columns"), target.wave * values.integer("warps"), vector)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.backends.cuda.dots.plans import DotPlan
+from search_spaces.devices.features import PAIRS, Features
 from search_spaces.workloads.dtypes import dtype, is_integer
 
 # Loads of eight rows of 16 bytes, one row a lane, four or two times (PTX ISA, ldmatrix); `across`: transposed.
@@ -80,7 +81,7 @@ __device__ __forceinline__ uint32 pack_{element}(float first, float second) {{
     asm("cvt.rn.{short}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 }}"""
-# Before compute capability 8.0.
+# Without instructions for pairs.
 _PACK_ONE_BY_ONE = """\
 __device__ __forceinline__ uint32 pack_float16(float first, float second) {
     uint32 both;
@@ -125,14 +126,17 @@ def multiply_name(plan: DotPlan) -> str:
     return f"multiply_{plan.element}" if plan.element != "float32" else "multiply_tf32"
 
 
-def multiply(plan: DotPlan, capability: int) -> str:
-    """The text of that function."""
-    name = multiply_name(plan)
-    if plan.kind == "volta":
-        a, b = plan.along_k
-        return _VOLTA.format(name=name, a="row" if a else "col", b="col" if b else "row")
-    integral = is_integer(plan.element)
-    if capability >= 80:
+def multiply_quads(plan: DotPlan) -> str:
+    """The text of that function where quarters of a warp multiply."""
+    a, b = plan.along_k
+    return _VOLTA.format(name=multiply_name(plan), a="row" if a else "col", b="col" if b else "row")
+
+
+def multiply(plan: DotPlan, features: Features) -> str:
+    """The same where a warp multiplies; of less than a step by several instructions."""
+    name, integral = multiply_name(plan), is_integer(plan.element)
+    element = "tf32" if plan.element == "float32" else plan.element
+    if any(i.k == plan.step for i in features.multiplying(element, "registers")):
         shape, types = _TYPES[plan.element]
         body = _SIXTEEN_ROWS.format(shape=shape, types=types, r="r" if integral else "f")
     elif integral:
@@ -178,9 +182,9 @@ def matrices(count: int, across: bool) -> str:
     )
 
 
-def pack(element: str, capability: int) -> tuple[str, str]:
+def pack(element: str, features: Features) -> tuple[str, str]:
     """Name and text of the function that makes one register of two neighbours of 16 bits."""
-    text = _PACK.format(element=element, short=dtype(element).short) if capability >= 80 else _PACK_ONE_BY_ONE
+    text = _PACK.format(element=element, short=dtype(element).short) if features.has(PAIRS) else _PACK_ONE_BY_ONE
     return f"pack_{element}", text
 
 

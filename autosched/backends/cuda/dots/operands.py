@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots.plans import DotPlan, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
-from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.memory.places import along_slices
+from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Dot,
     Fill,
@@ -54,7 +54,7 @@ class Operands:
     through_registers: bool
 
     @staticmethod
-    def of(program: TileProgram, kernel: Kernel, capability: int) -> Operands:
+    def of(program: TileProgram, kernel: Kernel, features: Features) -> Operands:
         body = list(statements(kernel.body))
         dots = [s for s in body if isinstance(s, Dot)]
         tiles = {t.name: t for s in body for t in produced(s)}
@@ -65,7 +65,7 @@ class Operands:
                 makers[name].append(s)
         staged = {x for x, made in makers.items() if all(isinstance(s, Load) and _is_copied(program, s) for s in made)}
         fastest = {x: _fastest(program, t, makers[x][0]) for x, t in multiplied.items()}
-        found = dot_plans(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, capability)
+        found = dot_plans(dots, tiles, fastest, dict(_sums(kernel)), kernel.launch.num_warps, features)
         plans = {id(d): plan for d, plan in zip(dots, found, strict=True)}
         swizzled = {x: all(_takes_chunks(plans[id(d)], fastest[x]) for d in _users(dots, x)) for x in multiplied}
         stages = {x: Stage.of(t, fastest[x], swizzled[x]) for x, t in multiplied.items()}
@@ -78,7 +78,7 @@ class Operands:
             read_back=frozenset(others & staged),
             first_uses=frozenset(_first_uses(kernel.body)),
             complete=_complete(kernel),
-            through_registers=capability < ASYNC_FROM,
+            through_registers=not features.copy_bytes,
         )
 
     def take_turns(self, loop: For) -> bool:

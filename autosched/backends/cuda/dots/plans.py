@@ -1,8 +1,8 @@
 """How a dot is computed: by which units, which warp makes what of it, and how its accumulator lies in registers.
 
-    wmma    wmma.m16n16k16: where sums lie is not said, so only dots may add to them (compute capability 7.0, 7.2)
+    wmma    wmma.m16n16k16: where sums lie is not said, so only dots may add to them (Volta)
     volta   mma.m8n8k4, for all others there: a warp makes 16 x 16, four products of 8 x 8 side by side
-    warp    mma.m16n8: a warp makes 16 x 8 at once (7.5 and later)
+    warp    mma.m16n8: a warp makes 16 x 8 at once (later ones)
     fma     every thread multiplies a block of rows by a block of columns
 
 What no unit takes (float32 as ieee, tiles of odd sizes) is computed by fused multiply-adds.
@@ -28,19 +28,18 @@ from autosched.backends.cuda.registers.layouts import (
     warp_mma_columns,
     warp_mma_rows,
 )
-from search_spaces.devices.warps import WARP
+from autosched.backends.gpu.warps import WARP
+from search_spaces.devices.features import Features, multiplied
 from search_spaces.programs.statements import Dot
 from search_spaces.programs.tiles import Tile
-from search_spaces.workloads.dtypes import FLOAT8, dtype
+from search_spaces.workloads.dtypes import dtype
 
 # Bytes along k of the operands of one m16n8 product (PTX ISA, shapes of mma), and of what is read for it at once.
 STEP_BYTES = 32
 # Products of m8n8k4 along k for which one load of 16 bytes brings operands.
 VOLTA_STEP = 8
-# The first compute capability whose warps multiply elements of a type.
-_WARP_FROM: Mapping[str, int] = {"float16": 75, "int8": 75, "bfloat16": 80, **dict.fromkeys(FLOAT8, 89)}
-_TF32_FROM = 80
-_VOLTA = range(70, 75)
+# Rows of the instruction of a quarter of a warp (m8n8k4).
+_QUAD = (8, 8, 4)
 # Lane digits of the four products that a warp of Volta makes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
 # Neighbours of a block of the accumulator that a thread has by fused multiply-adds: one load of 16 bytes brings them.
@@ -177,9 +176,9 @@ def dot_plans(
     fastest: Mapping[str, str],
     sums: Mapping[str, str],
     warps: int,
-    capability: int,
+    features: Features,
 ) -> list[DotPlan]:
-    """The plans of the dots of a kernel on a device of this compute capability.
+    """The plans of the dots of a kernel on a device with these features.
 
     `fastest`: the axis of every operand along which neighbours are neighbours in memory; `sums`: the same of what is
     made of the tiles to which nothing but dots add.
@@ -188,7 +187,7 @@ def dot_plans(
     multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
     registers.
     """
-    alone = [_plan(dot, tiles, fastest, capability, warps) for dot in dots]
+    alone = [_plan(dot, tiles, fastest, features, warps) for dot in dots]
     for dot, plan in zip(dots, alone, strict=True):
         same = [f for d, f in zip(dots, alone, strict=True) if d.dst.name == dot.dst.name]
         if dot.dst.name in sums and all(f.kind == "volta" and f.depth % 16 == 0 and f.rows == plan.rows for f in same):
@@ -202,14 +201,14 @@ def dot_plans(
     return found
 
 
-def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capability: int, warps: int) -> DotPlan:
+def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], features: Features, warps: int) -> DotPlan:
     """The plan of a dot whose warps have no part each as yet."""
     rows, columns = dot.dst.axes
     m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
     depth, element = a.extent(dot.axis), a.dtype
     along_k = (fastest[a.name] == dot.axis, fastest[b.name] == dot.axis)
-    kind = _kind(element, dot.precision, capability)
+    kind = _kind(multiplied(element, dot.precision), features)
     whole, turned = (_fits(kind, *x, depth, dtype(element).bytes) for x in ((m, n), (n, m)))
     if not whole and turned:
         rows, columns, m, n, along_k = columns, rows, n, m, along_k[::-1]
@@ -217,12 +216,11 @@ def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], capab
     return DotPlan(kind, rows, columns, dot.axis, m, n, depth, element, warps, 1, 1, along_k)
 
 
-def _kind(element: str, precision: str, capability: int) -> Kind:
-    if element == "float16" and capability in _VOLTA:
-        return "volta"
-    if capability >= _WARP_FROM.get(element, _TF32_FROM if precision == "tf32" else capability + 1):
-        return "warp"
-    return "fma"
+def _kind(element: str, features: Features) -> Kind:
+    shapes = [(i.m, i.n, i.k) for i in features.multiplying(element, "registers")]
+    if not shapes:
+        return "fma"
+    return "volta" if _QUAD in shapes else "warp"
 
 
 def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:

@@ -18,6 +18,7 @@ from autosched.backends.cuda.dots.warp_mma import WarpDot
 from autosched.backends.cuda.dots.wmma import WmmaDot, spread_sums, sums_definition
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout
+from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.workloads.dtypes import is_promoted
@@ -26,8 +27,8 @@ from search_spaces.workloads.dtypes import is_promoted
 class Dots:
     """The `Products` of one kernel, by whatever units its device has."""
 
-    def __init__(self, program: TileProgram, kernel: Kernel, capability: int) -> None:
-        self.operands = Operands.of(program, kernel, capability)
+    def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
+        self.operands = Operands.of(program, kernel, features)
         self._functions = Functions()
         # Where the operands lie that are in shared memory, at the statement that is being printed.
         self._at: dict[str, str] = {}
@@ -133,7 +134,7 @@ class Dots:
         strides = (acc.apart(plan.rows), acc.apart(plan.columns))
         if plan.kind == "warp":
             promoted = is_promoted(plan.element, s.precision)
-            return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.capability)
+            return WarpDot(plan, acc.name, strides, rows, columns, promoted, self._functions, printer.features)
         assert isinstance(rows, Staged)
         if plan.kind == "wmma":
             return WmmaDot(plan, self._sums(s.dst.name, printer), rows, columns, self._functions)

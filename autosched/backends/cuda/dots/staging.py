@@ -1,6 +1,6 @@
 """Operands on their way to shared memory: copied asynchronously, by way of registers, or from where they were made.
 
-copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   compute capability 8.0 and later
+copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   asynchronous
 a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];              before, and where no copy is aligned
 """
 
@@ -17,13 +17,13 @@ from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
 from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
-from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.memory.places import Place, along_slices, vectors
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
 from autosched.backends.cuda.registers.layouts import vector as neighbours
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block
+from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
@@ -74,7 +74,7 @@ class Staging:
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
         layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
         place = self.printer.places.place(buffer, along, layout, stored=False)
-        return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.capability, size))
+        return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.features, size))
 
     def bring(self, copy: Copy, at: str) -> None:
         """Copy asynchronously, to `at` in shared memory."""
@@ -163,9 +163,9 @@ def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) 
     return math.gcd(most, load.dst.extent(fastest)) * stage.element_bytes
 
 
-def is_asynchronous(capability: int, size: int) -> bool:
+def is_asynchronous(features: Features, size: int) -> bool:
     """Whether so many bytes at once are copied without going through registers."""
-    return capability >= ASYNC_FROM and size >= _ASYNC_BYTES
+    return 0 < features.copy_bytes <= size
 
 
 def _together(held: Held, stage: Stage) -> int:

@@ -36,7 +36,7 @@ class VoltaDot:
 
     def lines(self) -> Iterator[str]:
         plan = self.plan
-        name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, 70))
+        name = self.functions.use(fn.multiply_name(plan), fn.multiply_quads(plan))
         row, column = self.strides
         yield UNROLL
         yield f"for (int step = 0; step < {plan.depth // plan.step}; step++) {{"

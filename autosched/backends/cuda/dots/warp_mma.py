@@ -16,6 +16,7 @@ from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Source, Staged
 from autosched.backends.cuda.dots.stages import Stage
 from autosched.backends.cuda.language.loops import UNROLL
+from search_spaces.devices.features import Features
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class WarpDot:
     b: Staged
     promoted: bool
     functions: Functions
-    capability: int
+    features: Features
 
     @property
     def steps(self) -> int:
@@ -56,7 +57,7 @@ class WarpDot:
     def multiply(self, which: str) -> Iterator[str]:
         plan = self.plan
         row, column = self.strides
-        name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, self.capability))
+        name = self.functions.use(fn.multiply_name(plan), fn.multiply(plan, self.features))
         yield UNROLL
         yield f"for (int i = 0; i < {plan.row_tiles}; ++i)"
         yield f"    {UNROLL}"
@@ -94,7 +95,7 @@ class WarpDot:
 
     def _made(self, a: Made, part: str) -> Iterator[str]:
         """Two neighbours of k each, from registers."""
-        name = self.functions.use(*fn.pack(self.plan.element, self.capability))
+        name = self.functions.use(*fn.pack(self.plan.element, self.features))
         yield UNROLL
         yield "for (int h = 0; h < 4; ++h) {"
         at = f"(2 * i + h % 2) * {a.row} + (4 * step + h / 2 * 2) * {a.k}"

@@ -12,7 +12,7 @@ from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.gpu.specialized.form import DotForm
 from autosched.backends.gpu.specialized.halves import HALF
-from search_spaces.devices.warps import GROUP_ROWS
+from autosched.backends.gpu.warps import GROUP_ROWS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from autosched.backends.cuda.language.types import element_bytes
 from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns, warp_mma_rows
 from autosched.backends.gpu.arguments import described, descriptor
 from autosched.backends.gpu.kernel import TensorMap
-from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
+from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile

@@ -12,7 +12,7 @@ from autosched.backends.cuda.hopper.ring import Ring
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.resources import KEPT_REGISTERS
 from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
-from search_spaces.devices.warps import WARP, WARP_GROUP
+from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
@@ -26,7 +26,7 @@ OFFERS = Offers(
     tiles=(96, 160, 192, 224, 320, 384, 448, 512),
     groups=3,
     sums=192,
-    integer_columns=256,
+    integer_columns=WGMMA.widest,
     blocks=2,
     dot_registers=26,
     waits=True,
@@ -149,7 +149,7 @@ def _check_registers(form: DotForm) -> None:
     """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
     what that needs, of those that every thread has at first, which is what ptxas goes by."""
     sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
-    if reason := OFFERS.why_too_many(sums, form.columns, form.groups, form.kernel.launch.max_registers):
+    if reason := OFFERS.why_too_many(WGMMA, sums, form.columns, form.groups, form.kernel.launch.max_registers):
         refuse(form.kernel, reason)
 
 

@@ -26,8 +26,8 @@ from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_
 from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
 from autosched.backends.gpu.specialized.halves import BLOCK, HALF
-from search_spaces.devices.target import HOPPER
-from search_spaces.devices.warps import WARP, WARP_GROUP, group_registers
+from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from search_spaces.devices.features import Features
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 # Names that the text uses beside those of every kernel.
@@ -47,13 +47,13 @@ class _Sums(NoProducts):
 class HopperPrinter:
     """Prints one kernel that asks for producer warps."""
 
-    def __init__(self, program: TileProgram, kernel: Kernel) -> None:
+    def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
         """Raises CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`)."""
         plan = BlockPlan.of(program, kernel)
         plan.ring.check_directions(plan.form)
         self._program, self._plan, self._form, self.kernel = program, plan, plan.form, kernel
         anchored = {t.name: group_layout(t, t.axes) for t in plan.form.accumulators}
-        self._printer = KernelPrinter(program, plan.finishing, HOPPER, _Sums(anchored))
+        self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)
         for name in (HALF, BLOCK):
@@ -146,7 +146,7 @@ class HopperPrinter:
     def _consumer(self, stores: GroupStores, extras: Extras) -> None:
         form, printer, block, walk = self._form, self._printer, self._printer.block, self._walk
         if form.groups > 1:
-            block.write(f"more_registers<{group_registers(form.groups)}>();")
+            block.write(f"more_registers<{WGMMA.group_registers(form.groups)}>();")
         block.write(f"const int {HALF} = group;" if form.groups > 1 else f"constexpr int {HALF} = 0;")
         loop = GroupLoop(form, self._plan.ring, walk)
         loop.begin()

@@ -10,7 +10,7 @@ from autosched.backends.cuda.hopper.ring import Ring
 from autosched.backends.cuda.hopper.walk import Walk
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.gpu.kernel import TensorMap
-from search_spaces.devices.warps import PRODUCER_REGISTERS
+from autosched.backends.gpu.warps import WGMMA
 from search_spaces.programs.tile_program import TileProgram
 
 
@@ -27,7 +27,7 @@ class Producer:
     def write(self) -> None:
         block, form = self.walk.printer.block, self.walk.form
         if form.groups > 1:
-            block.write(f"fewer_registers<{PRODUCER_REGISTERS}>();")
+            block.write(f"fewer_registers<{WGMMA.shares.least}>();")
         open_braces(block, "if (thread == 0)")
         block.write("int slot = 0, parity = 1;")
         if self.extras.tiles:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from autosched.backends.cuda.language import formulas
 from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
 from autosched.backends.formulas import FORMULAS
+from search_spaces.devices.features import NAN_MAXIMUM, Features
 from search_spaces.programs.statements import Map
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.operators import OPERATORS
-
-# The first compute capability with an instruction for the larger of two numbers that keeps NaN (PTX ISA, max).
-_NAN_KEEPING = 80
 
 _POWER_OF_2 = """\
 __device__ __forceinline__ float power_of_2(float x) {
@@ -295,10 +293,10 @@ def number(value: float | int, dtype: str) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def functions(used: Collection[str], capability: int) -> list[str]:
+def functions(used: Collection[str], features: Features) -> list[str]:
     """The functions that a module needs which applies these operators, or folds by them."""
     needed = {name for operator in used for name in _NEEDED.get(operator, ())}
-    own = _FUNCTIONS if capability >= _NAN_KEEPING else {**_FUNCTIONS, **_OLDER}
+    own = _FUNCTIONS if features.has(NAN_MAXIMUM) else {**_FUNCTIONS, **_OLDER}
     texts = [text for name, text in own.items() if name in needed]
     made = (name for name in FORMULAS if name in used and name not in _OF_FLOATS)
     return texts + [formulas.function(f"formula_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]

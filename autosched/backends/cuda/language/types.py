@@ -11,12 +11,11 @@ import ctypes
 import math
 from collections.abc import Collection
 
-from search_spaces.workloads.dtypes import dtype, is_integer
+from search_spaces.devices.features import FLOAT8_CONVERSIONS, PAIRS, Features
+from search_spaces.workloads.dtypes import FLOAT8, dtype, is_integer
 
 # What one instruction loads or stores at most.
 VECTOR_BYTES = 16
-# The first compute capabilities with conversions by one instruction (PTX ISA, cvt).
-_PACKED_CONVERSIONS, _FLOAT8_CONVERSIONS = 80, 89
 
 _MEMORY = {"float32": "float", "float64": "double", "int64": "int64", "int32": "int", "bool": "truth"}
 _HELD = {"float32": "float", "float64": "double", "int32": "int", "int64": "int64"}
@@ -168,20 +167,18 @@ __device__ __forceinline__ void narrowed(float x, float8_e5m2& y) {
 }
 
 
-def definitions(used: Collection[str], capability: int) -> list[str]:
+def definitions(used: Collection[str], features: Features) -> list[str]:
     """The types of elements, and conversions of those used between memory and registers.
 
     `widened(x)` is what registers hold; `narrowed(x, y)` sets y.
     """
-    narrowed = _NARROWED | {"bfloat16": _BFLOAT16 if capability >= _PACKED_CONVERSIONS else _BFLOAT16_BY_INTEGERS}
+    narrowed = _NARROWED | {"bfloat16": _BFLOAT16 if features.has(PAIRS) else _BFLOAT16_BY_INTEGERS}
     names = [name for name in narrowed if name in used]
     return [_BASE, *(_WIDENED[n] for n in names), *(narrowed[n] for n in names)]
 
 
-def why_not_converted(name: str, capability: int) -> str | None:
+def why_not_converted(name: str, features: Features) -> str | None:
     """Why there are no conversions of an element type, or None where there are."""
-    if name.startswith("float8") and capability < _FLOAT8_CONVERSIONS:
-        return (
-            f"conversions of {name} need compute capability {_FLOAT8_CONVERSIONS / 10} or later, not {capability / 10}"
-        )
+    if name in FLOAT8 and not features.has(FLOAT8_CONVERSIONS):
+        return f"conversions of {name} are instructions that the device lacks"
     return None

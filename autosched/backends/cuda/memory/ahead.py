@@ -1,4 +1,4 @@
-"""Loads of a loop's next iterations on their way to shared memory while this one computes (sm_80 and later).
+"""Loads of a loop's next iterations on their way to shared memory while this one computes (cp.async).
 
 Every thread copies what it will hold itself, to slots of its own, so that threads need not meet:
 
@@ -19,12 +19,9 @@ from autosched.backends.cuda.language.types import element_bytes, memory_type
 from autosched.backends.cuda.memory.moves import MemoryPrinter, Move
 from autosched.backends.cuda.registers.layouts import copies
 from autosched.backends.cuda.registers.shared import SharedMemory
-from search_spaces.devices.warps import WARP
+from autosched.backends.gpu.warps import WARP
 from search_spaces.programs.statements import For, Load
 
-# The first compute capability with asynchronous copies, and the fewest bytes of one (PTX ISA, cp.async).
-ASYNC_FROM = 80
-_LEAST_BYTES = 4
 # What is left of shared memory for exchanges on every device that has such copies.
 MOST_AHEAD = 64 * 1024
 
@@ -40,8 +37,9 @@ class _Slot:
 class LoadsAhead:
     """Those loads of a loop that are brought ahead, in so many slots; none where nothing is gained."""
 
-    def __init__(self, loop: For, memory: MemoryPrinter, shared: SharedMemory) -> None:
-        self._memory, self._shared = memory, shared
+    def __init__(self, loop: For, memory: MemoryPrinter, shared: SharedMemory, least: int) -> None:
+        """`least`: the fewest bytes of an asynchronous copy."""
+        self._memory, self._shared, self._least = memory, shared, least
         self.depth = min(loop.pipeline_stages - 1, loop.extent - 1)
         self._slots: list[_Slot] = []
         self._bytes = 0
@@ -66,7 +64,7 @@ class LoadsAhead:
         """Whether vectors follow each other in registers, are long enough, and no two threads have the same."""
         size = element_bytes(move.buffer.dtype)
         return (
-            move.place.vector * size >= _LEAST_BYTES
+            move.place.vector * size >= self._least
             and move.apart == 1
             and move.buffer.dtype == move.dst.dtype
             and not copies(move.held.layout, self._memory.warps)

@@ -18,7 +18,7 @@ from autosched.backends.cuda.language.types import element_bytes
 from autosched.backends.cuda.memory.places import Along, along_slices, vectors
 from autosched.backends.cuda.registers.layouts import Layout, Spread, blocked, extent, simplified
 from autosched.backends.cuda.registers.parts import after_digits, cut, first_half, interleaved
-from search_spaces.devices.warps import WARP
+from autosched.backends.gpu.warps import WARP
 from search_spaces.programs.statements import (
     Deinterleave,
     Gather,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from autosched.backends.backend import CompileError
+from search_spaces.devices.features import BFLOAT16_SUMS, PAIRS, Features
 
 _VECTORS = """\
 // What is moved at once.
@@ -55,7 +56,7 @@ __device__ __forceinline__ void unpack(float* to, const Vector<float16, count>& 
             : "=f"(to[i * apart]), "=f"(to[(i + 1) * apart]) : "r"(v.pairs[i / 2]));
 }
 """
-# Two numbers by one instruction (PTX ISA, cvt: sm_80 and later).
+# Two numbers by one instruction (PTX ISA, cvt).
 _PACK_PAIRS = """\
 template <int count, int apart>
 __device__ __forceinline__ void pack(const float* from, Vector<TYPE, count>& v) {
@@ -66,7 +67,6 @@ __device__ __forceinline__ void pack(const float* from, Vector<TYPE, count>& v) 
 }
 """
 _SHORT = {"float16": "f16", "bfloat16": "bf16"}
-_PAIRS_FROM = 80
 
 _LOAD = """\
 // Neighbours in memory to registers that are so far apart; where it is not inside, 0 or what is given.
@@ -182,15 +182,13 @@ __device__ __forceinline__ void add_atomically(bfloat16* to, float x) {
     }
 }
 """
-# The first compute capability that adds to bfloat16 in memory (PTX ISA, red).
-_BFLOAT16_SUMS = 90
 
 
 def _packing(name: str) -> str:
     return _PACK_PAIRS.replace("TYPE", name).replace("SHORT", _SHORT[name])
 
 
-def definitions(text: str, moved: Collection[str], added: Collection[str], capability: int) -> list[str]:
+def definitions(text: str, moved: Collection[str], added: Collection[str], features: Features) -> list[str]:
     """The functions that this text uses. `moved`: the element types that it moves; `added`: those of buffers that are
     added to.
 
@@ -200,12 +198,13 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], capab
     for name in added:
         if name not in _ADDED:
             raise CompileError(f"store to {name}: nothing is added to it in memory; expected one of {sorted(_ADDED)}")
-    functions = _ADDED if capability >= _BFLOAT16_SUMS else {**_ADDED, "bfloat16": _ADDED_BY_WORDS}
+    pairs = features.has(PAIRS)
+    functions = _ADDED if features.has(BFLOAT16_SUMS) else {**_ADDED, "bfloat16": _ADDED_BY_WORDS}
     return [
         _VECTORS,
         *([_UNPACK_BFLOAT16] if "bfloat16" in moved else []),
-        *([_UNPACK_FLOAT16] if "float16" in moved and capability < _PAIRS_FROM else []),
-        *(_packing(name) for name in _SHORT if name in moved and capability >= _PAIRS_FROM),
+        *([_UNPACK_FLOAT16] if "float16" in moved and not pairs else []),
+        *(_packing(name) for name in _SHORT if name in moved and pairs),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
         *([_AHEAD] if "copy_ahead<" in text else []),
         *(function for name, function in functions.items() if name in added),

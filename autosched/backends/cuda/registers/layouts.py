@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.devices.warps import WARP
+from autosched.backends.gpu.warps import WARP
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.specialized.halves import BLOCK, HALF, halved
-from search_spaces.devices.warps import WARP_GROUP
+from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (
     Dot,
@@ -288,8 +288,8 @@ def _check_operands(form: DotForm) -> None:
     for loads in itertools.product(form.rows_read, form.columns_read):
         a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
         depth, count = loads[0].dst.extent(dot.axis), len(form.dots)
-        each = (form.rows, form.columns, depth, a, b, count, form.groups, form.offers)
-        dots = GroupDots(operand, dot.precision, *each)
+        each = (operand, dot.precision, form.rows, form.columns, depth, a, b, count, form.groups, form.offers)
+        dots = GroupDots(WGMMA, *each)
         if reason := dots.why_impossible():
             refuse(kernel, reason)
     if form.a_through_registers and _fewest_iterations(form) < 1:

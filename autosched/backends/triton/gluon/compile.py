@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Descriptor
+from autosched.backends.gpu.warps import WARP_GROUP, why_no_groups
 from search_spaces.devices.target import Target
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.tile_program import Launch
-from search_spaces.sketches.dots.group_dots import CAPABILITY
 from search_spaces.workloads.dtypes import dtype
 
 # The widths in bytes of rows in shared memory whose banks the hardware permutes.
@@ -20,11 +19,8 @@ def first_warps(launch: Launch, target: Target) -> int:
     Raises:
         CompileError: the target has no warp-group dots.
     """
-    if target.capability != CAPABILITY:
-        raise CompileError(
-            f"producer_warps={launch.producer_warps} on compute capability {target.capability / 10}; "
-            f"expected {CAPABILITY / 10}"
-        )
+    if why := why_no_groups(target, launch.producer_warps):
+        raise CompileError(why)
     return WARP_GROUP
 
 

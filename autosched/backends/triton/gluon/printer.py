@@ -28,6 +28,7 @@ from autosched.backends.gpu.arguments import (
 )
 from autosched.backends.gpu.specialized.form import DotForm, check_program
 from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
 from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import DotLoops
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
@@ -36,7 +37,6 @@ from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
@@ -50,10 +50,8 @@ from triton.experimental.gluon.language.nvidia import hopper
 load_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
 
-# Registers of a thread that brings operands, and of one that computes beside another warp group: of the 168 that each
-# of 384 threads may start with (64 Ki registers, in steps of 8), those that the first gives up go to the others.
+# Registers of a thread that brings operands; those that it gives up go to the others.
 _PRODUCER_REGISTERS = 40
-_GROUP_REGISTERS = 232
 _INSTRUCTION_ROWS = 16
 # Bits of an operand that one dot instruction adds up, along the axis that is summed over.
 _INSTRUCTION_BITS = 256
@@ -238,7 +236,8 @@ class _Printer:
         block.write("],")
         others = form.groups - 1
         block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        block.write(f"{[_GROUP_REGISTERS] * others + [_PRODUCER_REGISTERS]},")
+        registers = WGMMA.group_registers(form.groups, kept=_PRODUCER_REGISTERS)
+        block.write(f"{[registers] * others + [_PRODUCER_REGISTERS]},")
         block.close()
         block.write(")")
         return "\n".join(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.gpu.specialized.form import refuse
+from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP, WGMMA
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
 from autosched.backends.triton.gluon.walks.trip_counts import fewest_iterations
-from search_spaces.devices.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
-from search_spaces.sketches.dots.group_dots import MAX_COLUMNS, MIN_ROW_BYTES
 from search_spaces.workloads.dtypes import dtype
 
 
@@ -96,8 +95,8 @@ def _check_load(kernel: Kernel, load: Load) -> None:
     length = load.dst.shape[-1] * dtype(load.dst.dtype).bytes
     if load.eviction or load.fill:
         refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
-    if len(load.dst.axes) != 2 or length < MIN_ROW_BYTES:
-        refuse(kernel, f"{load.dst} is loaded by descriptor; expected two axes and rows of {MIN_ROW_BYTES} bytes")
+    if len(load.dst.axes) != 2 or length < WGMMA.row_bytes:
+        refuse(kernel, f"{load.dst} is loaded by descriptor; expected two axes and rows of {WGMMA.row_bytes} bytes")
 
 
 def _check_dot(kernel: Kernel, dot: Dot, axis: str, shared: dict[str, Tile], tiles: dict[str, Tile]) -> None:
@@ -106,8 +105,8 @@ def _check_dot(kernel: Kernel, dot: Dot, axis: str, shared: dict[str, Tile], til
         refuse(kernel, f"{dot.dst.name} is a dot of {a.name} and {b.name}; expected rows {axis}, and columns loaded")
     if a.dtype != b.dtype or dtype(a.dtype).bytes != 2:
         refuse(kernel, f"dot of {a.dtype} and {b.dtype}; expected 16-bit types")
-    if dot.dst.shape[1] > MAX_COLUMNS:
-        refuse(kernel, f"{dot.dst.shape[1]} columns of sums; expected at most {MAX_COLUMNS}")
+    if dot.dst.shape[1] > WGMMA.widest:
+        refuse(kernel, f"{dot.dst.shape[1]} columns of sums; expected at most {WGMMA.widest}")
 
 
 def _check_overlapped(form: WalkForm) -> None:

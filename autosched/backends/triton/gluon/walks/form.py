@@ -16,9 +16,9 @@ from functools import cached_property
 
 from autosched.backends.gpu.specialized.form import refuse
 from autosched.backends.gpu.specialized.halves import HALF, halved
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from autosched.backends.triton.walk_resources import loads_by_descriptor
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from autosched.backends.gpu.specialized.form import k_major
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import call
 from autosched.backends.triton.gluon.walks.form import WalkForm, brought, sides
 from autosched.backends.triton.gluon.walks.iteration import Iteration
@@ -18,7 +19,6 @@ from autosched.backends.triton.language.loops import first_and_end, turns
 from autosched.backends.triton.language.marked import open_marked
 from autosched.backends.triton.printer import KernelPrinter
 from autosched.backends.triton.walk_resources import starts_anew
-from search_spaces.devices.warps import WARP_GROUP
 from search_spaces.programs.statements import Dot, Fill, For, Load, Statement
 
 

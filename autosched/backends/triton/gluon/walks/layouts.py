@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from search_spaces.devices.warps import WARP_GROUP
+from autosched.backends.gpu.warps import WARP_GROUP
 from search_spaces.programs.tiles import Tile
 
 # Rows of a dot instruction of a warp, and products of 16-bit operands that it adds up.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autosched.backends.gpu.warps import WARP
 from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.printer import KernelPrinter
-from search_spaces.devices.warps import WARP
 
 
 def hold_marks(form: WalkForm, printer: KernelPrinter, warps: int) -> None:

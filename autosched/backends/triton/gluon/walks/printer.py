@@ -11,6 +11,7 @@ from collections import Counter
 
 from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
 from autosched.backends.gpu.specialized.halves import HALF
+from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
 from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.printer import in_gluon
@@ -23,7 +24,6 @@ from autosched.backends.triton.gluon.walks.producer import producer
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.devices.warps import PRODUCER_REGISTERS, WARP_GROUP, group_registers
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
@@ -128,8 +128,8 @@ class _Printer:
         block.close()
         block.write("],")
         block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        registers = group_registers(form.groups, form.kernel.launch.max_registers)
-        block.write(f"{[registers] * others + [PRODUCER_REGISTERS]},")
+        registers = WGMMA.group_registers(form.groups, form.kernel.launch.max_registers)
+        block.write(f"{[registers] * others + [WGMMA.shares.least]},")
         block.close()
         block.write(")")
 
