@@ -53,7 +53,7 @@ class FakeMeasurer:
     environment = (("torch", "2.9 of another machine"), ("device", "Imaginary CPU"))
 
     def __init__(self, overlaps: bool = False) -> None:
-        self.overlaps = overlaps
+        self.capacity = 192 if overlaps else 64
         self.measured: list[Schedule] = []
         self.batches = 0
         self.remeasured: list[Schedule] = []

@@ -23,7 +23,7 @@ from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
 from autosched.measuring.local.pipeline import TrialPipeline
 from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import wait_for
-from autosched.measuring.measurer import UnfitWorkloadError
+from autosched.measuring.measurer import BATCH, UnfitWorkloadError
 from autosched.measuring.reservation import Reservation
 from autosched.measuring.worker_setups import (
     DEFAULT_BACKEND,
@@ -97,8 +97,9 @@ class LocalMeasurer:
         self.close()
 
     @property
-    def overlaps(self) -> bool:
-        return self._target.kind == "gpu"
+    def capacity(self) -> int:
+        """On a GPU three batches: one is measured, one is compiled, and one is proposed, of three searches at times."""
+        return 3 * BATCH if self._target.kind == "gpu" else BATCH
 
     @property
     def environment(self) -> Versions:
