@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from autosched.backends.environment import environment
-from autosched.tuning.autotune.configurations import Choices, point_of, schedule_of
+from autosched.tuning.autotune.configurations import BACKEND, Choices, point_of, schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
-from search_spaces import Target
+from search_spaces import Schedule, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningRecord, Versions
 from tuning_logs.exchange.recorded_table import RecordedTable
@@ -34,6 +34,17 @@ class TuningTask:
     trials: int
     seed: int
     tables: Sequence[RecordedTable] = ()
+
+    # What a search sees of it: a space of schedules (`autosched.tuning.searching.parts.Space`).
+    backends = (BACKEND,)
+
+    @property
+    def workload(self) -> OwnKernel:
+        return self.kernel
+
+    def bind(self, schedule: Schedule) -> Schedule:
+        """The same schedule: nothing lowers it."""
+        return schedule
 
     @property
     def wanted(self) -> int:

@@ -286,10 +286,12 @@ class SearchOf(Generic[T]):
 
     def _finals(self, measurer: MeasurerOf[Any]) -> None:
         finalists = [self.space.bind(schedule) for schedule in self.finals_of.chosen(self.records)]
-        measurements = measurer.remeasure(
-            self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
-        )
-        self._revise(measurer)
+        try:
+            measurements = measurer.remeasure(
+                self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
+            )
+        finally:
+            self._revise(measurer)
         if measurements is None:
             return
         # Two searches that share a log have finals of their own.
