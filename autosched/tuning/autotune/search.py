@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 
 from autosched.backends.environment import environment
@@ -19,7 +19,7 @@ from autosched.tuning.autotune.configurations import Configuration, point_of, sc
 from autosched.tuning.autotune.kernel_records import POLICY, histories, outcomes
 from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import TuningTask
-from autosched.tuning.autotune.trials.compiling import Compiling, wait_for_all, wait_for_most
+from autosched.tuning.autotune.trials.compiling import wait_for_most
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.loop import Alone, Loop
@@ -105,7 +105,7 @@ class KernelMeasurer:
         self._tried: dict[Schedule, Tried] = {}
         self._told: dict[Schedule, Measurement] = {}
         # What was asked for and not tried yet.
-        self._compiling: dict[Schedule, Compiling] = {}
+        self._compiling: dict[Schedule, Future[object]] = {}
         self._broken: LostDeviceError | None = None
 
     @property
@@ -160,7 +160,7 @@ class KernelMeasurer:
         self.check_device()
         again = [schedule for schedule in schedules if schedule not in self._tried]
         self._compile(again)
-        wait_for_all(self._compiling.values())
+        wait(self._compiling.values())
         for schedule in again:
             self._try(schedule, 0.0)
         found = {schedule: self._measurement(schedule) for schedule in schedules}
@@ -202,10 +202,10 @@ class KernelMeasurer:
         """
         every = self._compiling.values()
         if not asked and len(every) < _CORES:
-            wait_for_all(every, self._patience_s)
+            wait(every, self._patience_s)
             return list(self._compiling)
         wait_for_most([self._compiling[schedule] for schedule in asked], every, self._patience_s)
-        ended = [schedule for schedule, compiling in self._compiling.items() if compiling.ended]
+        ended = [schedule for schedule, compiling in self._compiling.items() if compiling.done()]
         return ended if ended or asked else list(self._compiling)
 
     @property
@@ -214,20 +214,19 @@ class KernelMeasurer:
         return max(_PATIENCE_S if self._tried else _FIRST_PATIENCE_S, time.perf_counter() - self._begin)
 
     def _try(self, schedule: Schedule, compile_s: float) -> None:
-        compiling = self._compiling.pop(schedule)
-        if not compiling.ended:
+        if not self._compiling.pop(schedule).done():
             since_s = time.perf_counter() - self._begin
             detail = f"the compiler had not ended {since_s:.0f} s after the search began"
-            self._tried[schedule] = Tried("compile_timeout", detail)
+            self._tried[schedule] = Tried(Measurement("compile_timeout", detail=detail))
             return
         try:
-            self._tried[schedule] = self._trials.run(compiling.configuration, compile_s)
+            self._tried[schedule] = self._trials.run(self._configuration(schedule), compile_s)
         except LostDeviceError as error:
-            self._tried[schedule], self._broken = Tried("run_crash", str(error)), error
+            self._tried[schedule], self._broken = Tried(Measurement("run_crash", detail=str(error))), error
             raise
 
     def _measurement(self, schedule: Schedule) -> Measurement:
-        return self._tried[schedule].measurement(self._trials.agreement)
+        return self._trials.measurement(self._tried[schedule])
 
 
 def _none_works(task: TuningTask, trials: Sequence[TuningRecord]) -> AutoschedError:
