@@ -56,7 +56,7 @@ def search(task: TuningTask, trials: Trials) -> Point:
         LostDeviceError: one broke the device.
     """
     with one_meanwhile():
-        strategy = PlainStrategy(task)
+        strategy = KernelStrategy(task)
     measurer, interruption = KernelMeasurer(task, trials), Interruption()
     provenance = Provenance(task.kernel.fingerprint, POLICY, 0.0, task.seed, 0)
     cold = Sources(cold=True)
@@ -69,7 +69,7 @@ def search(task: TuningTask, trials: Trials) -> Point:
     return found
 
 
-class PlainStrategy:
+class KernelStrategy:
     """The search core on the points of a kernel's space, which it is told as schedules."""
 
     def __init__(self, task: TuningTask) -> None:
