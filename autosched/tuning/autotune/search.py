@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 
-from autosched.backends.environment import environment
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.measuring import LostTrialError
 from autosched.strategies import Stopped
@@ -114,7 +113,7 @@ class KernelMeasurer:
 
     @property
     def environment(self) -> Versions:
-        return environment(self._task.target)
+        return self._task.versions
 
     def library_s(self, workload: OwnKernel) -> float | None:
         return None

@@ -72,17 +72,13 @@ class TuningTask:
             return None
         return best_point(known, self.space)
 
-    def record(
-        self, point: Point, measurement: Measurement, number: int = 0, finals: int = 0, propose_s: float = 0.0
-    ) -> TuningRecord:
-        """What was measured of a point just now."""
-        provenance = Provenance(
-            self.kernel.fingerprint, POLICY, time.time(), self.seed, number, self._versions, finals, propose_s
-        )
+    def record(self, point: Point, measurement: Measurement) -> TuningRecord:
+        """What was seen of a point just now, before any search."""
+        provenance = Provenance(self.kernel.fingerprint, POLICY, time.time(), self.seed, 0, self.versions)
         return TuningRecord(self.kernel, self.target, schedule_of(self.space, point), measurement, provenance)
 
     @cached_property
-    def _versions(self) -> Versions:
+    def versions(self) -> Versions:
         return environment(self.target)
 
     def guesses(self) -> Iterator[Point]:
