@@ -4,14 +4,7 @@ Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of sear
 """
 
 from autosched.measuring.local_measurer import LocalMeasurer
-from autosched.measuring.measurer import (
-    LostTrialError,
-    Measurer,
-    MeasurerOf,
-    Reservable,
-    Revising,
-    UnfitWorkloadError,
-)
+from autosched.measuring.measurer import LostTrialError, Measurer, UnfitWorkloadError
 from autosched.measuring.recorded import RecordedMeasurer
 from autosched.measuring.session import close, local_measurer
 from autosched.measuring.worker_setups import TrialLimits
@@ -20,10 +13,7 @@ __all__ = [
     "LocalMeasurer",
     "LostTrialError",
     "Measurer",
-    "MeasurerOf",
     "RecordedMeasurer",
-    "Reservable",
-    "Revising",
     "TrialLimits",
     "UnfitWorkloadError",
     "close",

@@ -37,10 +37,10 @@ class MeasurerOf(Protocol[S]):
 
     @property
     def capacity(self) -> int:
-        """How many schedules it takes at a time, those included that it works on: a batch is never larger.
+        """How many schedules it takes at a time, those included that it works on; a batch is never larger.
 
-        From two batches of 64 on, the next schedules are worked out, and submitted, while earlier ones are measured;
-        below, when all of these have ended. With more than three, batches are as large as keeps it busy.
+        Below two batches of 64, the next schedules are proposed when all of these have ended; from there on, while they
+        are measured. Above three, batches grow with it.
         """
         ...
 

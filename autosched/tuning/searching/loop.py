@@ -11,8 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from autosched.measuring import LostTrialError, MeasurerOf, UnfitWorkloadError
-from autosched.measuring.measurer import BATCH
+from autosched.measuring.measurer import BATCH, LostTrialError, MeasurerOf, UnfitWorkloadError
 from autosched.tuning.searching.batch import Batch, Candidate
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.search import SearchOf

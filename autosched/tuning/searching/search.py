@@ -16,8 +16,8 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.policies import Policy
-from autosched.measuring import MeasurerOf, Revising, UnfitWorkloadError, repro
-from autosched.measuring.measurer import BATCH
+from autosched.measuring import repro
+from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule

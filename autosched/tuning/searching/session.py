@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
-from autosched.measuring import Measurer, Reservable, local_measurer
+from autosched.measuring import Measurer, local_measurer
+from autosched.measuring.measurer import Reservable
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, Turns
 from autosched.tuning.searching.search import Search
