@@ -281,6 +281,8 @@ class SearchOf(Generic[T]):
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
             self._finals(measurer)
+        self.lost += len(self._again)
+        self._again.clear()
         self.interrupted = bool(interruption)
         self.wall_s += time.perf_counter() - begin
 
