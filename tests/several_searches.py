@@ -28,7 +28,7 @@ class FakeMeasurer:
     environment = (("device", "Imaginary CPU"),)
 
     def __init__(self, overlaps: bool = False, unfit: Sequence[Workload] = (), broken: Sequence[Workload] = ()) -> None:
-        self.overlaps = overlaps
+        self.capacity = 192 if overlaps else 64
         self.submitted: list[Workload] = []
         self.remeasured: list[Workload] = []
         self._unfit = {workload.key for workload in unfit}

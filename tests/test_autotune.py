@@ -241,3 +241,20 @@ def test_a_log_that_cannot_be_written_costs_a_warning_and_not_the_kernel(
 def test_a_history_may_be_a_single_file(log: Path) -> None:
     with pytest.raises(LogError, match="no such file"):
         autosched.autotune(space=SCALE, history="no such file", log=log)(FakeKernel(scale))
+
+
+def test_what_was_measured_before_ctrl_c_is_in_the_log(log: Path) -> None:
+    tried: set[int] = set()
+
+    def interrupted(x: torch.Tensor, out: torch.Tensor, n: int, BLOCK: int, num_warps: int) -> None:
+        tried.add(BLOCK * num_warps)
+        if len(tried) > 2:
+            raise KeyboardInterrupt
+        scale(x, out, n, BLOCK, num_warps)
+
+    space = {"BLOCK": [16, 64, 256, 1024], "num_warps": [1]}
+    x, out, n = tensors()
+    with pytest.raises(KeyboardInterrupt):
+        autosched.autotune(space=space, key=["n"], log=log)(FakeKernel(interrupted))[(1,)](x, out, n)
+    assert [r.measurement.status for r in records(log)] == ["ok", "ok"]
+    assert torch.equal(out, torch.zeros(n))

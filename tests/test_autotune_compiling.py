@@ -6,7 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Timer
 
@@ -19,7 +19,7 @@ from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instan
 import autosched
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.trials.compiling import Compilers, Compiling, wait_for_all, wait_for_most
+from autosched.tuning.autotune.trials.compiling import MOST_THREADS, wait_for_most
 
 Compiler = Callable[[Configuration], Future[object]]
 
@@ -42,7 +42,7 @@ def compile_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Compiler], None]:
         def begin(call: Call, some: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
             return [compiler(configuration) for configuration in some]
 
-        monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.begin_compiling", begin)
+        monkeypatch.setattr("autosched.tuning.autotune.trials.launching.begin_compiling", begin)
 
     return patch
 
@@ -111,38 +111,29 @@ def test_compilers_that_never_end_on_every_core_are_given_up_and_the_others_trie
     assert Counter(statuses.values()) == {"ok": 6, "compile_timeout": 2}
 
 
-def test_a_compiler_that_never_ends_holds_no_thread_that_another_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = Event()
-
-    def begin(call: Call, some: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
-        return [pool.submit(over.wait if c.keywords["BLOCK"] == 128 else str) for c in some]
-
-    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.begin_compiling", begin)
-    compilers = Compilers(Call(FakeKernel(scale), tensors(), {}, (1,)))
-    never = [Configuration({"BLOCK": 128})] * (os.cpu_count() or 1)
-    *_, quick = compilers.begin([*never, Configuration({"BLOCK": 64})])
-    wait_for_all([quick], 60.0)
-    assert quick.ended
+def test_a_compiler_that_never_ends_holds_no_thread_that_another_needs() -> None:
+    over, pool = Event(), ThreadPoolExecutor(MOST_THREADS)
+    *_, quick = [*(pool.submit(over.wait) for _ in range(os.cpu_count() or 1)), pool.submit(str)]
+    assert quick.result(60.0) == ""
     over.set()
-    compilers.end()
 
 
 def test_the_slower_half_is_waited_for_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.perf_counter", iter([10.0, 13.0]).__next__)
     monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.wait", lambda some, most_s: waited.append(most_s))
-    some = [Compiling(Configuration({}), future) for future in (ended(), ended(), Future[object]())]
+    some = [ended(), ended(), Future[object]()]
     wait_for_most(some, some, 60.0)
     assert waited == [3.0]
 
 
 def test_the_faster_half_is_not_waited_for_without_end() -> None:
-    some = [Compiling(Configuration({}), Future[object]())]
+    some = [Future[object]()]
     wait_for_most(some, some, 0.01)
-    assert not some[0].ended
+    assert not some[0].done()
 
 
 def test_what_was_asked_for_before_counts_among_those_that_have_ended() -> None:
-    asked = [Compiling(Configuration({}), Future[object]())]
-    wait_for_most(asked, [*asked, Compiling(Configuration({}), ended())], 60.0)
-    assert not asked[0].ended
+    asked = [Future[object]()]
+    wait_for_most(asked, [*asked, ended()], 60.0)
+    assert not asked[0].done()

@@ -20,7 +20,7 @@ from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
 from autosched.measuring import LocalMeasurer, TrialLimits, repro
 from autosched.measuring.local.compile_server import CompileServer
-from autosched.measuring.local.jobs import CompileFailure, CompileJob
+from autosched.measuring.local.jobs import Task, Trial
 from autosched.tuning.results import TuneResult
 from search_spaces import (
     AutoschedError,
@@ -136,8 +136,9 @@ def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
 
 def test_a_schedule_of_a_backend_that_the_workers_do_not_have_fails_by_its_name(foreign: TuningRecord) -> None:
     schedule = foreign.schedule
-    reply = CompileServer({"llvm": LlvmBackend()}, CPU, 2**33).serve(CompileJob(schedule, TileProgram("none", (), ())))
-    assert isinstance(reply, CompileFailure)
+    trial = Trial(Task(ops.softmax(16, 32), "cold"), schedule, TileProgram("none", (), ()))
+    reply = CompileServer({"llvm": LlvmBackend()}, CPU, 2**33).serve(trial)
+    assert isinstance(reply, Measurement)
     assert "unknown backend of the workers 'metal' (allowed: llvm)" in reply.detail
 
 

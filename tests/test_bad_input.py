@@ -147,7 +147,7 @@ def test_a_foreign_file_is_not_written_to(tmp_path: Path) -> None:
 class Untouched:
     """A measurer that is not to be asked."""
 
-    overlaps = False
+    capacity = 64
     environment = ()
     library_s = None
 

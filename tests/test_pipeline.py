@@ -12,8 +12,8 @@ import pytest
 
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer, TrialLimits
-from autosched.measuring.local.jobs import Candidate
-from autosched.measuring.local.pipeline import binary_hash, why_hopeless
+from autosched.measuring.local.jobs import Task, Trial
+from autosched.measuring.local.pipeline import why_hopeless
 from search_spaces import TargetUnavailableError, TileProgram
 from search_spaces.devices.target import GPUS
 from tuning_logs import CompileFacts, DeviceState
@@ -142,9 +142,10 @@ def test_compile_facts_tell_what_need_not_be_run(facts: CompileFacts, reason: st
 def test_the_hash_of_binaries_tells_apart_what_runs_differently() -> None:
     backend = fake_backend.FakeBackend()
 
-    def printed(name: str, by: str = "fake") -> str:
+    def printed(name: str, by: str = "fake") -> tuple[Task, str]:
         program = TileProgram(name, (), ())
-        return binary_hash(Candidate(replace(backend.compile("source", program, H200), backend=by), program))
+        artefact = replace(backend.compile("source", program, H200), backend=by)
+        return Trial(Task(DOUBLING, "cold"), schedule(name), program, artefact=artefact).binary
 
     assert printed("a") == printed("a")
     assert len({printed("a"), printed("b"), printed("a", by="another")}) == 3

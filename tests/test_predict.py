@@ -237,7 +237,7 @@ def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.Monkey
     )
     outcomes = itertools.chain([spilled, refused, fine, fine], itertools.repeat(refused))
 
-    def compiled(target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
+    def compiled(op: Workload, target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
         return [next(outcomes) for _ in schedules]
 
     monkeypatch.setattr(predicting, "compile_all", compiled)
@@ -250,7 +250,7 @@ def test_what_spills_or_does_not_compile_falls_behind(monkeypatch: pytest.Monkey
 
 
 def test_backends_of_which_kernels_were_measured_are_preferred(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    def compiled(target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
+    def compiled(op: Workload, target: Target, schedules: Sequence[Schedule]) -> list[CompileFacts | Measurement]:
         return [CompileFacts(0.1, 64, 0) for _ in schedules]
 
     monkeypatch.setattr(predicting, "compile_all", compiled)

@@ -84,7 +84,7 @@ def test_a_search_stops_at_the_greatest_number_whatever_it_expects() -> None:
 class Measurer:
     """A latency for every schedule, which is the same for all but few."""
 
-    overlaps = False
+    capacity = 64
     environment = ()
 
     def __init__(self) -> None:

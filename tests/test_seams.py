@@ -33,7 +33,7 @@ OP, OTHER = ops.matmul(64, 64, 64), ops.matmul(128, 64, 96)
 class RemoteMeasurer:
     """As one that asks a server would be: it knows what is installed there, and that every schedule takes a while."""
 
-    overlaps = True
+    capacity = 192
     environment = (("torch", "2.9 of the server"), ("device", TARGET.device))
 
     def library_s(self, workload: Workload) -> float | None:

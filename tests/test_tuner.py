@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import autosched
 from autosched import Progress
 from autosched.backends import spaces
 from autosched.machine.policies import Policy
+from autosched.measuring import LostTrialError
 from autosched.strategies.random import Random
 from autosched.tuning.tuner import tune
 from cost_models import CostModel
@@ -53,7 +55,7 @@ class FakeMeasurer:
     environment = (("torch", "2.9 of another machine"), ("device", "Imaginary CPU"))
 
     def __init__(self, overlaps: bool = False) -> None:
-        self.overlaps = overlaps
+        self.capacity = 192 if overlaps else 64
         self.measured: list[Schedule] = []
         self.batches = 0
         self.remeasured: list[Schedule] = []
@@ -273,6 +275,59 @@ def test_a_search_that_broke_down_resumes_after_what_it_measured(log: Path) -> N
     result = search(log, resumed, 64)
     assert result.trials_known == len(broken.measured) == 32
     assert not set(broken.measured) & set(resumed.measured)
+
+
+class Losing(FakeMeasurer):
+    """Loses the machines that have some of the schedules: each once, or for good."""
+
+    def __init__(self, for_good: bool) -> None:
+        super().__init__()
+        self.for_good = for_good
+        self.given: Counter[Schedule] = Counter()
+
+    def submit(
+        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+    ) -> list[Future[Measurement]]:
+        futures = super().submit(workload, schedules)
+        self.given.update(schedules)
+        for number, schedule in enumerate(schedules):
+            if zlib.crc32(schedule.one_line.encode()) % 3 == 0 and (self.for_good or self.given[schedule] == 1):
+                futures[number] = Future()
+                futures[number].set_exception(LostTrialError("the machine is gone"))
+        return futures
+
+
+def test_what_was_lost_with_a_machine_is_given_again_and_measured(log: Path) -> None:
+    measurer = Losing(for_good=False)
+    result = search(log, measurer, 40)
+    assert result.trials_done == 40 == len(measurer.given)
+    assert {*measurer.given.values()} == {1, 2}
+    assert result.lost == 0
+
+
+def test_what_is_lost_for_good_is_told_and_others_are_measured_in_its_place(log: Path) -> None:
+    measurer = Losing(for_good=True)
+    result = search(log, measurer, 40)
+    assert result.trials_done == 40 == len({r.schedule for r in TuningLog(log)})
+    assert result.lost > 0
+    assert f"lost by the measurer, and not in the log: {result.lost} schedules" in result.report
+
+
+@pytest.mark.parametrize(("capacity", "batches"), [(64, [16, 16]), (10, [10, 10]), (960, [80, 80, 80])])
+def test_batches_are_as_large_as_the_measurer_can_take(log: Path, capacity: int, batches: list[int]) -> None:
+    sizes: list[int] = []
+
+    class Counting(FakeMeasurer):
+        def submit(
+            self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        ) -> list[Future[Measurement]]:
+            sizes.append(len(schedules))
+            return super().submit(workload, schedules)
+
+    measurer = Counting()
+    measurer.capacity = capacity
+    search(log, measurer, sum(batches))
+    assert sizes == batches
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ RESUME_S = 4.0
 class Measurer:
     """Measures nothing: of every five schedules one fails to compile; the others are the faster, the later."""
 
-    overlaps = False
+    capacity = 64
     environment = (("python", "3.12"),)
 
     def __init__(self, failure: Status = "compile_error") -> None:

@@ -8,7 +8,7 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.backend import Artefact, Backend
 from autosched.backends.fingerprint import source_fingerprint
-from search_spaces import Schedule, Target
+from search_spaces import Schedule, Target, TileProgram
 from tuning_logs import TuningRecord
 
 
@@ -33,14 +33,13 @@ def render(schedule: Schedule, target: Target) -> str:
     return backends.named(schedule.backend).render(schedule.program, schedule.one_line, target)
 
 
-def build(schedule: Schedule, target: Target, backend: Backend) -> Artefact:
-    """Lower, print and compile a bound schedule; the facts say what was printed. Touches no device.
+def build(program: TileProgram, title: str, target: Target, backend: Backend) -> Artefact:
+    """Print a program under a title, and compile it; the facts say what was printed. Touches no device.
 
     Raises:
         CompileError: the printer or the compiler refused it.
     """
-    program = schedule.program
-    source = backend.render(program, schedule.one_line, target)
+    source = backend.render(program, title, target)
     artefact = backend.compile(source, program, target)
     facts = dataclasses.replace(artefact.facts, source=source_fingerprint(source, program))
     return dataclasses.replace(artefact, facts=facts)

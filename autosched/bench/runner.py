@@ -140,16 +140,7 @@ def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console)
 
 def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> TuneResult:
     assert plan.trials is not None
-    search = prepare(
-        workload,
-        plan.target,
-        plan.trials,
-        strategy="evolutionary",
-        cost_model="xgboost",
-        seed=plan.seed,
-        log=plan.log,
-        policy=plan.policy,
-    )
+    search = prepare(workload, plan.target, plan.trials, seed=plan.seed, log=plan.log, policy=plan.policy)
     _say(console, *(f"  {remark}" for remark in search.space.remarks))
     with progress_display(console) as search.on_progress:
         result = run(search)

@@ -38,7 +38,7 @@ def run_demo(console: Console, log: Path) -> None:
 
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
     console.print()
-    search = prepare(op, target, trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log, policy="cold")
+    search = prepare(op, target, trials, log=log)
     with progress_display(console) as search.on_progress:
         result = run(search)
     console.print(written(str(result), style="bold"), soft_wrap=True)

@@ -4,13 +4,14 @@ Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of sear
 """
 
 from autosched.measuring.local_measurer import LocalMeasurer
-from autosched.measuring.measurer import Measurer, UnfitWorkloadError
+from autosched.measuring.measurer import LostTrialError, Measurer, UnfitWorkloadError
 from autosched.measuring.recorded import RecordedMeasurer
 from autosched.measuring.session import close, local_measurer
 from autosched.measuring.worker_setups import TrialLimits
 
 __all__ = [
     "LocalMeasurer",
+    "LostTrialError",
     "Measurer",
     "RecordedMeasurer",
     "TrialLimits",

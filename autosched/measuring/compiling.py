@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from autosched.machine.devices import usable_cores
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.fork_server import shared_server
-from autosched.measuring.local.jobs import Candidate
+from autosched.measuring.local.jobs import Task, Trial
 from autosched.measuring.local.worker_process import wait_for
 from autosched.measuring.worker_setups import DEFAULT_BACKEND, TrialLimits, compile_setups
-from search_spaces import Schedule, Target
+from search_spaces import Schedule, Target, Workload
 from tuning_logs import CompileFacts, Measurement
 
 
 def compile_all(
-    target: Target, schedules: Sequence[Schedule], backend: str = DEFAULT_BACKEND
+    op: Workload, target: Target, schedules: Sequence[Schedule], backend: str = DEFAULT_BACKEND
 ) -> list[CompileFacts | Measurement]:
     """What the compiler says of each bound schedule, in order, or why it did not compile: in processes of their own.
 
@@ -24,17 +24,15 @@ def compile_all(
     """
     limits = TrialLimits(compile_workers=max(1, min(len(usable_cores()), len(schedules))))
     pool = CompilePool(shared_server(), compile_setups(target, limits, backend), limits.compile_timeout_s)
-    results: dict[int, CompileFacts | Measurement] = {}
+    trials = [Trial(Task(op, "cold"), schedule, schedule.program) for schedule in schedules]
     ready: list[object] = []
     try:
-        for number, schedule in enumerate(schedules):
-            pool.submit(number, schedule)
-        while len(results) < len(schedules):
-            for compiled in pool.step(ready):
-                found = compiled.result
-                results[compiled.number] = found.artefact.facts if isinstance(found, Candidate) else found
-            if pool.busy:
-                ready = wait_for(pool.workers)
+        for trial in trials:
+            pool.submit(trial)
+        pool.step(ready)
+        while pool.busy:
+            ready = wait_for(pool.workers)
+            pool.step(ready)
     finally:
         pool.close()
-    return [results[number] for number in range(len(schedules))]
+    return [trial.measurement or trial.compiled.facts for trial in trials]

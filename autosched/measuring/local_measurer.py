@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
-from itertools import count
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from autosched.backends.environment import environment
 from autosched.machine.devices import resolve
@@ -21,11 +19,11 @@ from autosched.machine.telemetry import monitor_for
 from autosched.measuring.local.compile_pool import CompilePool
 from autosched.measuring.local.finals import hold
 from autosched.measuring.local.fork_server import shared_server
-from autosched.measuring.local.jobs import Standings, Task
-from autosched.measuring.local.pipeline import Result, TrialPipeline
+from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
+from autosched.measuring.local.pipeline import TrialPipeline
 from autosched.measuring.local.trial_runner import TrialRunner
 from autosched.measuring.local.worker_process import wait_for
-from autosched.measuring.measurer import UnfitWorkloadError
+from autosched.measuring.measurer import BATCH, UnfitWorkloadError
 from autosched.measuring.reservation import Reservation
 from autosched.measuring.worker_setups import (
     DEFAULT_BACKEND,
@@ -80,9 +78,6 @@ class LocalMeasurer:
         self._pool = CompilePool(self._server, compile_setups(target, limits, backend), limits.compile_timeout_s)
         self._monitor = monitor or monitor_for(target)
         self._pipeline = TrialPipeline(target, self._pool, self._runner, self._monitor.state)
-        self._numbers = count()
-        self._trials: dict[int, Future[Measurement]] = {}
-        self._contests: dict[int, Future[Standings]] = {}
         # The lock guards all of the above, which the thread works on whenever a worker replied or it is woken.
         self._lock = threading.Lock()
         self._woken: Connection[None, None]
@@ -102,8 +97,9 @@ class LocalMeasurer:
         self.close()
 
     @property
-    def overlaps(self) -> bool:
-        return self._target.kind == "gpu"
+    def capacity(self) -> int:
+        """On a GPU three batches: one is measured, one is compiled, and one is proposed, of three searches at times."""
+        return 3 * BATCH if self._target.kind == "gpu" else BATCH
 
     @property
     def environment(self) -> Versions:
@@ -155,7 +151,7 @@ class LocalMeasurer:
             TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device; the
                 futures of what was submitted before raise it too.
         """
-        return list(self._submit(Task(workload, policy), schedules, seed).values())
+        return self._submit(self._trials(Task(workload, policy), schedules), seed)
 
     def measure(
         self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
@@ -179,35 +175,36 @@ class LocalMeasurer:
         Raises:
             InputError, TargetUnavailableError: as `submit`.
         """
-        task = Task(workload, policy)
-        futures = self._submit(task, schedules, seed, again=True)
-        measurements = {number: future.result() for number, future in futures.items()}
-        fit = [number for number, m in measurements.items() if m.ok]
-        finals = hold(fit, rounds, lambda numbers, count: self._contest(task, numbers, count).result())
-        match = Standings(())
-        if finals.latencies_s:
-            match = self._contest(task, [finals.winner], _MATCH_ROUNDS, library=True).result()
-        with self._lock:
-            self._pipeline.forget_finalists()
+        trials = self._trials(Task(workload, policy), schedules, afresh=True)
+        measurements = [future.result() for future in self._submit(trials, seed)]
+        fit = [number for number, m in enumerate(measurements) if m.ok]
+        finals = hold(fit, rounds, lambda numbers, count: self._contest([trials[n] for n in numbers], count))
         if fit and not finals.latencies_s:
             return None
         for number, latencies in finals.latencies_s.items():
+            library, beside = self._match(trials[number]) if number == finals.winner else ((), ())
             measurements[number] = dataclasses.replace(
-                measurements[number], latencies_s=latencies, slowdown=1.0, timing="full"
+                measurements[number],
+                latencies_s=latencies,
+                slowdown=1.0,
+                timing="full",
+                library_s=library,
+                beside_library_s=beside,
             )
-        if match.library_s:
-            measurements[finals.winner] = dataclasses.replace(
-                measurements[finals.winner], library_s=match.library_s, beside_library_s=match.latencies_s[0]
-            )
-        failures = {number: Measurement("run_error", detail=detail) for number, detail in finals.failures.items()}
-        return list((measurements | failures).values())
+        for number, detail in finals.failures.items():
+            measurements[number] = Measurement("run_error", detail=detail)
+        return measurements
+
+    def _match(self, winner: Trial) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What the library and the winner take in turn; nothing where there is no such operator."""
+        found = self._contest([winner], _MATCH_ROUNDS, library=True)
+        return (found.library_s, found.latencies_s[0]) if found.library_s else ((), ())
 
     def cancel(self) -> None:
         """Give up what was submitted and is neither compiling nor running yet: those futures are cancelled."""
         with self._lock:
-            given_up = [self._trials.pop(number) for number in self._pipeline.cancel_waiting()]
-        for future in given_up:
-            future.cancel()
+            given_up = self._pipeline.cancel_waiting()
+        _cancel(given_up)
 
     def close(self) -> None:
         """End the worker processes; futures still open are cancelled. In a forked process nothing is done."""
@@ -219,41 +216,35 @@ class LocalMeasurer:
             self._closing = True
             self._wake.send(None)
         self._thread.join()
-        self._cancel_open()
+        _cancel(self._pipeline.drop())
         self._runner.close()
         self._pool.close()
         self._monitor.close()
         self._wake.close()
         self._woken.close()
 
-    def _submit(
-        self, task: Task, schedules: Iterable[Schedule], seed: int, again: bool = False
-    ) -> dict[int, Future[Measurement]]:
+    def _trials(self, task: Task, schedules: Sequence[Schedule], afresh: bool = False) -> list[Trial]:
+        """A row for each; InputError for a schedule that is not bound, before any of them is under way."""
         check_timing(task.policy, self._target)
         self._check_usable()
+        return [Trial(task, schedule, schedule.program, afresh) for schedule in schedules]
+
+    def _submit(self, trials: Sequence[Trial], seed: int) -> list[Future[Measurement]]:
         with self._lock:
             self._check_mine()
-            jobs = {next(self._numbers): s for s in schedules}
-            for schedule in jobs.values():
-                # Raises for one that is not bound, before any of them is under way.
-                _ = schedule.program
-            futures: dict[int, Future[Measurement]] = {number: Future() for number in jobs}
-            self._trials |= futures
-            self._runner.prepare(task, seed)
-            for number, schedule in jobs.items():
-                self._pipeline.submit(number, task, schedule, again)
+            for task in {trial.task for trial in trials}:
+                self._runner.prepare(task, seed)
+            futures = [self._pipeline.submit(trial) for trial in trials]
             self._wake.send(None)
         return futures
 
-    def _contest(self, task: Task, finalists: Sequence[int], rounds: int, library: bool = False) -> Future[Standings]:
+    def _contest(self, trials: Sequence[Trial], rounds: int, library: bool = False) -> Standings:
         self._check_usable()
         with self._lock:
             self._check_mine()
-            number, future = next(self._numbers), Future[Standings]()
-            self._contests[number] = future
-            self._pipeline.contest(number, task, finalists, rounds, library)
+            future = self._pipeline.contest(Contest(trials[0].task, trials, rounds, library))
             self._wake.send(None)
-        return future
+        return future.result()
 
     def _end_search(self) -> None:
         """Nothing of it is measured any more: what it left open, since it broke down, is given up."""
@@ -262,19 +253,9 @@ class LocalMeasurer:
         with self._lock:
             self._reservation.end()
             if self._broken is None and not self._closing:
-                if self._trials or self._contests:
-                    self._pipeline.give_up()
-                    self._cancel_open()
+                _cancel(self._pipeline.give_up())
                 self._pipeline.forget()
                 self._wake.send(None)
-
-    def _cancel_open(self) -> None:
-        for trial in self._trials.values():
-            trial.cancel()
-        for contest in self._contests.values():
-            contest.cancel()
-        self._trials.clear()
-        self._contests.clear()
 
     @property
     def _open(self) -> bool:
@@ -305,28 +286,20 @@ class LocalMeasurer:
             # Raised again in the thread that waits for a measurement, or submits.
             with self._lock:
                 self._broken = error
-                self._fail(error)
+                for future in self._pipeline.drop():
+                    future.set_exception(error)
 
     def _step(self, ready: Sequence[object]) -> None:
         with self._lock:
-            answers = [self._answer(number, result) for number, result in self._pipeline.step(ready)]
+            came_out = self._pipeline.step(ready)
         # Without the lock: who waits may submit more at once.
-        for answer in answers:
-            answer()
+        for future, result in came_out:
+            if isinstance(result, UnfitWorkloadError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
-    def _fail(self, error: Exception) -> None:
-        """Have everything that is open raise the error."""
-        for trial in self._trials.values():
-            trial.set_exception(error)
-        for contest in self._contests.values():
-            contest.set_exception(error)
-        self._trials.clear()
-        self._contests.clear()
 
-    def _answer(self, number: int, result: Result) -> Callable[[], None]:
-        """What hands a result to who waits for it."""
-        if isinstance(result, UnfitWorkloadError):
-            return partial((self._trials.pop(number, None) or self._contests.pop(number)).set_exception, result)
-        if isinstance(result, Standings):
-            return partial(self._contests.pop(number).set_result, result)
-        return partial(self._trials.pop(number).set_result, result)
+def _cancel(futures: Sequence[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()

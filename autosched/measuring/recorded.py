@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 from autosched.machine.policies import Policy
+from autosched.measuring.measurer import BATCH
 from search_spaces import InputError, Schedule, Workload
 from tuning_logs import Measurement, TuningRecord, Versions
 
@@ -13,18 +14,18 @@ from tuning_logs import Measurement, TuningRecord, Versions
 class RecordedMeasurer:
     """Answers at once with what was recorded of a schedule; of several records of one the last counts.
 
-    With `overlaps`, a search submits schedules before it has seen what came of the batch before, as on a GPU.
+    With a `capacity` of two batches, a search submits schedules before it has seen what came of the batch before.
     """
 
-    def __init__(self, records: Iterable[TuningRecord], overlaps: bool = False) -> None:
+    def __init__(self, records: Iterable[TuningRecord], capacity: int = BATCH) -> None:
         recorded = list(records)
         self._measurements = {(r.workload.key, r.schedule): r.measurement for r in recorded}
         self._environment = recorded[-1].provenance.versions if recorded else ()
-        self._overlaps = overlaps
+        self._capacity = capacity
 
     @property
-    def overlaps(self) -> bool:
-        return self._overlaps
+    def capacity(self) -> int:
+        return self._capacity
 
     @property
     def environment(self) -> Versions:

@@ -16,9 +16,9 @@ from autosched.strategies.bayesian.candidates import Candidates
 from autosched.strategies.evolution.knob_columns import KnobColumns
 from autosched.strategies.evolution.model_prior import ModelPrior
 from autosched.strategies.evolution.population import PARENTS, Evolution
-from autosched.strategies.evolution.prior_guard import PriorGuard, Transfer
+from autosched.strategies.evolution.prior_guard import PriorGuard
 from autosched.strategies.evolution.transfer import transferred
-from autosched.strategies.strategy import Family, Stopped, draw, family_of, own_trials
+from autosched.strategies.strategy import Family, Stopped, Transfer, draw, family_of, own_trials
 from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord

@@ -185,7 +185,7 @@ def _ranked(
     errors = Errors.of(model.held_out(space, taught.records, taught.resemble, MOST_HELD_OUT))
     predicted = model.latencies_s(space, schedules)
     fast_first = [(schedules[n], float(predicted[n])) for n in np.argsort(predicted, kind="stable")]
-    compiled = _compiled(_varied(fast_first), space.target, errors, count)
+    compiled = _compiled(_varied(fast_first), space, errors, count)
     return tuple(sorted(compiled, key=lambda p: (bool(p.drawback), p.predicted_s))[:count]), errors
 
 
@@ -215,13 +215,15 @@ def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
     return [*first, *others]
 
 
-def _compiled(candidates: Sequence[_Predicted], target: Target, errors: Errors, count: int) -> list[Prediction]:
+def _compiled(candidates: Sequence[_Predicted], space: SearchSpace, errors: Errors, count: int) -> list[Prediction]:
     """From the front, as many as it takes until so many come out well, or too many do not."""
     found: list[Prediction] = []
     for begin in range(0, min(len(candidates), max(_MOST_COMPILED, 2 * count)), count):
         part = candidates[begin : begin + count]
-        outcomes = compile_all(target, [schedule for schedule, _ in part])
-        found += [_prediction(*each, errors, outcome, target) for each, outcome in zip(part, outcomes, strict=True)]
+        outcomes = compile_all(space.workload, space.target, [schedule for schedule, _ in part])
+        found += [
+            _prediction(*each, errors, outcome, space.target) for each, outcome in zip(part, outcomes, strict=True)
+        ]
         if sum(not p.drawback for p in found) >= count:
             break
     return found

@@ -31,6 +31,7 @@ class TuneResult:
     "converged" (too little was expected of more trials), the search space was "exhausted", Ctrl-C "interrupted" it, or
     the workload is "unfit": its data does not fit here. `remaining_gain` is what more trials would gain, None without a
     kernel. `guidance` is what it was told of elsewhere, from which logs, and what that gained or lost.
+    `lost` counts the schedules that the measurer never answered.
     """
 
     workload: Workload
@@ -49,6 +50,7 @@ class TuneResult:
     remaining_gain: RemainingGain | None
     guidance: Guidance
     log: Path
+    lost: int = 0
 
     @staticmethod
     def of(search: Search) -> TuneResult:
@@ -70,6 +72,7 @@ class TuneResult:
             remaining_gain=search.remaining_gain,
             guidance=search.guidance,
             log=search.log.path,
+            lost=search.lost,
         )
 
     @cached_property
@@ -106,8 +109,9 @@ class TuneResult:
     def report(self) -> str:
         """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
+        lost = f"lost by the measurer, and not in the log: {self.lost} schedules" if self.lost else None
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None
-        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, gain))])
+        return "\n".join([*lines, *self.guidance.lines, *filter(None, (self.disturbed, lost, gain))])
 
     def __repr__(self) -> str:
         return f"<TuneResult {self}>"

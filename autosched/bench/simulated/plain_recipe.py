@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autosched.bench.simulated.replayed import Seconds
+from autosched.strategies.bayesian import History
 from cost_models.trees import Trees, train
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
@@ -29,9 +30,9 @@ _ROUNDS = 60
 
 
 class PlainRecipe:
-    """Ask and tell, as the search core."""
+    """Ask and tell, as the search core; it begins cold, whatever was measured elsewhere."""
 
-    def __init__(self, space: PlainSpace, seed: int) -> None:
+    def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
         self._space, self._seed, self._rng = space, seed, np.random.default_rng(seed)
         self._told: dict[Point, float] = {}
 

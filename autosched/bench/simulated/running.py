@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,14 +37,8 @@ class Simulation:
     source_budget: int | None = None
 
 
-@dataclass(frozen=True)
-class _Run:
-    table: ReplayedTable
-    strategy: str
-    seed: int
-    budget: int
-    sources: Sequence[ReplayedTable]
-    source_budget: int | None
+# A simulation of one table alone, and which of its runs.
+_Run = tuple[Simulation, int]
 
 
 def check(simulation: Simulation) -> list[str]:
@@ -73,7 +67,7 @@ def simulate(simulation: Simulation, jobs: int = 1) -> Iterator[Figures]:
     The same simulation gives the same figures, but for the time that searching took, however many processes there are.
     """
     tasks = [
-        _Run(table, simulation.strategy, seed, simulation.budget, _sources(simulation, table), simulation.source_budget)
+        (replace(simulation, tables=[table], sources=_sources(simulation, table)), seed)
         for table in simulation.tables
         for seed in range(simulation.seeds)
     ]
@@ -108,19 +102,22 @@ def _collected(simulation: Simulation, runs: Iterator[tuple[list[int], float]]) 
 
 def _run(run: _Run) -> tuple[list[int], float]:
     """The rows that a search measured, and the seconds that it took itself."""
-    history = [_history(source, run) for source in run.sources]
-    make = strategy_named(run.strategy)
+    simulation, seed = run
+    (table,) = simulation.tables
+    history = [_history(source, run) for source in simulation.sources]
+    make = strategy_named(simulation.strategy)
     start = time.perf_counter()
-    rows = replay(run.table, make(run.table.space, run.seed, history), run.budget)
+    rows = replay(table, make(table.space, seed, history), simulation.budget)
     return rows, time.perf_counter() - start
 
 
 def _history(source: ReplayedTable, run: _Run) -> History:
+    simulation, seed = run
     rows: Sequence[int] = range(len(source.points))
-    if run.source_budget is not None:
-        search = strategy_named(run.strategy)(source.space, run.seed, ())
-        rows = replay(source, search, run.source_budget, to_the_end=True)
-    there = _fitted(source, rows, run.table.space)
+    if simulation.source_budget is not None:
+        search = strategy_named(simulation.strategy)(source.space, seed, ())
+        rows = replay(source, search, simulation.source_budget, to_the_end=True)
+    there = _fitted(source, rows, simulation.tables[0].space)
     return History(source.device, there.points, there.seconds)
 
 

@@ -16,9 +16,9 @@ MakeStrategy = Callable[[PlainSpace, int, Sequence[History]], PlainStrategy]
 
 
 class RandomSearch:
-    """Every point once, in random order: what every search must beat."""
+    """Every point once, in random order, whatever it is told: what every search must beat."""
 
-    def __init__(self, space: PlainSpace, seed: int) -> None:
+    def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
         points = list(space)
         self._left = [points[place] for place in np.random.default_rng(seed).permutation(len(points))]
 
@@ -30,18 +30,10 @@ class RandomSearch:
         """It learns nothing."""
 
 
-def _recipe(space: PlainSpace, seed: int, history: Sequence[History]) -> PlainStrategy:
-    return PlainRecipe(space, seed)
-
-
-def _random(space: PlainSpace, seed: int, history: Sequence[History]) -> PlainStrategy:
-    return RandomSearch(space, seed)
-
-
 STRATEGIES: Mapping[str, MakeStrategy] = {
     "evolutionary": plain_search,
-    "recipe": _recipe,
-    "random": _random,
+    "recipe": PlainRecipe,
+    "random": RandomSearch,
 }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from autosched.backends.backend import Artefact
@@ -47,20 +50,6 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class CompileJob:
-    """To a compile worker; answered with an `Artefact`, or with the compiler's words as a `CompileFailure`."""
-
-    schedule: Schedule
-    program: TileProgram
-
-
-@dataclass(frozen=True)
-class CompileFailure:
-    detail: str
-    status: Literal["compile_error", "out_of_memory"] = "compile_error"
-
-
-@dataclass(frozen=True)
 class Task:
     """What candidates compute, and how they are timed."""
 
@@ -84,20 +73,42 @@ class Release:
     """To the measuring worker: give back the memory of the task that was prepared. Answered with `Ready`."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A compiled schedule, ready to be loaded."""
-
-    artefact: Artefact
-    program: TileProgram
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Trial:
-    """To the measuring worker; answered with `Outcome`. `best_s` is the latency to beat, when there is one."""
+    """A candidate from submission to measurement: one row, filled from left to right, that both workers are sent.
 
-    candidate: Candidate
-    best_s: float | None
+    A compile worker answers with the `artefact`, or with a failure as the `measurement`; the measuring worker with an
+    `Outcome`. A trial `afresh` owes nothing to earlier ones of the same binary. `best_s` is the latency to beat, when
+    there is one; `thermal_repeats` counts the trials that were taken again since the device was too hot; `killed`: the
+    worker that had it was killed by somebody else, so that it has a second try.
+    """
+
+    task: Task
+    schedule: Schedule
+    program: TileProgram
+    afresh: bool = False
+    artefact: Artefact | None = None
+    best_s: float | None = None
+    thermal_repeats: int = 0
+    killed: bool = False
+    measurement: Measurement | None = None
+
+    @property
+    def compiled(self) -> Artefact:
+        assert self.artefact is not None, "it was not compiled"
+        return self.artefact
+
+    @cached_property
+    def binary(self) -> tuple[Task, str]:
+        """What runs, and on what: a hash of the binaries, what loads them, and how they are launched on which buffers.
+
+        Equal ones are timed once.
+        """
+        artefact, program = self.compiled, self.program
+        launched = [(kernel.name, kernel.grid) for kernel in program.kernels]
+        loaded = (artefact.backend, artefact.launch, artefact.binaries)
+        parts = (program.name, program.buffers, program.zeroed, launched, loaded)
+        return self.task, hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -111,16 +122,18 @@ class Outcome:
     healthy: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Contest:
-    """To the measuring worker: load candidates that came through a trial, and time them interleaved.
+    """To the measuring worker: load candidates that came through a trial of the task, and time them interleaved.
 
-    With `library`, the vendor's takes part.
+    With `library`, the vendor's takes part. `killed` is as for a trial. Answered with `Standings`.
     """
 
-    candidates: tuple[Candidate, ...]
+    task: Task
+    trials: Sequence[Trial]
     rounds: int
     library: bool = False
+    killed: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,8 +149,8 @@ class Standings:
     library_s: tuple[float, ...] = ()
 
 
-Job = Setup | CompileJob | Prepare | Release | Trial | Contest
-Reply = Born | Ready | Artefact | CompileFailure | Outcome | Standings
+Job = Setup | Prepare | Release | Trial | Contest
+Reply = Born | Ready | Artefact | Measurement | Outcome | Standings
 
 
 def one_line(error: Exception) -> str:

@@ -10,15 +10,14 @@ One thread drives it: it calls `step` whenever a worker has replied or something
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from typing import Any
 
-from autosched.measuring.local.compile_pool import Compiled, CompilePool
-from autosched.measuring.local.jobs import Candidate, Contest, Standings, Task
-from autosched.measuring.local.trial_runner import TrialRunner
+from autosched.measuring.local.compile_pool import CompilePool
+from autosched.measuring.local.jobs import Contest, Standings, Task, Trial
+from autosched.measuring.local.trial_runner import Result, TrialRunner
 from autosched.measuring.local.worker_process import WorkerProcess
-from autosched.measuring.measurer import UnfitWorkloadError
 from search_spaces import Schedule, Target
 from tuning_logs import CompileFacts, DeviceState, Measurement
 
@@ -27,18 +26,8 @@ from tuning_logs import CompileFacts, DeviceState, Measurement
 _MOST_SPILLED_BYTES = 1024
 # A trial taken while the device was too hot is taken again so often; then it stands, with the device's state beside it.
 _THERMAL_REPEATS = 2
-# Compiled candidates that are kept of every task, some 100 KB each: twice as many as compete in finals.
+# Trials that are kept of every task with what was compiled, some 100 KB each: twice as many as compete in finals.
 _MOST_KEPT = 32
-
-
-# What comes out.
-Result = Measurement | Standings | UnfitWorkloadError
-
-
-@dataclass(frozen=True)
-class _Submitted:
-    task: Task
-    schedule: Schedule
 
 
 class TrialPipeline:
@@ -59,42 +48,36 @@ class TrialPipeline:
         self._runner = runner
         self._time_alone = target.kind == "cpu"
         self._device_state = device_state
-        self._held: list[tuple[int, Candidate]] = []
-        # Candidates that were submitted to be timed again, to be found by `contest`.
-        self._finalists: dict[int, Candidate | None] = {}
-        self._running: dict[int, Candidate] = {}
-        self._thermal_repeats: dict[int, int] = {}
-        # Everything that has not come out.
-        self._submitted: dict[int, _Submitted] = {}
-        # The fastest of what came through a trial, with its latency: finals need not compile it again.
-        self._fastest: dict[Task, dict[Schedule, tuple[float, Candidate]]] = {}
-        # What came of a binary; while it is being timed, the candidates that wait for its result.
+        # Everything that has not come out; what of it is compiled, and goes to the measuring worker next.
+        self._futures: dict[Trial | Contest, Future[Any]] = {}
+        self._held: list[Trial] = []
+        # The fastest of what came through a trial: finals need not compile it again.
+        self._fastest: dict[Task, dict[Schedule, Trial]] = {}
+        # What came of a binary; while it is being timed, the trials that wait for its result.
         self._measured: dict[tuple[Task, str], Measurement] = {}
-        self._twins: dict[tuple[Task, str], list[tuple[int, Candidate]]] = {}
+        self._twins: dict[tuple[Task, str], list[Trial]] = {}
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:
         """The measuring worker, then the compile workers."""
         return self._runner.worker, *self._pool.workers
 
-    def submit(self, number: int, task: Task, schedule: Schedule, again: bool = False) -> None:
-        """Compile, check and time a schedule. Timed `again`, it owes nothing to earlier results, and may compete."""
-        self._submitted[number] = _Submitted(task, schedule)
-        if again:
-            _, known = self._fastest.get(task, {}).get(schedule, (0.0, None))
-            self._finalists[number] = known
-            if known is not None:
-                self._held.append((number, known))
-                return
-        self._pool.submit(number, schedule)
+    def submit(self, trial: Trial) -> Future[Measurement]:
+        """Compile, check and time a candidate."""
+        self._futures[trial] = future = Future[Measurement]()
+        known = self._fastest.get(trial.task, {}).get(trial.schedule) if trial.afresh else None
+        if known is None:
+            self._pool.submit(trial)
+        else:
+            trial.artefact = known.artefact
+            self._held.append(trial)
+        return future
 
-    def contest(self, number: int, task: Task, finalists: Sequence[int], rounds: int, library: bool) -> None:
-        """Time candidates that were submitted `again`, and came through their trials, interleaved."""
-        candidates = [self._finalists[finalist] for finalist in finalists]
-        self._runner.contest(number, task, Contest(tuple(c for c in candidates if c is not None), rounds, library))
-
-    def forget_finalists(self) -> None:
-        self._finalists.clear()
+    def contest(self, contest: Contest) -> Future[Standings]:
+        """Time candidates that came through their trials interleaved."""
+        self._futures[contest] = future = Future[Standings]()
+        self._runner.submit(contest)
+        return future
 
     def forget(self) -> None:
         """What came of earlier candidates is not to be shared with later ones; the memory of their task is free."""
@@ -102,121 +85,102 @@ class TrialPipeline:
         self._fastest.clear()
         self._runner.forget()
 
-    def cancel_waiting(self) -> list[int]:
-        """Forget the schedules that no worker has begun to compile or to run: their numbers."""
-        waiting = [number for number, _ in self._held]
-        waiting += [number for twins in self._twins.values() for number, _ in twins]
-        waiting += self._pool.cancel_waiting()
-        waiting += self._runner.cancel_waiting()
+    def cancel_waiting(self) -> list[Future[Any]]:
+        """Forget what no worker has begun to compile or to run: the futures."""
+        waiting = [*self._held, *(trial for twins in self._twins.values() for trial in twins)]
+        given_up = [*waiting, *self._pool.cancel_waiting(), *self._runner.cancel_waiting()]
         self._held.clear()
-        for number in waiting:
-            self._running.pop(number, None)
-            self._submitted.pop(number)
+        futures = [self._futures.pop(job) for job in given_up]
         # Nobody may wait for the result of a binary that was given up.
-        self._twins = {self._binary(number, candidate): [] for number, candidate in self._running.items()}
-        return waiting
+        running = (job for job in self._futures if isinstance(job, Trial) and job.artefact and not job.afresh)
+        self._twins = {trial.binary: [] for trial in running}
+        return futures
 
-    def give_up(self) -> None:
-        """Forget everything that was submitted; workers that are busy with some of it are replaced."""
-        self._pool.give_up()
-        self._runner.give_up()
-        for open_ones in (self._submitted, self._held, self._running, self._twins, self._finalists):
+    def give_up(self) -> list[Future[Any]]:
+        """Forget everything that was submitted; workers that are busy with some of it are replaced. The futures."""
+        if self._futures:
+            self._pool.give_up()
+            self._runner.give_up()
+        return self.drop()
+
+    def drop(self) -> list[Future[Any]]:
+        """The futures of what has not come out, which nobody will set: the workers are gone, or broken."""
+        dropped = list(self._futures.values())
+        for open_ones in (self._futures, self._held, self._twins):
             open_ones.clear()
+        return dropped
 
-    def step(self, ready: Container[object]) -> list[tuple[int, Result]]:
+    def step(self, ready: Container[object]) -> list[tuple[Future[Any], Result]]:
         """Move everything on; what came out. `ready` holds the connections with a reply.
 
         Raises:
             TargetUnavailableError: a worker does not start.
         """
-        done: list[tuple[int, Result]] = []
-        for compiled in self._pool.step(ready):
-            done += self._compiled(compiled)
-        for number, result in self._runner.collect(ready):
-            done += self._ran(number, result) if isinstance(result, Measurement) else self._gone(number, result)
+        done: list[tuple[Trial | Contest, Result]] = []
+        for trial in self._pool.step(ready):
+            done += self._compiled(trial)
+        for job, result in self._runner.collect(ready):
+            if isinstance(job, Trial):
+                done += self._ran(job, result) if isinstance(result, Measurement) else self._gone(job, result)
+            else:
+                done.append((job, result))
         if not (self._time_alone and self._pool.busy):
-            for number, candidate in self._held:
-                self._running[number] = candidate
-                self._runner.submit(number, self._submitted[number].task, candidate)
+            for trial in self._held:
+                self._runner.submit(trial)
             self._held.clear()
-        for number, _ in done:
-            self._submitted.pop(number, None)
-        oldest = next(iter(self._submitted.values()), None)
+        came_out = [(self._futures.pop(job), result) for job, result in done]
+        oldest = next(iter(self._futures), None)
         self._runner.start_next(oldest.task if oldest else None)
-        return done
+        return came_out
 
-    def _gone(self, number: int, result: Standings | UnfitWorkloadError) -> list[tuple[int, Result]]:
-        """A contest, or what cannot be run."""
-        candidate = self._running.pop(number, None)
-        if candidate is not None and number not in self._finalists:
-            # Those that waited for this binary try themselves.
-            self._held += self._twins.pop(self._binary(number, candidate), [])
-        return [(number, result)]
+    def _gone(self, trial: Trial, result: Result) -> list[tuple[Trial, Result]]:
+        """What cannot be run; those that waited for this binary try themselves."""
+        if not trial.afresh:
+            self._held += self._twins.pop(trial.binary, [])
+        return [(trial, result)]
 
-    def _compiled(self, compiled: Compiled) -> list[tuple[int, Measurement]]:
-        number, candidate = compiled.number, compiled.result
-        if isinstance(candidate, Measurement):
-            return [(number, candidate)]
-        if number in self._finalists:
-            self._finalists[number] = candidate
-            self._held.append((number, candidate))
-            return []
-        facts = candidate.artefact.facts
-        if reason := why_hopeless(facts, self._target):
-            return [(number, Measurement("pruned", detail=reason, facts=facts))]
-        binary = self._binary(number, candidate)
-        if binary in self._measured:
-            return [(number, _shared(self._measured[binary], candidate))]
-        if binary in self._twins:
-            self._twins[binary].append((number, candidate))
+    def _compiled(self, trial: Trial) -> list[tuple[Trial, Measurement]]:
+        if trial.measurement is not None:
+            return [(trial, trial.measurement)]
+        facts = trial.compiled.facts
+        if trial.afresh:
+            self._held.append(trial)
+        elif reason := why_hopeless(facts, self._target):
+            return [(trial, Measurement("pruned", detail=reason, facts=facts))]
+        elif trial.binary in self._measured:
+            return [(trial, _shared(self._measured[trial.binary], trial))]
+        elif trial.binary in self._twins:
+            self._twins[trial.binary].append(trial)
         else:
-            self._twins[binary] = []
-            self._held.append((number, candidate))
+            self._twins[trial.binary] = []
+            self._held.append(trial)
         return []
 
-    def _ran(self, number: int, measurement: Measurement) -> list[tuple[int, Measurement]]:
-        candidate = self._running.pop(number)
+    def _ran(self, trial: Trial, measurement: Measurement) -> list[tuple[Trial, Measurement]]:
         state = self._device_state()
-        repeats = self._thermal_repeats.get(number, 0)
-        if measurement.ok and state is not None and state.thermal and repeats < _THERMAL_REPEATS:
-            self._thermal_repeats[number] = repeats + 1
-            self._held.append((number, candidate))
+        if measurement.ok and state is not None and state.thermal and trial.thermal_repeats < _THERMAL_REPEATS:
+            trial.thermal_repeats += 1
+            self._held.append(trial)
             return []
-        measurement = dataclasses.replace(measurement, device=state)
+        trial.measurement = measurement = dataclasses.replace(measurement, device=state)
         if measurement.ok:
-            self._keep(self._submitted[number], measurement, candidate)
-        return [(number, measurement), *self._share(candidate, measurement, number)]
+            self._keep(trial)
+        return [(trial, measurement), *([] if trial.afresh else self._share(trial, measurement))]
 
-    def _keep(self, submitted: _Submitted, measurement: Measurement, candidate: Candidate) -> None:
-        fastest = self._fastest.setdefault(submitted.task, {})
-        fastest[submitted.schedule] = measurement.undisturbed_s, candidate
+    def _keep(self, trial: Trial) -> None:
+        fastest = self._fastest.setdefault(trial.task, {})
+        fastest[trial.schedule] = trial
         if len(fastest) > _MOST_KEPT:
-            slowest, _ = max(fastest.items(), key=lambda kept: kept[1][0])
-            del fastest[slowest]
+            del fastest[max(fastest, key=lambda schedule: _undisturbed_s(fastest[schedule]))]
 
-    def _share(self, candidate: Candidate, measurement: Measurement, number: int) -> list[tuple[int, Measurement]]:
-        """What the candidates get that waited for this binary; a failure is not shared, they try themselves."""
-        if number in self._finalists:
-            return []
-        binary = self._binary(number, candidate)
-        twins = self._twins.pop(binary, [])
+    def _share(self, trial: Trial, measurement: Measurement) -> list[tuple[Trial, Measurement]]:
+        """What those get that waited for this binary; a failure is not shared, they try themselves."""
+        twins = self._twins.pop(trial.binary, [])
         if measurement.ok:
-            self._measured[binary] = measurement
-            return [(twin, _shared(measurement, other)) for twin, other in twins]
+            self._measured[trial.binary] = measurement
+            return [(twin, _shared(measurement, twin)) for twin in twins]
         self._held += twins
         return []
-
-    def _binary(self, number: int, candidate: Candidate) -> tuple[Task, str]:
-        return self._submitted[number].task, binary_hash(candidate)
-
-
-def binary_hash(candidate: Candidate) -> str:
-    """A hash of everything that runs: the binaries, what loads them, and how they are launched on which buffers."""
-    artefact, program = candidate.artefact, candidate.program
-    launched = [(kernel.name, kernel.grid) for kernel in program.kernels]
-    loaded = (artefact.backend, artefact.launch, artefact.binaries)
-    parts = (program.name, program.buffers, program.zeroed, launched, loaded)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def why_hopeless(facts: CompileFacts, target: Target) -> str | None:
@@ -231,6 +195,11 @@ def why_hopeless(facts: CompileFacts, target: Target) -> str | None:
     return None
 
 
-def _shared(measurement: Measurement, candidate: Candidate) -> Measurement:
+def _shared(measurement: Measurement, trial: Trial) -> Measurement:
     """The measurement of the same binary, for a candidate that was compiled later."""
-    return dataclasses.replace(measurement, timing="shared", seconds=0.0, facts=candidate.artefact.facts)
+    return dataclasses.replace(measurement, timing="shared", seconds=0.0, facts=trial.compiled.facts)
+
+
+def _undisturbed_s(trial: Trial) -> float:
+    assert trial.measurement is not None
+    return trial.measurement.undisturbed_s

@@ -6,21 +6,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Container
-from dataclasses import dataclass
 
 from autosched.measuring.local.fork_server import ForkServer
-from autosched.measuring.local.jobs import (
-    Candidate,
-    Contest,
-    Outcome,
-    Prepare,
-    Ready,
-    Release,
-    Setup,
-    Standings,
-    Task,
-    Trial,
-)
+from autosched.measuring.local.jobs import Contest, Outcome, Prepare, Ready, Release, Setup, Standings, Task, Trial
 from autosched.measuring.local.worker_process import Lost, WorkerProcess
 from autosched.measuring.measurer import UnfitWorkloadError
 from cost_models import bound_s
@@ -35,29 +23,24 @@ _WORTH = 10.0
 _PERFECT_RUNS_PER_TRIAL = 100
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """What is to be done, of which task, and the number under which it was submitted."""
-
-    number: int
-    task: Task
-    job: Trial | Contest
+# What comes of a trial or a contest.
+Result = Measurement | Standings | UnfitWorkloadError
 
 
 class TrialRunner:
     """One measuring worker and what waits for it, of several tasks.
 
-    What is submitted has a number, and comes back with it: a candidate as its measurement, a contest as its standings.
-    What waits of the task whose inputs are set up comes first: the memory of two may not fit. A trial may take
-    `timeout_s`, or longer where a hundred perfect runs do.
+    A trial comes back with its measurement, a contest with its standings. What waits of the task whose inputs are set
+    up comes first: the memory of two may not fit. A trial may take `timeout_s`, or longer where a hundred perfect runs
+    do.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
         self._worker = WorkerProcess(server, setup)
         self._target = setup.target
         self._timeout_s = timeout_s
-        self._waiting: deque[_Waiting] = deque()
-        self._running: _Waiting | None = None
+        self._waiting: deque[Trial | Contest] = deque()
+        self._running: Trial | Contest | None = None
         # The inputs of every task; and which process holds which: one that was replaced holds none.
         self._wanted: dict[Task, Prepare] = {}
         self._prepared: tuple[int | None, Prepare] | None = None
@@ -65,8 +48,7 @@ class TrialRunner:
         self._preparing_since = 0.0
         self._prepare_s = 0.0
         self._trials_s = 0.0
-        # Those whose worker was killed by somebody else get a second try; and so do inputs.
-        self._killed: set[int] = set()
+        # Those whose worker was killed by somebody else while it set them up: they get a second try.
         self._killed_preparing: set[Prepare] = set()
         # Tasks whose inputs could not be set up, until more of them is submitted.
         self._unfit: dict[Task, UnfitWorkloadError] = {}
@@ -96,15 +78,10 @@ class TrialRunner:
         self._best_s.clear()
         self._library_s.clear()
 
-    def submit(self, number: int, task: Task, candidate: Candidate) -> None:
-        # What is to be beaten is filled in when its turn comes.
-        self._waiting.append(_Waiting(number, task, Trial(candidate, None)))
+    def submit(self, job: Trial | Contest) -> None:
+        self._waiting.append(job)
 
-    def contest(self, number: int, task: Task, contest: Contest) -> None:
-        """Time candidates that came through a trial interleaved."""
-        self._waiting.append(_Waiting(number, task, contest))
-
-    def collect(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings | UnfitWorkloadError]]:
+    def collect(self, ready: Container[object]) -> list[tuple[Trial | Contest, Result]]:
         """What is done or lost, or cannot be done; `ready` holds the connections with a reply.
 
         Raises:
@@ -112,14 +89,14 @@ class TrialRunner:
         """
         return [*self._replied(ready), *self._refused()]
 
-    def _refused(self) -> list[tuple[int, UnfitWorkloadError]]:
+    def _refused(self) -> list[tuple[Trial | Contest, UnfitWorkloadError]]:
         """What waits for inputs that cannot be set up, with why."""
-        refused = [(one.number, self._unfit[one.task]) for one in self._waiting if one.task in self._unfit]
+        refused = [(one, self._unfit[one.task]) for one in self._waiting if one.task in self._unfit]
         if refused:
             self._waiting = deque(one for one in self._waiting if one.task not in self._unfit)
         return refused
 
-    def _replied(self, ready: Container[object]) -> list[tuple[int, Measurement | Standings]]:
+    def _replied(self, ready: Container[object]) -> list[tuple[Trial | Contest, Measurement | Standings]]:
         reply = self._worker.poll(ready)
         if reply is None:
             return []
@@ -128,22 +105,22 @@ class TrialRunner:
             case Ready() | Lost(), None:
                 self._set_up(reply)
                 return []
-            case Outcome() as outcome, _Waiting(number, task):
-                self._finished(task, outcome)
-                return [(number, outcome.measurement)]
-            case Standings(healthy=healthy) as standings, _Waiting(number):
+            case Outcome() as outcome, Trial():
+                self._finished(running.task, outcome)
+                return [(running, outcome.measurement)]
+            case Standings(healthy=healthy) as standings, Contest():
                 if not healthy:
                     self._worker.restart()
-                return [(number, standings)]
-            case Lost("killed"), _Waiting(number) as interrupted if number not in self._killed:
-                self._killed.add(number)
-                self._waiting.appendleft(interrupted)
+                return [(running, standings)]
+            case Lost("killed"), Trial() | Contest() if not running.killed:
+                running.killed = True
+                self._waiting.appendleft(running)
                 return []
-            case Lost() as lost, _Waiting(number, _, Trial(candidate)):
-                facts = candidate.artefact.facts
-                return [(number, Measurement(lost.status("measure"), detail=lost.detail, facts=facts))]
-            case Lost(how, detail), _Waiting(number, _, Contest()):
-                return [(number, Standings((), f"{how}: {detail}"))]
+            case Lost() as lost, Trial():
+                facts = running.compiled.facts
+                return [(running, Measurement(lost.status("measure"), detail=lost.detail, facts=facts))]
+            case Lost(how, detail), Contest():
+                return [(running, Standings((), f"{how}: {detail}"))]
             case _:
                 raise AssertionError(f"a measuring worker replied {type(reply).__name__}")
 
@@ -170,9 +147,9 @@ class TrialRunner:
             return self._prepared[1].task
         return next(iter(waiting), None if ahead in self._unfit else ahead)
 
-    def cancel_waiting(self) -> list[int]:
-        """Forget what waits for the worker; the numbers."""
-        waiting = [one.number for one in self._waiting]
+    def cancel_waiting(self) -> list[Trial | Contest]:
+        """Forget what waits for the worker, and return it."""
+        waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
@@ -206,14 +183,14 @@ class TrialRunner:
             self._worker.send(Release(), self._timeout_s)
         self._prepared = None
 
-    def _start(self, waiting: _Waiting) -> None:
-        patience_s = max(self._timeout_s, _PERFECT_RUNS_PER_TRIAL * bound_s(waiting.task.workload, self._target))
-        match waiting.job:
-            case Trial(candidate):
-                self._worker.send(Trial(candidate, self._best_s.get(waiting.task)), patience_s)
-            case Contest(candidates, rounds, library):
-                self._worker.send(waiting.job, patience_s * (len(candidates) + library) * (1 + rounds // 5))
-        self._running = waiting
+    def _start(self, job: Trial | Contest) -> None:
+        patience_s = max(self._timeout_s, _PERFECT_RUNS_PER_TRIAL * bound_s(job.task.workload, self._target))
+        if isinstance(job, Trial):
+            job.best_s = self._best_s.get(job.task)
+        else:
+            patience_s *= (len(job.trials) + job.library) * (1 + job.rounds // 5)
+        self._worker.send(job, patience_s)
+        self._running = job
 
     def _finished(self, task: Task, outcome: Outcome) -> None:
         measurement = outcome.measurement

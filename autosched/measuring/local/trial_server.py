@@ -20,7 +20,6 @@ from autosched.checking.trial_data import Failed
 from autosched.machine import memory
 from autosched.machine.timing import interleaved, timer_for
 from autosched.measuring.local.jobs import (
-    Candidate,
     Contest,
     Job,
     Outcome,
@@ -81,8 +80,8 @@ class TrialServer:
             case Release(), _:
                 self._release()
                 return Ready()
-            case Trial(candidate, best_s), Workbench() as workbench:
-                return workbench.trial(candidate, best_s)
+            case Trial(), Workbench() as workbench:
+                return workbench.trial(job)
             case Contest(), Workbench() as workbench:
                 return workbench.contest(job)
             case _:
@@ -124,16 +123,16 @@ class Workbench:
         self._check.prepare(seed)
         return self._library_latency()
 
-    def trial(self, candidate: Candidate, best_s: float | None) -> Outcome:
+    def trial(self, trial: Trial) -> Outcome:
         begin, load_s, timing_s = time.perf_counter(), 0.0, 0.0
         healthy = True
         try:
-            with self._loaded(candidate) as run, failing_as("run_error"):
+            with self._loaded(trial) as run, failing_as("run_error"):
                 load_s = time.perf_counter() - begin
                 max_error = self._check.first(run)
                 self._check.data.poison()
                 start = time.perf_counter()
-                latencies, timing = self._latencies(run, best_s)
+                latencies, timing = self._latencies(run, trial.best_s)
                 timing_s = time.perf_counter() - start
                 max_error = max(max_error, self._check.last())
             found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
@@ -141,7 +140,7 @@ class Workbench:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
             # Who wrote outside the operands may have written anywhere in this process.
             healthy = failure.status != "out_of_bounds_write" and self._recover()
-        seconds, facts = time.perf_counter() - begin, candidate.artefact.facts
+        seconds, facts = time.perf_counter() - begin, trial.compiled.facts
         found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
         return Outcome(found, healthy)
 
@@ -165,7 +164,7 @@ class Workbench:
         rounds = contest.rounds
         try:
             with ExitStack() as stack, failing_as("run_error"):
-                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.candidates)}
+                runs = {str(n): stack.enter_context(self._loaded(c)) for n, c in enumerate(contest.trials)}
                 stack.enter_context(library_settings(self.task.workload.precision, self._setup.target))
                 stack.enter_context(torch.no_grad())
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
@@ -205,10 +204,10 @@ class Workbench:
         return {_LIBRARY: call}
 
     @contextmanager
-    def _loaded(self, candidate: Candidate) -> Iterator[Run]:
-        """A call without arguments that runs the candidate on the data of the batch."""
+    def _loaded(self, trial: Trial) -> Iterator[Run]:
+        """A call without arguments that runs the kernel of a trial on the data of the batch."""
         with failing_as("load_error"), self._check.memory_limit():
-            launcher = self._backends[candidate.artefact.backend].load(candidate.artefact, candidate.program)
+            launcher = self._backends[trial.compiled.backend].load(trial.compiled, trial.program)
         try:
             yield lambda: launcher(self._check.data.operands)
         finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autosched.strategies.strategy import Transfer
 from cost_models.quality.ranking import rank_correlation
 from search_spaces import Schedule
 from tuning_logs import TuningRecord
@@ -24,30 +24,6 @@ _ODDS = 4.0
 _LIKELY = 0.5
 # A correlation of 1 of few trials is no certainty.
 _LARGEST = 0.99
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """What came of learning from elsewhere, as far as the first trials show.
-
-    `compared` of them were ranked before anything was measured here, and `correlation` is Spearman's rank correlation
-    of that with what was measured, a failure being slowest; None while there are too few. `trust` is the part of the
-    records that is still learnt from. Of these trials `guided` were chosen for what was known from elsewhere and
-    `others` not; the best of either took `guided_s` and `others_s`, None where none succeeded.
-    """
-
-    compared: int
-    correlation: float | None
-    trust: float
-    guided: int
-    guided_s: float | None
-    others: int
-    others_s: float | None
-
-    @property
-    def gain(self) -> float | None:
-        """How many times as fast the best of the guided trials is; below 1 they were worse. None without both."""
-        return self.others_s / self.guided_s if self.guided_s and self.others_s else None
 
 
 class PriorGuard:

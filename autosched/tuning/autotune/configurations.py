@@ -24,7 +24,7 @@ LAUNCH_OPTIONS = frozenset(
     }
 )
 # The sketch that schedules of a user's kernel name, and what makes them.
-_SKETCH, _BACKEND = "own", "triton"
+_SKETCH, BACKEND = "own", "triton"
 
 Legal = Callable[[dict[str, Any]], bool]
 Hook = Callable[[dict[str, Any]], object]
@@ -146,7 +146,7 @@ class ListChoices:
 
 def schedule_of(space: PlainSpace, point: Point) -> Schedule:
     """A point as a log holds it."""
-    return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=_BACKEND)
+    return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=BACKEND)
 
 
 def point_of(space: PlainSpace, schedule: Schedule) -> Point | None:

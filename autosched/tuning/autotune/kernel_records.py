@@ -13,7 +13,7 @@ from autosched.strategies.bayesian import History
 from autosched.tuning.autotune.configurations import point_of
 from search_spaces import LogError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
-from tuning_logs import OwnKernel, TuningLog, TuningRecord
+from tuning_logs import OwnKernel, Subject, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 from tuning_logs.selection import MOST_LOOKED_THROUGH, MOST_TOLD, nearest, telling
 
@@ -30,6 +30,10 @@ class KernelRecords:
     def __init__(self, path: Path) -> None:
         self._log = TuningLog(path)
         self._unwritten: list[TuningRecord] = []
+
+    @property
+    def path(self) -> Path:
+        return self._log.path
 
     def append(self, *records: TuningRecord) -> None:
         """Write them to the log; where that fails, warn once and keep them."""
@@ -52,13 +56,16 @@ class KernelRecords:
         except LogError:
             return []
 
+    def nearest(self, kernel: Subject, target: Target, limit: int, policy: str | None = POLICY) -> list[TuningRecord]:
+        """As of a log; none where it cannot be read."""
+        try:
+            return self._log.nearest(kernel, target, limit, policy)
+        except LogError:
+            return []
+
     def elsewhere(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
         """Successful ones for other keys and devices whose configuration there is here too, nearest first."""
-        try:
-            own = len(self._read(kernel, target))
-            found = self._log.nearest(kernel, target, MOST_LOOKED_THROUGH + own, POLICY)
-        except LogError:
-            found = []
+        found = self.nearest(kernel, target, MOST_LOOKED_THROUGH + len(self._read(kernel, target)))
         others = [r for r in [*found, *self._unwritten] if r.key != (kernel.key, target.key)]
         others = telling(nearest(others, kernel, target, MOST_LOOKED_THROUGH), _MOST_TOLD)
         return [r for r in others if point_of(space, r.schedule) is not None]

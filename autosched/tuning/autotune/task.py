@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from autosched.backends.environment import environment
-from autosched.tuning.autotune.configurations import Choices, point_of, schedule_of
+from autosched.tuning.autotune.configurations import BACKEND, Choices, point_of, schedule_of
 from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
-from search_spaces import Target
+from search_spaces import Schedule, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningRecord, Versions
 from tuning_logs.exchange.recorded_table import RecordedTable
@@ -34,6 +34,17 @@ class TuningTask:
     trials: int
     seed: int
     tables: Sequence[RecordedTable] = ()
+
+    # What a search sees of it: a space of schedules (`autosched.tuning.searching.parts.Space`).
+    backends = (BACKEND,)
+
+    @property
+    def workload(self) -> OwnKernel:
+        return self.kernel
+
+    def bind(self, schedule: Schedule) -> Schedule:
+        """The same schedule: nothing lowers it."""
+        return schedule
 
     @property
     def wanted(self) -> int:
@@ -61,17 +72,13 @@ class TuningTask:
             return None
         return best_point(known, self.space)
 
-    def record(
-        self, point: Point, measurement: Measurement, number: int = 0, finals: int = 0, propose_s: float = 0.0
-    ) -> TuningRecord:
-        """What was measured of a point just now."""
-        provenance = Provenance(
-            self.kernel.fingerprint, POLICY, time.time(), self.seed, number, self._versions, finals, propose_s
-        )
+    def record(self, point: Point, measurement: Measurement) -> TuningRecord:
+        """What was seen of a point just now, before any search."""
+        provenance = Provenance(self.kernel.fingerprint, POLICY, time.time(), self.seed, 0, self.versions)
         return TuningRecord(self.kernel, self.target, schedule_of(self.space, point), measurement, provenance)
 
     @cached_property
-    def _versions(self) -> Versions:
+    def versions(self) -> Versions:
         return environment(self.target)
 
     def guesses(self) -> Iterator[Point]:

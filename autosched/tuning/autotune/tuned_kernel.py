@@ -207,7 +207,7 @@ class TunedKernel:
         return next((configuration for configuration in some if why_unusable(call, configuration) is None), some[0])
 
     def _search(self, call: Call, task: TuningTask, key: tuple[Any, ...] | None) -> Point:
-        from autosched.tuning.autotune.search import KernelSearch, NoneWorksError
+        from autosched.tuning.autotune.search import NoneWorksError, search
         from autosched.tuning.autotune.trials.trials import Trials
 
         if key in self._failed:
@@ -215,7 +215,7 @@ class TunedKernel:
         trials = Trials.of(call, task.target, self._settings)
         try:
             with torch.no_grad():
-                found = KernelSearch(task, trials).run()
+                found = search(task, trials)
         except NoneWorksError as error:
             if key is not None:
                 self._failed[key] = str(error)

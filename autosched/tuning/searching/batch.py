@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from autosched.backends.backend import CompileError
@@ -13,29 +14,34 @@ from tuning_logs import CompileFacts, Measurement, TuningRecord
 
 
 @dataclass(eq=False)
-class Batch:
-    """Schedules that were asked for together, what asking took of each, and what became of them so far.
+class Candidate:
+    """A schedule from its proposal to its record: one row, filled from left to right.
 
-    `lost` are those that were not measured: they were cancelled, or cannot be.
+    `propose_s` is what asking for it took. It is `lost` when it was not measured: cancelled, given again, or not to be.
     """
 
-    schedules: Sequence[Schedule]
+    schedule: Schedule
     propose_s: float
-    records: dict[int, TuningRecord] = field(default_factory=dict)
-    lost: int = 0
+    future: Future[Measurement] = field(default_factory=Future)
+    record: TuningRecord | None = None
+    lost: bool = False
+
+
+@dataclass(eq=False)
+class Batch:
+    """Candidates that were asked for together; `given_again`: nothing but those that were lost before."""
+
+    candidates: Sequence[Candidate]
+    given_again: bool = False
 
     @property
     def open(self) -> int:
-        return len(self.schedules) - len(self.records) - self.lost
+        return sum(c.record is None and not c.lost for c in self.candidates)
 
     @property
-    def in_order(self) -> list[TuningRecord]:
-        """The records in the order in which the schedules were proposed, whatever the timing of the compilers."""
-        return [self.records[number] for number in sorted(self.records)]
-
-
-# A trial that has ended: its batch, its number there, and what came of it.
-Ended = tuple[Batch, int, Measurement]
+    def records(self) -> list[TuningRecord]:
+        """In the order in which the schedules were proposed, whatever the timing of the compilers."""
+        return [c.record for c in self.candidates if c.record is not None]
 
 
 def telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:

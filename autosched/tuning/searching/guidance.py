@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autosched.strategies.evolution.prior_guard import Transfer
+from autosched.strategies.strategy import Transfer
 from autosched.tuning.searching.warm_start import WarmStart
 from tuning_logs.text import duration_text
 

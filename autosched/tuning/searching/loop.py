@@ -9,27 +9,29 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
-from autosched.measuring import Measurer, UnfitWorkloadError
-from autosched.tuning.searching.batch import Batch, Ended
+from autosched.measuring.measurer import BATCH, LostTrialError, MeasurerOf, UnfitWorkloadError
+from autosched.tuning.searching.batch import Batch, Candidate
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.search import SearchOf
 from tuning_logs import Measurement, TuningRecord
+
+_Search = SearchOf[Any]
 
 
 class Turns(Protocol):
     """Whose turn it is to propose a batch."""
 
-    def next(self) -> Search | None:
+    def next(self) -> _Search | None:
         """A search that has something left to propose; None while none is to."""
         ...
 
-    def passed(self, search: Search) -> None:
+    def passed(self, search: _Search) -> None:
         """Take note that the search whose turn it was has nothing left to propose."""
         ...
 
-    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+    def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
         """Take note that a search was told these records, those of a whole batch."""
         ...
 
@@ -38,37 +40,37 @@ class Turns(Protocol):
 class Alone:
     """One search, to its end."""
 
-    search: Search
+    search: _Search
 
-    def next(self) -> Search | None:
+    def next(self) -> _Search | None:
         return self.search if self.search.left else None
 
-    def passed(self, search: Search) -> None:
+    def passed(self, search: _Search) -> None:
         """It is over."""
 
-    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+    def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
         """Nobody else is to know."""
 
 
 # A batch, and the search that proposed it.
-_UnderWay = tuple[Search, Batch]
+_UnderWay = tuple[_Search, Batch]
 
 
 class Loop:
     """Batches on their way through a measurer, until no search has a turn or somebody interrupts.
 
-    Where proposing may overlap with measuring, `ahead` batches are under way, and the next one is proposed without
-    their results. That is so whatever the timing: the same seeds and the same answers give the same searches.
+    Where the measurer takes so many, `ahead` batches are under way, and the next one is proposed without their results.
+    That is so whatever the timing: the same seeds and the same answers give the same searches.
     """
 
-    def __init__(self, measurer: Measurer, interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
+    def __init__(self, measurer: MeasurerOf[Any], interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
         self._measurer = measurer
         self._interruption = interruption
         self._turns = turns
-        self._ahead = ahead if measurer.overlaps else 1
+        self._ahead = max(1, min(ahead, measurer.capacity // BATCH))
         self._under_way: deque[_UnderWay] = deque()
         # What has ended, from whatever thread it ended in.
-        self._ended: SimpleQueue[tuple[_UnderWay, int, Future[Measurement]]] = SimpleQueue()
+        self._ended: SimpleQueue[tuple[_Search, Candidate]] = SimpleQueue()
 
     def run(self) -> None:
         """To the end; or, once the interruption is set, until what is being measured has ended."""
@@ -80,7 +82,7 @@ class Loop:
             self._await_oldest()
             search, batch = self._under_way.popleft()
             search.tell(batch)
-            self._turns.told(search, batch.in_order)
+            self._turns.told(search, batch.records)
             # Several are under way: the time is that of the one that was waited for.
             search.wall_s += time.perf_counter() - begin
 
@@ -89,16 +91,17 @@ class Loop:
             search = self._turns.next()
             if search is None:
                 return
-            batch = search.propose()
+            batch = search.propose(self._measurer.capacity)
             if batch is None:
                 self._turns.passed(search)
                 continue
             self._under_way.append((search, batch))
-            for number, future in enumerate(search.submit(batch, self._measurer)):
-                future.add_done_callback(partial(self._ends, (search, batch), number))
+            search.submit(batch, self._measurer)
+            for candidate in batch.candidates:
+                candidate.future.add_done_callback(partial(self._ends, search, candidate))
 
-    def _ends(self, whose: _UnderWay, number: int, future: Future[Measurement]) -> None:
-        self._ended.put((whose, number, future))
+    def _ends(self, search: _Search, candidate: Candidate, future: Future[Measurement]) -> None:
+        self._ended.put((search, candidate))
 
     def _await_oldest(self) -> None:
         """Record trials, of whatever batch, as they end, until all of the oldest batch have."""
@@ -114,24 +117,26 @@ class Loop:
                 ended.append(self._ended.get())
             self._settle(ended)
 
-    def _settle(self, ended: Sequence[tuple[_UnderWay, int, Future[Measurement]]]) -> None:
+    def _settle(self, ended: Sequence[tuple[_Search, Candidate]]) -> None:
         """Have every search record what has ended of it.
 
         Raises:
             whatever broke the measurer, once everything that was measured before is in the log.
         """
-        measured: dict[int, tuple[Search, list[Ended]]] = {}
+        measured: dict[int, tuple[_Search, list[Candidate]]] = {}
         broken: BaseException | None = None
-        for (search, batch), number, future in ended:
-            error = None if future.cancelled() else future.exception()
-            if future.cancelled() or isinstance(error, UnfitWorkloadError):
-                batch.lost += 1
+        for search, candidate in ended:
+            error = None if candidate.future.cancelled() else candidate.future.exception()
+            if candidate.future.cancelled() or isinstance(error, UnfitWorkloadError):
+                candidate.lost = True
                 search.unfit = error if isinstance(error, UnfitWorkloadError) else search.unfit
+            elif isinstance(error, LostTrialError):
+                search.lose(candidate)
             elif error is not None:
                 broken = error
             else:
                 _, found = measured.setdefault(id(search), (search, []))
-                found.append((batch, number, future.result()))
+                found.append(candidate)
         for search, found in measured.values():
             search.settle(found, self._measurer)
         if broken is not None:

@@ -1,6 +1,7 @@
-"""The search of one workload: propose, record, tell, until so many schedules are known; then the finals.
+"""One search: propose, record, tell, until so many schedules are known; then the finals.
 
-`loop` keeps a measurer busy with it.
+`loop` keeps a measurer busy with it. It serves workloads and kernels of the user's own: what differs is the space, the
+strategy, and the measurer.
 """
 
 from __future__ import annotations
@@ -9,60 +10,63 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.policies import Policy
-from autosched.measuring import Measurer, UnfitWorkloadError, repro
+from autosched.measuring import repro
+from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
 from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRule
-from autosched.tuning.searching.batch import Batch, Ended, telling_source
+from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.parts import USUAL_FINALS, Finals, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
-from search_spaces import Schedule, SearchSpace
+from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.build import sketch_names
-from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord
+from tuning_logs import Measurement, Provenance, TuningRecord
 from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
 
-# Schedules per batch: small at first, so that the cost model learns early; larger when it has learnt, so that compile
-# workers stay busy (64 is the batch of Ansor and MetaSchedule).
-_FIRST_BATCH = 16
-_LARGEST_BATCH = 64
-# Schedules that are measured again before one is called best, and how often each at a time: the differences among the
-# best are of the size of the noise of single trials, and on a disturbed machine the best may look like the tenth.
-_FINALISTS = 16
+# A batch is small at first, so that the cost model learns early, and larger when it has learnt, so that compile workers
+# stay busy: this part of the largest, which is 64, or a third of what a measurer takes at a time that takes more.
+_FIRST_PART = 4
+_FIRST_BATCH = BATCH // _FIRST_PART
+_MOST_AHEAD = 3
+# How often finalists are measured at a time.
 _FINAL_ROUNDS = 15
+
+T = TypeVar("T", bound=Space)
 
 
 @dataclass(eq=False)
-class Search:
-    """One run over the records of one workload, target and policy.
+class SearchOf(Generic[T]):
+    """One run over the records of one workload, or kernel of the user's own, on one target, with one policy.
 
     `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
     are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere that guide it;
     `provenance` is that of the records to come, but for their time and place in the run, and the machine that measures;
     `log_s` is how long writing them took, `wall_s` the part of the session that was spent on it; `improvements` are
     those of its batches that have ended. `exhausted`: nothing is left to propose. `unfit` is why its workload cannot be
-    measured here.
+    measured here; `lost` counts what its measurer never answered.
     """
 
-    space: SearchSpace
+    space: T
     strategy: Strategy
-    log: TuningLog
+    log: Log
     provenance: Provenance
     wanted: int
     records: list[TuningRecord]
     on_progress: OnProgress | None = None
     stop: StopRule | None = None
     sources: Sources = USUAL
+    finals_of: Finals = USUAL_FINALS
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
@@ -87,6 +91,9 @@ class Search:
         # Every batch gets inputs of its own.
         self._seeds = count(self.provenance.seed)
         self._under_way: list[Batch] = []
+        # What was lost, and is given again.
+        self._again: list[Schedule] = []
+        self.lost = 0
 
     @property
     def known(self) -> int:
@@ -177,17 +184,26 @@ class Search:
         """How many schedules are still to be proposed."""
         return max(0, self.wanted - self.granted) if self.open else 0
 
-    def propose(self) -> Batch | None:
-        """Ask for the next batch; None when the space is exhausted."""
+    def propose(self, capacity: int) -> Batch | None:
+        """Ask for the next batch, of which a measurer takes so much at a time; None when the space is exhausted.
+
+        What was lost comes first.
+        """
         self._begin()
-        size = min(max(_FIRST_BATCH, self.known // 4), _LARGEST_BATCH, self.left)
+        again, self._again = self._again, []
+        largest = max(BATCH, capacity // _MOST_AHEAD)
+        size = min(max(largest // _FIRST_PART, self.known // 4), largest, capacity - len(again), self.left - len(again))
         begin = time.perf_counter()
-        with one_meanwhile():
-            schedules = self.strategy.ask(size)
-        if not schedules:
+        asked: Sequence[Schedule] = ()
+        if size > 0:
+            with one_meanwhile():
+                asked = self.strategy.ask(size)
+        if not (again or asked):
             self.exhausted = True
             return None
-        batch = Batch(schedules, (time.perf_counter() - begin) / len(schedules))
+        propose_s = (time.perf_counter() - begin) / max(1, len(asked))
+        candidates = [*(Candidate(s, 0.0) for s in again), *(Candidate(s, propose_s) for s in asked)]
+        batch = Batch(candidates, given_again=not asked)
         self._under_way.append(batch)
         return batch
 
@@ -202,30 +218,47 @@ class Search:
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 
-    def submit(self, batch: Batch, measurer: Measurer) -> list[Future[Measurement]]:
+    def submit(self, batch: Batch, measurer: MeasurerOf[Any]) -> None:
         """Have a batch measured."""
         self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
-        return measurer.submit(self.space.workload, batch.schedules, policy=self._policy, seed=next(self._seeds))
+        schedules, seed = [c.schedule for c in batch.candidates], next(self._seeds)
+        futures = measurer.submit(self.space.workload, schedules, policy=self._policy, seed=seed)
+        for candidate, future in zip(batch.candidates, futures, strict=True):
+            candidate.future = future
 
-    def settle(self, ended: Sequence[Ended], measurer: Measurer) -> None:
+    def settle(self, ended: Sequence[Candidate], measurer: MeasurerOf[Any]) -> None:
         """Log what has ended, in one write; then show it, and keep what shows a fault."""
         self._library_s = measurer.library_s(self.space.workload)
-        settled: list[tuple[Schedule, TuningRecord]] = []
-        for batch, number, measurement in ended:
-            schedule, trial = batch.schedules[number], len(self.records) + len(settled)
-            record = self._record(schedule, measurement, trial, propose_s=batch.propose_s)
-            batch.records[number] = record
-            settled.append((schedule, record))
+        self._revise(measurer)
+        for trial, candidate in enumerate(ended, len(self.records)):
+            measurement = candidate.future.result()
+            candidate.record = self._record(candidate.schedule, measurement, trial, propose_s=candidate.propose_s)
+        settled = [(c.schedule, c.record) for c in ended if c.record is not None]
         self._log([record for _, record in settled])
         for schedule, record in settled:
             self._known.add(record.schedule)
             self._show(record.measurement)
-            repro.keep(self.log.path, record, schedule)
+            if isinstance(record.subject, Workload):
+                repro.keep(self.log.path, record, schedule)
+
+    def _revise(self, measurer: MeasurerOf[Any]) -> None:
+        """Log what the measurer says otherwise by now."""
+        told = measurer.revisions() if isinstance(measurer, Revising) else ()
+        self._log([self._record(schedule, m, trial) for trial, (schedule, m) in enumerate(told, len(self.records))])
+
+    def lose(self, candidate: Candidate) -> None:
+        """Give one again that was not measured, unless nothing else is left to be done."""
+        candidate.lost, self.exhausted = True, False
+        self._again.append(candidate.schedule)
 
     def tell(self, batch: Batch) -> None:
         """Tell the strategy what became of a batch, all of which has ended."""
         self._under_way.remove(batch)
-        trials = batch.in_order
+        trials = batch.records
+        if batch.given_again and not trials:
+            given_up = [c.schedule for c in batch.candidates if c.schedule in self._again]
+            self._again = [schedule for schedule in self._again if schedule not in given_up]
+            self.lost += len(given_up)
         with one_meanwhile():
             self.strategy.tell(trials)
         self._see(trials)
@@ -241,21 +274,26 @@ class Search:
         elif self.sources.cold:
             self._heard += [r for r in records if r.measurement.ok]
 
-    def finish(self, measurer: Measurer, interruption: Interruption) -> None:
+    def finish(self, measurer: MeasurerOf[Any], interruption: Interruption) -> None:
         """Hold the finals, if they are due and nobody interrupts."""
         begin = time.perf_counter()
         if self.finals_due and not self.unfit and not interruption:
             self.report("finals")
             self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
             self._finals(measurer)
+        self.lost += len(self._again)
+        self._again.clear()
         self.interrupted = bool(interruption)
         self.wall_s += time.perf_counter() - begin
 
-    def _finals(self, measurer: Measurer) -> None:
-        finalists = self._finalists()
-        measurements = measurer.remeasure(
-            self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
-        )
+    def _finals(self, measurer: MeasurerOf[Any]) -> None:
+        finalists = [self.space.bind(schedule) for schedule in self.finals_of.chosen(self.records)]
+        try:
+            measurements = measurer.remeasure(
+                self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
+            )
+        finally:
+            self._revise(measurer)
         if measurements is None:
             return
         # Two searches that share a log have finals of their own.
@@ -265,15 +303,9 @@ class Search:
 
     @property
     def finals_due(self) -> bool:
-        """Whether there are trials that no finals have followed, and more than one kernel to choose from."""
-        return bool(self.records) and not self.records[-1].provenance.finals and len(self._finalists()) > 1
-
-    def _finalists(self) -> list[Schedule]:
-        """The fastest so far; of those that share a binary, the one that was timed."""
-        timed = [r for r in standing(self.records) if r.measurement.ok and r.measurement.timing != "shared"]
-        fastest = {r.schedule for r in sorted(timed, key=lambda r: r.measurement.undisturbed_s)[:_FINALISTS]}
-        # In the order of the trials, by which a tie is decided.
-        return [self.space.bind(r.schedule) for r in timed if r.schedule in fastest]
+        """Whether there are trials that no finals have followed, and enough kernels to choose from."""
+        fresh = bool(self.records) and not self.records[-1].provenance.finals
+        return fresh and bool(self.finals_of.chosen(self.records))
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0
@@ -285,6 +317,8 @@ class Search:
         return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
+        if not records:
+            return
         begin = time.perf_counter()
         self.log.append(*records)
         self.log_s += time.perf_counter() - begin
@@ -314,3 +348,6 @@ class Search:
                 remaining_gain=self.remaining_gain,
             )
         )
+
+
+Search = SearchOf[SearchSpace]

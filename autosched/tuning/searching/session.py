@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
-from autosched.measuring import LocalMeasurer, Measurer, local_measurer
+from autosched.measuring import Measurer, local_measurer
+from autosched.measuring.measurer import Reservable
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, Turns
 from autosched.tuning.searching.search import Search
@@ -24,12 +25,12 @@ def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None 
         TargetUnavailableError: it breaks.
         LogError: a log cannot be read or written.
     """
-    device, measured_here = searches[0].space.target, measurer is None or isinstance(measurer, LocalMeasurer)
+    device = searches[0].space.target
     begin = time.perf_counter()
     with interruptible() as interruption, ExitStack() as opened:
         # First of all: its workers may take seconds to start, and what follows is done meanwhile.
         measurer = local_measurer(device) if measurer is None else measurer
-        if isinstance(measurer, LocalMeasurer):
+        if here := isinstance(measurer, Reservable):
             opened.enter_context(measurer.reserved(device))
         searches[0].wall_s += time.perf_counter() - begin
         Loop(measurer, interruption, turns, ahead=2 if len(searches) == 1 else _AHEAD_OF_SEVERAL).run()
@@ -37,5 +38,5 @@ def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None 
             search.finish(measurer, interruption)
     for search in searches:
         best = search.best
-        if measured_here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
+        if here and best is not None and any(best is tried for tried in (*search.trials, *search.finals)):
             first_use.remember(best)

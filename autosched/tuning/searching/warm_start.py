@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autosched.tuning.searching.parts import Log
 from autosched.tuning.searching.sources import Sources
-from search_spaces import Target, Workload
-from tuning_logs import TuningLog, TuningRecord, shipped_logs
+from search_spaces import Target
+from tuning_logs import Subject, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
 from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.storage.packed_log import nearest_packed
@@ -39,8 +40,8 @@ class WarmStart:
 
 
 def history(
-    log: TuningLog,
-    op: Workload,
+    log: Log,
+    op: Subject,
     target: Target,
     policy: str,
     known: Iterable[TuningRecord],
@@ -76,7 +77,7 @@ def _kernel(record: TuningRecord) -> tuple[object, ...]:
 
 
 def _held(
-    logs: Sequence[TuningLog], op: Workload, target: Target, policy: str, known: int
+    logs: Sequence[Log], op: Subject, target: Target, policy: str, known: int
 ) -> Iterator[tuple[str, TuningRecord]]:
     """The nearest records of every log, the first one that of the search, and of what ships; with their names.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from typing import cast
 
 import triton
 from triton.compiler import make_backend
@@ -44,28 +45,35 @@ def launch_options() -> frozenset[str]:
     return frozenset(make_backend(driver.active.get_current_target()).parse_options({}).__dict__)
 
 
-def begin_compiling(call: Call, configurations: Sequence[Configuration], pool: Executor) -> list[Future[object] | None]:
-    """Compile these in threads of the pool: what tells that each has ended; None where there is nothing to wait for.
+def begin_compiling(call: Call, configurations: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
+    """Compile these in threads of the pool: what tells that each has ended.
 
     What fails is compiled again, and told, when it is run.
     """
     if interpreted():
-        return [None for _ in configurations]
-    begun: list[Future[object] | None] = []
+        return [_ended() for _ in configurations]
+    begun: list[Future[object]] = []
     mode = triton.AsyncCompileMode(pool, ignore_errors=True)
     # Suppressed is what the mode raises where the user has opened one: then nothing is compiled ahead.
     with suppress(RuntimeError), mode:
         begun += [_begun(call, configuration) for configuration in configurations]
         # For what stands here the mode would wait at its end.
         mode.raw_futures = []
-    return begun or [None for _ in configurations]
+    return begun or [_ended() for _ in configurations]
 
 
-def _begun(call: Call, configuration: Configuration) -> Future[object] | None:
+def _ended() -> Future[object]:
+    future = Future[object]()
+    future.set_result(None)
+    return future
+
+
+def _begun(call: Call, configuration: Configuration) -> Future[object]:
     with suppress(Exception):
         kernel = call.compile(configuration)
-        return kernel.future if isinstance(kernel, triton.FutureKernel) else None
-    return None
+        if isinstance(kernel, triton.FutureKernel):
+            return cast(Future[object], kernel.future)
+    return _ended()
 
 
 def compiled(call: Call, configuration: Configuration) -> object:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -18,11 +19,11 @@ from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
 from autosched.tuning.autotune.trials.bench_timer import BenchTimer
-from autosched.tuning.autotune.trials.compiling import Compilers, Compiling
+from autosched.tuning.autotune.trials.compiling import MOST_THREADS
 from autosched.tuning.autotune.trials.paired_hooks import PairedHooks
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
-from tuning_logs import CompileFacts, Measurement, Status
+from tuning_logs import CompileFacts, Measurement
 
 # Calls that a configuration is first timed with, and with which it is timed again unless it is clearly slower than the
 # best: so few at once that the device never waits for the next launch.
@@ -35,33 +36,12 @@ class LostDeviceError(AutoschedError):
     """A configuration broke what all kernels of this process run in; nothing can be run, or put back, any more."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tried:
-    """What came of a configuration; the number of the result that it agreed with decides whether it was right."""
+    """What was measured of a configuration, and the number of the result that it agreed with."""
 
-    status: Status
-    detail: str = ""
+    measurement: Measurement
     result: int = 0
-    latencies_s: tuple[float, ...] = ()
-    facts: CompileFacts | None = None
-    seconds: float = 0.0
-    timing_s: float = 0.0
-    short: bool = False
-
-    def measurement(self, agreement: Agreement) -> Measurement:
-        """What is known now: the result of the majority is right."""
-        status, detail, latencies = self.status, self.detail, self.latencies_s
-        if status == "ok" and self.result != agreement.winner:
-            status, detail, latencies = "wrong_result", "most configurations compute something else", ()
-        return Measurement(
-            status,
-            latencies,
-            detail,
-            self.facts,
-            seconds=self.seconds,
-            timing="short" if self.short and latencies else "full",
-            timing_s=self.timing_s,
-        )
 
 
 class Trials:
@@ -82,8 +62,8 @@ class Trials:
         self._timer = make_timer(self._reset)
         self._best_s = math.inf
         self._lost = False
-        self._compilers = Compilers(call)
-        self.agreement = Agreement(lambda name: saved.original(outputs[name]))
+        self._compilers = ThreadPoolExecutor(MOST_THREADS)
+        self._agreement = Agreement(lambda name: saved.original(outputs[name]))
 
     @staticmethod
     def of(call: Call, target: Target, settings: TuningSettings) -> Trials:
@@ -95,8 +75,11 @@ class Trials:
         return Trials(call, saved, compared(outputs), timer, settings.hooks)
 
     def end(self) -> None:
-        """Put the arguments back, unless nothing can be run any more."""
-        self._compilers.end()
+        """Put the arguments back, unless nothing can be run any more.
+
+        No more is begun to be compiled; what is under way ends by itself, and is kept in Triton's cache.
+        """
+        self._compilers.shutdown(wait=False, cancel_futures=True)
         if not self._lost:
             self._saved.restore()
 
@@ -115,9 +98,17 @@ class Trials:
         self._next = iter(configurations)
         return self._timer.sample([partial(self._call.launch, c) for c in configurations])
 
-    def compile(self, configurations: Sequence[Configuration]) -> list[Compiling]:
-        """Begin to compile these."""
-        begun = self._compilers.begin(configurations)
+    def measurement(self, tried: Tried) -> Measurement:
+        """What is known now: the result of the majority is right."""
+        found = tried.measurement
+        if not found.ok or tried.result == self._agreement.winner:
+            return found
+        detail = "most configurations compute something else"
+        return replace(found, status="wrong_result", detail=detail, latencies_s=(), timing="full")
+
+    def compile(self, configurations: Sequence[Configuration]) -> list[Future[object]]:
+        """Begin to compile these, in threads: what tells that each has ended."""
+        begun = launching.begin_compiling(self._call, configurations, self._compilers)
         if any(c.pre_hook for c in configurations):
             # It was called, since it may change what is compiled for; what else it changed is put back.
             self._saved.note_changes()
@@ -130,52 +121,48 @@ class Trials:
             LostDeviceError: nothing can be run any more.
         """
         begin = perf_counter()
-        tried = self._compiled(configuration)
-        if tried.status == "ok":
-            tried = self._run(configuration, compile_s)
-        self._hooks.close()
-        tried.seconds = perf_counter() - begin
-        return tried
-
-    def _compiled(self, configuration: Configuration) -> Tried:
         try:
             launching.compiled(self._call, configuration)
         except Exception as error:
-            return Tried(*launching.failure_of(error, compiling=True))
-        return Tried("ok")
+            status, detail = launching.failure_of(error, compiling=True)
+            tried = Tried(Measurement(status, detail=detail))
+        else:
+            tried = self._run(configuration, compile_s)
+        self._hooks.close()
+        return replace(tried, measurement=replace(tried.measurement, seconds=perf_counter() - begin))
 
     def _run(self, configuration: Configuration, compile_s: float) -> Tried:
         try:
-            tried = self._checked(configuration, compile_s)
-            self._time(tried, configuration)
+            result, facts = self._checked(configuration, compile_s)
+            return Tried(replace(self._timed(configuration, result), facts=facts), result)
         except Exception as error:
             status, detail = launching.failure_of(error, compiling=False)
             self._hooks.close(error)
             self._refuse_lost_device(detail, configuration)
             self._saved.note_changes()
-            return Tried(status, detail)
-        return tried
+            return Tried(Measurement(status, detail=detail))
 
-    def _checked(self, configuration: Configuration, compile_s: float) -> Tried:
-        """Run it once on the arguments as they were, and see what it made of them."""
+    def _checked(self, configuration: Configuration, compile_s: float) -> tuple[int, CompileFacts | None]:
+        """Run it once on the arguments as they were: with which result it agrees, and what the compiler said."""
         self._next = iter([configuration])
         self._reset()
         kernel = self._call.launch(configuration)
         _wait()
         self._saved.note_changes()
         made = {name: t for name, t in self._outputs.items() if self._saved.changed(t)}
-        return Tried("ok", result=self.agreement.vote(made), facts=launching.facts_of(kernel, compile_s))
+        return self._agreement.vote(made), launching.facts_of(kernel, compile_s)
 
-    def _time(self, tried: Tried, configuration: Configuration) -> None:
+    def _timed(self, configuration: Configuration, result: int) -> Measurement:
         begin = perf_counter()
         latencies = self._sample([configuration] * FIRST_CALLS)
-        tried.short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
-        if not tried.short:
+        short = statistics.median(latencies) > _CLEARLY_SLOWER * self._best_s
+        if not short:
             for _ in range(_MORE_TIMES):
                 latencies += self._sample([configuration] * _MORE_CALLS)
-            if tried.result == self.agreement.winner:
+            if result == self._agreement.winner:
                 self._best_s = min(self._best_s, statistics.median(latencies))
-        tried.latencies_s, tried.timing_s = tuple(latencies), perf_counter() - begin
+        timing_s = perf_counter() - begin
+        return Measurement("ok", tuple(latencies), timing="short" if short else "full", timing_s=timing_s)
 
     def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:
         """Latencies of all of these, which have run before, in rounds that each begin with another one."""

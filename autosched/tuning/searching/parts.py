@@ -1,0 +1,72 @@
+"""What a search is made of, beside its strategy and its measurer: a space, a log, and who is measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Protocol
+
+from search_spaces import Schedule, Target
+from tuning_logs import Subject, TuningRecord
+from tuning_logs.ranking import standing
+
+
+class Space(Protocol):
+    """As much of a search space as a search needs: `search_spaces.SearchSpace`, or that of a kernel of the user's."""
+
+    @property
+    def workload(self) -> Subject: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def backends(self) -> Iterable[str]: ...
+
+    def bind(self, schedule: Schedule) -> Schedule: ...
+
+
+class Log(Protocol):
+    """As much of a tuning log as a search needs."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def append(self, *records: TuningRecord) -> None: ...
+
+    def nearest(
+        self, workload: Subject, target: Target, limit: int, policy: str | None = ...
+    ) -> list[TuningRecord]: ...
+
+
+@dataclass(frozen=True)
+class Finals:
+    """Which schedules are measured again before one is called best: the fastest `most`, where there are `least`.
+
+    The differences among the best are of the size of the noise of single trials, and on a disturbed machine the best
+    may look like the tenth. What is more than `hopeless` times as slow as the fastest takes no part.
+    """
+
+    most: int = 16
+    least: int = 2
+    hopeless: float = inf
+
+    def chosen(self, records: Iterable[TuningRecord]) -> Sequence[Schedule]:
+        """The finalists, in the order of the trials, by which a tie is decided; of those that share a binary, the one
+        that was timed. None where there are too few.
+        """
+        timed = [r for r in standing(records) if r.measurement.ok and r.measurement.timing != "shared"]
+        first = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[: self.most]
+        fastest = {
+            r.schedule
+            for r in first
+            if r.measurement.undisturbed_s <= self.hopeless * first[0].measurement.undisturbed_s
+        }
+        chosen = [r.schedule for r in timed if r.schedule in fastest]
+        return chosen if len(chosen) >= self.least else ()
+
+
+# Those of workloads.
+USUAL_FINALS = Finals()
