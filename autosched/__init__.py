@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autosched.machine.devices import cpu_target
     from autosched.measuring import LocalMeasurer, Measurer, close
     from autosched.replaying.predictions import Prediction, Predictions
-    from autosched.replaying.replay import replay
+    from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
     from autosched.tracing import (
         DifferentiableFunction,
@@ -77,6 +77,7 @@ __all__ = [
     "Progress",
     "Row",
     "Schedule",
+    "StaleRecordWarning",
     "Target",
     "TargetUnavailableError",
     "TracedFunction",
@@ -111,7 +112,7 @@ _HOMES = {
     "autosched.machine.devices": "cpu_target",
     "autosched.measuring": "LocalMeasurer Measurer close",
     "autosched.replaying.predictions": "Prediction Predictions",
-    "autosched.replaying.replay": "replay",
+    "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",

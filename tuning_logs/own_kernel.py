@@ -42,7 +42,7 @@ class OwnKernel:
         told = json.dumps([_MARK, self.fingerprint, self.values, self.types])
         key = hashlib.sha256(told.encode()).hexdigest()[:_KEY_DIGITS]
         sizes = tuple((v,) for _, v in self.values if isinstance(v, int) and v > 0)
-        return Canonical(key, f"{_MARK}:{self.fingerprint}", (), sizes)
+        return Canonical(key, f"{_MARK}:{self.fingerprint}", (), sizes, (), ())
 
     @property
     def key(self) -> str:

@@ -1,8 +1,9 @@
 """Whether this version of autosched makes the kernel that a record describes: lowered and printed, never compiled.
 
-Nothing else makes a record stale: neither a comment that was edited nor a module that was moved. Of what does not tell
-what was compiled (a failed trial of an earlier version), only what the very same code measured is good, and what this
-version cannot print either.
+A record is exact while its schedule prints its source, and stale otherwise: neither a comment that was edited nor a
+module that was moved makes it so. The schedule of a stale one may still be legal, and its kernel be made. Of what does
+not tell what was compiled (a failed trial of an earlier version), only what the very same code measured is exact, and
+what this version cannot print either.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def why_not_reproduced(record: TuningRecord) -> str | None:
 
 @dataclass(frozen=True)
 class _Made:
-    """What this version makes of a schedule: code with a fingerprint, or why it makes none."""
+    """What this version makes of a schedule: code with a fingerprint, or why it makes none.
+
+    `printable`: false where a schedule of the space, and a legal one, has no text.
+    """
 
     source: str | None = None
     why_not: str = ""
@@ -61,7 +65,7 @@ class _Made:
 
 
 class Reproduction:
-    """Tells records that are good from stale ones. A schedule is printed once, in 1 to 4 ms, for all of its records.
+    """Tells exact records from stale ones. A schedule is printed once, in 1 to 4 ms, for all of its records.
 
     No more than `most` schedules are printed: what comes after them is not looked at, and counts as stale.
     """
@@ -71,8 +75,12 @@ class Reproduction:
         self._spaces: dict[tuple[Workload, Target], SearchSpace] = {}
         self._made: dict[tuple[Workload, Target, Schedule], _Made] = {}
 
-    def is_good(self, record: TuningRecord) -> bool:
+    def is_exact(self, record: TuningRecord) -> bool:
         return self.why_stale(record) is None
+
+    def is_legal(self, record: TuningRecord) -> bool:
+        """Whether this version makes a kernel of the record's schedule, be it another one than was measured."""
+        return self._make(record).source is not None
 
     def why_stale(self, record: TuningRecord) -> str | None:
         """Why this version does not make the kernel of a record, or None when it does.

@@ -30,9 +30,6 @@ from autosched.tuning.terminal import written
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
-AllowStale = Annotated[
-    bool, typer.Option("--allow-stale", help="Also when this version makes another kernel of its schedule.")
-]
 Predicted = Annotated[
     bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
 ]
@@ -46,7 +43,6 @@ def replay_command(
     log: LogPath = None,
     policy: PolicyName = "cold",
     source: Annotated[bool, typer.Option("--source", help="Print the generated source text only.")] = False,
-    allow_stale: AllowStale = False,
     predicted: Predicted = False,
 ) -> None:
     """Rebuild the best kernel of an operator from the log, without searching, and check its results.
@@ -61,12 +57,10 @@ def replay_command(
 
     out, op = console(), workload(operator, sizes)
     if source:
-        out.print(
-            written(_source(op, printed_target(target, threads), log, policy, allow_stale, predicted)), soft_wrap=True
-        )
+        out.print(written(_source(op, printed_target(target, threads), log, policy, predicted)), soft_wrap=True)
         return
     device = chosen_target(target, threads) if threads is not None else target
-    kernel = autosched.replay(op, device, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted)
     taken = duration_text(kernel.record.measurement.latency_s)
     out.print(written(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
@@ -79,14 +73,14 @@ def replay_command(
     out.print(written("results agree with the float64 reference on fresh inputs", style="green"))
 
 
-def _source(op: Workload, target: Target, log: Path | None, policy: Policy, allow_stale: bool, predicted: bool) -> str:
+def _source(op: Workload, target: Target, log: Path | None, policy: Policy, predicted: bool) -> str:
     from autosched.backends.reproduction import printed
     from autosched.replaying.predicted_kernel import predicted_source
     from autosched.replaying.replay import find_best, log_paths
 
     if predicted:
         return predicted_source(op, target, log_path(log), policy)
-    return printed(find_best(op, target, log_paths(log), policy, allow_stale))
+    return printed(find_best(op, target, log_paths(log), policy))
 
 
 def export_command(
@@ -96,7 +90,6 @@ def export_command(
     target: TargetName = None,
     log: LogPath = None,
     policy: PolicyName = "cold",
-    allow_stale: AllowStale = False,
     predicted: Predicted = False,
 ) -> None:
     """Write the best GPU kernel of an operator to a Python file that needs PyTorch, and not autosched.
@@ -106,7 +99,7 @@ def export_command(
     ```
     """
     found = workload(operator, sizes)
-    path = autosched.export(found, to, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted)
+    path = autosched.export(found, to, target, log=log, policy=policy, predicted=predicted)
     console().print(written(f"{path}; run it to check and time it"), soft_wrap=True)
 
 

@@ -55,7 +55,7 @@ class _Task:
         from autosched.backends.reproduction import Reproduction
         from autosched.replaying.replay import MOST_PRINTED
 
-        is_good = Reproduction(MOST_PRINTED).is_good
+        is_good = Reproduction(MOST_PRINTED).is_exact
         winner, stale = self.best(log, is_good), ""
         if winner is None:
             winner, is_good, stale = self.best(log), any_record, ", stale"

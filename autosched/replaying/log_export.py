@@ -74,9 +74,9 @@ def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int)
     if log.best(op, target, policy) is None:
         return None
     reproduction, records = Reproduction(), log.records(op, target, policy)
-    winner = find_best(op, target, [log.path], policy, allow_stale=True)
-    if reproduction.is_good(winner):
-        records = [r for r in records if reproduction.is_good(r)]
+    winner = find_best(op, target, [log.path], policy)
+    if reproduction.is_exact(winner):
+        records = [r for r in records if reproduction.is_exact(r)]
     records = worth_shipping(records, best)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
-from autosched import backends
 from autosched.backends.reproduction import Reproduction
 from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
@@ -35,6 +35,10 @@ from tuning_logs.packing import may_hold
 MOST_PRINTED = 64
 
 
+class StaleRecordWarning(UserWarning):
+    """A kernel was made of a schedule that was measured when it printed another kernel."""
+
+
 @overload
 def replay(
     op: Workload,
@@ -42,7 +46,6 @@ def replay(
     *,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
-    allow_stale: bool = ...,
     predicted: bool = ...,
 ) -> Kernel: ...
 
@@ -54,7 +57,6 @@ def replay(
     *,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
-    allow_stale: bool = ...,
     predicted: bool = ...,
 ) -> TracedKernel: ...
 
@@ -66,7 +68,6 @@ def replay(
     *,
     log: str | os.PathLike[str] | None = ...,
     policy: Policy = ...,
-    allow_stale: bool = ...,
     predicted: bool = ...,
 ) -> LoadedFunction: ...
 
@@ -77,15 +78,14 @@ def replay(
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
-    allow_stale: bool = False,
     predicted: bool = False,
 ) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
     Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
-    counts while this version prints for its schedule the source that was measured, whichever version that was. When it
-    prints another one, the record is stale: `allow_stale` takes its schedule anyway, and what comes of it may be faster
-    or slower than the record says.
+    is exact while this version prints for its schedule the source that was measured, whichever version that was. Where
+    no log has an exact one, a stale one whose schedule is still legal is taken, with a `StaleRecordWarning`: its kernel
+    is checked as any other, and may be faster or slower than the record says.
 
     `predicted` builds what `predict` has ranked first for the target, and left beside the log, instead of a record:
     the first of these schedules whose kernel is right. It gets one trial here; its record says what that measured.
@@ -103,7 +103,7 @@ def replay(
     """
     if isinstance(op, Traced):
         cut = op.for_target(_device(target))
-        function = loaded(cut, _replayed(cut, target, log, policy, allow_stale, predicted))
+        function = loaded(cut, _replayed(cut, target, log, policy, predicted))
         function.ensure_right()
         return function
     check_workload(op)
@@ -112,7 +112,7 @@ def replay(
     device = _device(target)
     if predicted:
         return predicted_kernel(op, device, paths[0], policy)
-    return load_kernel(find_best(op, device, paths, policy, allow_stale), op)
+    return load_kernel(find_best(op, device, paths, policy), op)
 
 
 def _device(target: str | Target | None) -> Target:
@@ -130,7 +130,6 @@ def _replayed(
     target: str | Target | None,
     log: str | os.PathLike[str] | None,
     policy: Policy,
-    allow_stale: bool,
     predicted: bool,
 ) -> dict[str, Kernel]:
     """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
@@ -139,9 +138,7 @@ def _replayed(
     for cut in cuts_of(op):
         try:
             for w in cut.workloads:
-                known[w.key] = known.get(w.key) or replay(
-                    w, target, log=log, policy=policy, allow_stale=allow_stale, predicted=predicted
-                )
+                known[w.key] = known.get(w.key) or replay(w, target, log=log, policy=policy, predicted=predicted)
         except (InputError, EmptySearchSpaceError) as error:
             missing.append(error)
     if len(missing) == len(cuts_of(op)):
@@ -167,49 +164,50 @@ def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
     return (log_path(log), *(shipped_logs() if log is None else ()))
 
 
-def find_best(
-    op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold", allow_stale: bool = False
-) -> TuningRecord:
-    """The best record of the first log that has one whose kernel this version makes.
-
-    With `allow_stale`, when no log has one, the best of the first log that has any.
+def find_best(op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold") -> TuningRecord:
+    """The best exact record of the first log that has one; where none has, the best stale one whose schedule is legal,
+    with a warning.
 
     Raises:
-        InputError: none has.
+        InputError: there is neither.
     """
-    paths = tuple(path for path in paths if may_hold(path, op, policy))
-    stale: TuningRecord | None = None
-    for log in map(TuningLog, paths):
-        if best := log.best(op, target, policy, Reproduction(MOST_PRINTED).is_good):
+    logs = [TuningLog(path) for path in paths if may_hold(path, op, policy)]
+    made = Reproduction(MOST_PRINTED)
+    for log in logs:
+        if best := log.best(op, target, policy, made.is_exact):
             return best
-        stale = stale or log.best(op, target, policy)
-    if stale and allow_stale:
-        return stale
-    raise InputError(_why_none(op, target, paths, policy, stale))
+    for log in logs:
+        if best := log.best(op, target, policy, made.is_legal):
+            warnings.warn(_stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
+            return best
+    raise InputError(_why_none(op, target, logs, policy))
 
 
-def _why_none(op: Workload, target: Target, paths: tuple[Path, ...], policy: str, stale: TuningRecord | None) -> str:
-    searched = ", ".join(map(str, paths))
-    if stale:
-        try:
-            backends.named(stale.backend)
-        except InputError as error:
-            return f"the best record of {op.label} on {target.label} cannot be used: {error} (searched {searched})"
-        return (
-            f"the records of {op.label} on {target.label} are stale: generator {stale.provenance.generator} made them "
-            f"(the best of them), and {Reproduction().why_stale(stale)}; tune again, or replay with allow_stale=True "
-            f"(--allow-stale) to build the same schedule anyway (searched {searched})"
-        )
+def _stale_text(record: TuningRecord, reason: str | None) -> str:
+    what, call = (
+        f"{record.workload.label} on {record.target.label}",
+        _tune_call(record.target, record.provenance.policy),
+    )
+    return f"{what}: the record is stale: {reason}; this one is checked, and not timed. {call} measures it again"
+
+
+def _why_none(op: Workload, target: Target, logs: Sequence[TuningLog], policy: str) -> str:
+    searched = ", ".join(str(log.path) for log in logs)
+    for log in logs:
+        if stale := log.best(op, target, policy):
+            what = f"the records of {op.label} on {target.label} (the best by generator {stale.provenance.generator})"
+            again = f"tune again, with {_tune_call(target, policy)}"
+            return f"{what} cannot be used: {Reproduction().why_stale(stale)}; {again} (searched {searched})"
     return (
         f"no successful record of {op.label} on {target.label}, timed with {policy_text(policy)}; expected one in "
-        f"{searched}{_others(op, paths)}; make one with {_tune_call(target, policy)}"
+        f"{searched}{_others(op, logs)}; make one with {_tune_call(target, policy)}"
         f"{' or `autosched tune`' if op.arguments else ''}"
     )
 
 
-def _others(op: Workload, paths: Iterable[Path]) -> str:
+def _others(op: Workload, logs: Iterable[TuningLog]) -> str:
     """What the logs hold of the workload, for other targets and policies."""
-    found = (r for path in paths for r in TuningLog(path).records(op) if r.measurement.ok)
+    found = (r for log in logs for r in log.records(op) if r.measurement.ok)
     held = dict.fromkeys(f"{r.target.label} with {policy_text(r.provenance.policy)}" for r in found)
     return f", got one on {'; '.join(held)}" if held else ""
 

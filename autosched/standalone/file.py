@@ -75,7 +75,6 @@ def export(
     *,
     log: str | os.PathLike[str] | None = None,
     policy: Policy = "cold",
-    allow_stale: bool = False,
     predicted: bool = False,
 ) -> Path:
     """Write a kernel to a Python file that needs PyTorch and nothing of autosched; its path.
@@ -103,7 +102,7 @@ def export(
     saved: dict[str, torch.Tensor] = {}
 
     def found(workload: Workload) -> Tuned:
-        return look_up(workload, target, log, policy, allow_stale, predicted)
+        return look_up(workload, target, log, policy, predicted)
 
     if predicted and isinstance(op, Kernel | TracedKernel):
         raise InputError("predicted=True is for an operator or a traced function; this is a kernel, made and checked")
@@ -192,10 +191,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
     parts = [
         *functions,
         CHECK,
-        *(
-            launcher(launchers[way], w, by_key[w.key], (*_RESERVED, *called))
-            for way, w in ways.items()
-        ),
+        *(launcher(launchers[way], w, by_key[w.key], (*_RESERVED, *called)) for way, w in ways.items()),
         *([whole.constants_text()] if whole.constants else []),
         whole.launched(launched),
         whole.entry(launched),

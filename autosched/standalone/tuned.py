@@ -81,7 +81,6 @@ def look_up(
     target: str | Target | None,
     log: str | os.PathLike[str] | None,
     policy: Policy,
-    allow_stale: bool,
     predicted: bool,
 ) -> Tuned:
     """What `replay` would build, for a GPU that need not be here if it is named; `predicted`: what `predict` ranked
@@ -102,7 +101,7 @@ def look_up(
         )
     if predicted:
         return Tuned.foretold(op, first_predicted(op, device, log_paths(log)[0], policy))
-    record = find_best(op, device, log_paths(log), policy, allow_stale)
+    record = find_best(op, device, log_paths(log), policy)
     return Tuned.of(record, spaces.build(record.workload, record.target).bind(record.schedule), op)
 
 

@@ -13,9 +13,7 @@ from search_spaces.plain_text import visible
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values
-
-# Knobs of older records, by what they were called.
-_RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
+from search_spaces.schedules.translation import renamed
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Schedule:
     def from_json(data: Any, backend: str = "") -> Schedule:
         """An unbound schedule of that backend. Raises DataError."""
         told = members(data, "schedule", ("sketch", "values"))
-        values = {_RENAMED.get(k, k): v for k, v in members(told["values"], "knobs").items()}
+        values = {renamed(k): v for k, v in members(told["values"], "knobs").items()}
         text(" ".join(values), "knobs")
         # Most values are flags and small integers, and most of the time that reading a record takes is theirs.
         named: list[tuple[str, Any]] = [

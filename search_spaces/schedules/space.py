@@ -18,6 +18,7 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.rules import Decisions, Rule, in_order
 from search_spaces.schedules.schedule import Schedule
+from search_spaces.schedules.translation import completed
 from search_spaces.workloads.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
@@ -32,8 +33,7 @@ class Sketch:
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `rules` are what knobs may be together (divisibility, combinations), beyond what any target forbids; `decided_first`
-    names knobs in the order in which they are decided, where that is not their own. `added` are knobs that records of
-    before do not name, with the values that say what these records did.
+    names knobs in the order in which they are decided, where that is not their own.
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
     `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
     which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
@@ -50,7 +50,6 @@ class Sketch:
     remarks: tuple[str, ...] = ()
     depth_knob: str = ""
     decided_first: tuple[str, ...] = ()
-    added: tuple[tuple[str, KnobValue], ...] = ()
     rules_of: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -72,12 +71,8 @@ class Sketch:
         return replace(self, rules_of=rules)
 
     def completed(self, values: Values) -> Values:
-        """The values of a record and of the knobs that it was made before, in the order of the knobs."""
-        names = [k.name for k in self.knobs]
-        if list(values) == names:
-            return values
-        added = {**dict(self.added), **values}
-        return Values({name: added[name] for name in names if name in added} | values)
+        """The values of a record, in the order of the knobs, with those of knobs that there were not then."""
+        return values if list(values) == [k.name for k in self.knobs] else completed(values, self.knobs)
 
     def depths(self, start: Values) -> list[int]:
         """The values that the depth knob of a start may have: up to its own, largest first."""

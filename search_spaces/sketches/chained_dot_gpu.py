@@ -51,7 +51,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             remarks=descriptor_remarks(chain.workload, (), target),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,
-            added=(("join", "after"), ("skip", False)),
         ),
     )
 

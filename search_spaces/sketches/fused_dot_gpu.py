@@ -51,15 +51,6 @@ _WARP_GROUP_STARTS = (
     (64, 128, 128, "pingpong", 8, 4),
     (128, 64, 128, "pingpong", 8, 4),
 )
-# Decisions that older records do not name, as they were taken then.
-_ADDED: dict[str, KnobValue] = {
-    "tail": "masked",
-    "split_k": 1,
-    "partials": "workspace",
-    "per_sm": 1,
-    "specialize": "none",
-    "ctas": 1,
-}
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
@@ -68,7 +59,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if form is None or form.is_tiled_dot:
         return ()
     workload = form.workload
-    knobs = _knobs(workload, form, target, offers)
+    knobs = decisions(workload, form, target, offers)
     moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))
     return (
         Sketch(
@@ -82,15 +73,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             remarks=descriptor_remarks(workload, (*moved, *workload.output_names), target, "read by pointers"),
             depth_knob="stages",
             decided_first=DECIDED_FIRST,
-            added=tuple(_ADDED.items()),
         ),
     )
-
-
-def _knobs(workload: Workload, form: Contraction, target: Target, offers: Offers) -> dict[str, Knob]:
-    """The decisions that records have always named, in their order, and then the others."""
-    every = decisions(workload, form, target, offers)
-    return {x: every[x] for x in (*(x for x in every if x not in _ADDED), *_ADDED)}
 
 
 def _seeds(form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
@@ -98,7 +82,12 @@ def _seeds(form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tupl
     reduction split where there are few, and of programs that walk them."""
     swap = form.m.extent < form.n.extent and form.m.extent <= MIN_ROWS
     common: dict[str, KnobValue] = {
-        **_ADDED,
+        "tail": "masked",
+        "split_k": 1,
+        "partials": "workspace",
+        "per_sm": 1,
+        "specialize": "none",
+        "ctas": 1,
         **{x: fastest(knobs[x]) for x in ("a_load", "b_load")},
         "order": "mn",
         "group": 8,

@@ -77,15 +77,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     axes = tiled_axes(structure)
     knobs = _gpu_knobs(structure, axes) if target.kind == "gpu" else _cpu_knobs(axes, target)
     named = {k.name: k for k in knobs}
-    added: dict[str, KnobValue] = {
-        "across": False,
-        "volumes": cover(axes.volume.extent, (1,)),
-        "planes": cover(axes.plane.extent, (1,)),
-        "unrolled_rows": 1,
-        "unrolled_columns": 1,
-        "selected": False,
-        "flat": 0,
-    }
     return (
         Sketch(
             "pointwise",
@@ -95,7 +86,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             rules=_rules(axes, named),
             decided_first=tuple(x for x in ("flat",) if x in named),
             seeds=_seeds(axes, named) if target.kind == "gpu" else (),
-            added=tuple((name, value) for name, value in added.items() if name in named),
         ),
     )
 

@@ -30,7 +30,6 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import (
-    ADDED,
     ALIGNED,
     AlignedRows,
     aligned_rows,
@@ -88,7 +87,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
             seeds=with_aligned(seeds) if aligned else seeds,
-            added=ADDED if aligned else (),
         ),
     )
 

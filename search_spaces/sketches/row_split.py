@@ -28,7 +28,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
-from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
+from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import (
     ROWS_OUTER,
@@ -90,7 +90,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
             rules=tuple(rules),
             seeds=with_aligned(seeds) if aligned else seeds,
-            added=(("accumulate", "point"), *ADDED) if not on_cpu else (),
         ),
     )
 

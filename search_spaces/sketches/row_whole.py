@@ -24,7 +24,7 @@ from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
-from search_spaces.sketches.rows.aligned_rows import ADDED, ALIGNED, AlignedRows, aligned_rows, with_aligned
+from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
 from search_spaces.sketches.rows.scanning import Scanning, in_order
 from search_spaces.structure.axes import Structure
@@ -62,7 +62,6 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             ("rows", "warps", *([ALIGNED.name] if aligned else [])),
             rules=(Rule(("rows", ALIGNED.name), too_long),) if aligned else (),
             seeds=seeds,
-            added=ADDED if aligned else (),
         ),
     )
 

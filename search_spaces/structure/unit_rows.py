@@ -61,10 +61,13 @@ def _with_row(stage: Stage, row: Axis, places: dict[str, int]) -> Stage:
     at = axis_index(row.name) if has_row else Affine()
 
     def change(e: Expression) -> Expression | None:
-        if not isinstance(e, Access | Gather) or e.tensor not in places:
-            return None
-        place = places[e.tensor]
-        return replace(e, index=(*e.index[:place], at, *e.index[place:]))
+        match e:
+            case Access(tensor, index, fill) if tensor in places:
+                return Access(tensor, (*index[: places[tensor]], at, *index[places[tensor] :]), fill)
+            case Gather(tensor, mixed) if tensor in places:
+                return Gather(tensor, (*mixed[: places[tensor]], at, *mixed[places[tensor] :]))
+            case _:
+                return None
 
     place = places.get(stage.name, 0)
     axes = (*stage.axes[:place], row, *stage.axes[place:]) if has_row else stage.axes

@@ -4,8 +4,8 @@
     out[d, e] = x[d, e] - t0[d]        →    along the dimension of a tensor that another does has its axis:
                                             t0[i0] = max over i1 of x[i0, i1];   out[i0, i1] = x[i0, i1] - t0[i0]
 
-What a product of two tensors sums over is the loop of other such products only: of s = q kᵀ and o = s k, no axis of s is
-one of the columns of o, though both run along the same dimension of k.
+What a product of two tensors sums over is the loop of other such products only: of s = q kᵀ and o = s k, the axis that
+s sums over is not that of the columns of o, though both run along the same dimension of k.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Naming:
         return (name for d in dimensions for name in self.along.get(d, ()))
 
     def _name(self, stage: Stage, local: str, known: Sequence[str]) -> None:
-        """Give an axis the first of the known names that is as long and no other axis of the stage has, or a new one."""
+        """Give an axis the first of the known names that is as long and not taken in the stage, or a new one."""
         taken = {self.names[a.name] for a in stage.loops if a.name in self.names}
         extent = stage.extents[local]
         found = next((name for name in known if self.extents[name] == extent and name not in taken), None)

@@ -102,9 +102,11 @@ class _Ordered:
 
 @dataclass
 class _Form:
-    """The form while it is written. `read`: the inputs, in the order in which they are, and their shapes there.
-    `kinds`: how stages fold. `loop`: the extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met,
-    the last one first, the stride of each of its dimensions, as if all were in memory.
+    """The form while it is written.
+
+    `read`: the inputs, in the order in which they are, and their shapes there. `kinds`: how stages fold. `loop`: the
+    extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met, the last one
+    first, the stride of each of its dimensions, as if all were in memory.
     """
 
     inputs: Mapping[str, Tensor]
@@ -271,7 +273,7 @@ class _Form:
                 return [operator, *[self._data(a, stage) for a in arguments]]
 
     def _guards(self, access: Access, stage: Stage) -> list[tuple[int, Affine, int]]:
-        """The dimensions along which an access of the stage may be outside: their sizes, where it reads, and strides."""
+        """The dimensions along which an access of the stage may be outside: sizes, where it reads, strides."""
         if access.fill is None:
             return []
         shape = (self.inputs if access.tensor in self.inputs else self.stages)[access.tensor].shape

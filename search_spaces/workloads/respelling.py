@@ -13,13 +13,13 @@ fold or store read the same dimension of a tensor at theirs (`axis_names`).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.workloads import scans
 from search_spaces.workloads.axis_names import axis_names
+from search_spaces.workloads.axis_splitting import Line, UnspellableError, guards_of, split_axes, unguarded
 from search_spaces.workloads.digits import Address, digits, steps_of
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -27,10 +27,6 @@ from search_spaces.workloads.expressions.expression import Access, Apply, Expres
 from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, reindexed, rewritten
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
-
-
-class UnspellableError(Exception):
-    """A form has no spelling of its own: some index is that of no dimensions."""
 
 
 @dataclass(frozen=True)
@@ -51,50 +47,6 @@ class _Dimension:
     size: int | None = None
 
 
-@dataclass
-class _Line:
-    """A stage of the form. `own` and `over` are its axes and those that it folds, with extents; `strides`: of its own.
-
-    The expression reads tensors at addresses: an access has the address as its first index, and where it has a fill,
-    index, size and stride of every dimension along which it may be outside, one after the other.
-    """
-
-    name: str
-    dtype: str
-    own: dict[str, int]
-    strides: dict[str, int]
-    over: dict[str, int]
-    operator: str
-    expression: Expression
-    scan: Sequence[Any]
-
-    @property
-    def extents(self) -> dict[str, int]:
-        return {**self.own, **self.over}
-
-    @property
-    def scanned(self) -> str:
-        """The axis that it is scanned along, or ""."""
-        return self.scan[0] if self.scan else ""
-
-    def split(self, axis: str, inner: int) -> None:
-        """Make two axes of one, the inner one of this extent."""
-        if axis == self.scanned:
-            raise UnspellableError(f"{axis} is scanned along")
-        outer_name, inner_name = f"{axis}0", f"{axis}1"
-        outer = self.extents[axis] // inner
-
-        def parts(loops: dict[str, int], of: tuple[int, int]) -> dict[str, int]:
-            pair = dict(zip((outer_name, inner_name), of, strict=True))
-            return {x: n for name, given in loops.items() for x, n in (pair if name == axis else {name: given}).items()}
-
-        step = self.strides.get(axis, 0)
-        forms = {x: axis_index(x) for x in self.extents} | {axis: Affine.of((outer_name, inner), (inner_name, 1))}
-        self.own, self.over = parts(self.own, (outer, inner)), parts(self.over, (outer, inner))
-        self.strides = parts(self.strides, (step * inner, step))
-        self.expression = reindexed(self.expression, lambda form: form.substituted(forms))
-
-
 def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Spelling:
     """The workload of a form: element type and span of every input, its stages, and how many of them are outputs.
 
@@ -109,7 +61,7 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
         # One number is still a loop.
         for line in parsed.values():
             line.own, line.strides = {f"{line.name}_0": 1}, {f"{line.name}_0": 1}
-    _split_axes(parsed)
+    split_axes(parsed)
     tensors = {f"in{n}": (dtype, span) for n, (dtype, span) in enumerate(memory)}
     dimensions = {name: _dimensions(name, parsed.values()) for name in tensors}
     dimensions |= {line.name: [_Dimension(line.strides[x], n) for x, n in line.own.items()] for line in parsed.values()}
@@ -122,7 +74,7 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     return Spelling(inputs, done, stored, tuple(tuple(parsed[name].strides.values()) for name in stored))
 
 
-def _parsed(name: str, line: Any, names: Sequence[str]) -> _Line:
+def _parsed(name: str, line: Any, names: Sequence[str]) -> Line:
     dtype, own, fold, data, *scan = line
     # A fold of one element is one still: over an axis of one position.
     folded = (fold[1:] or [1]) if fold else []
@@ -166,7 +118,7 @@ def _parsed(name: str, line: Any, names: Sequence[str]) -> _Line:
         scanned = (mine[place], bool(reverse), tuple(names[n] for n in numbers), expression(combination))
     extents = {x: n for x, (n, _) in zip(mine, own, strict=True)}
     strides = {x: step for x, (_, step) in zip(mine, own, strict=True)}
-    return _Line(
+    return Line(
         name,
         dtype,
         extents,
@@ -182,97 +134,6 @@ def _is_form(data: Any) -> bool:
     return not data or isinstance(data[0], int)
 
 
-def _split_axes(lines: Mapping[str, _Line]) -> None:
-    """Split axes until all stages have the same ones as what reads them, and as what reads the same tensors.
-
-    And those of others of as many points.
-    """
-    tensors = dict.fromkeys(a.tensor for x in lines.values() for a in accesses(x.expression) if a.tensor not in lines)
-    while (
-        any(_split_for_stages(line, lines) for line in lines.values())
-        or any(_split_for_tensor(tensor, lines.values()) for tensor in tensors)
-        or any(_split_as(line, other) for line in lines.values() for other in lines.values())
-    ):
-        pass
-
-
-def _split_for_stages(reader: _Line, lines: Mapping[str, _Line]) -> bool:
-    """Split an axis of the reader, or of a stage that it reads, if one has steps within the other's; whether one was."""
-    for access in dict.fromkeys(a for a in accesses(reader.expression) if a.tensor in lines):
-        read, address = lines[access.tensor], access.index[0]
-        steps = {(abs(c), abs(c) * reader.extents[v]) for v, c in address.terms}
-        steps |= {(step.offset, step.offset * size.offset) for _, size, step in _guards(access)}
-        for axis, extent in read.own.items():
-            for bound in sorted({b for pair in steps for b in pair}):
-                if _is_digit(address, bound, reader.extents) and _split(read, axis, extent, read.strides[axis], bound):
-                    return True
-        bounds = sorted({b for x, n in read.own.items() for b in (read.strides[x], read.strides[x] * n)})
-        guarded = {v for index, _, _ in _guards(access) for v, _ in index.terms}
-        for axis, step in address.terms:
-            if axis not in guarded and any(_split(reader, axis, reader.extents[axis], step, b) for b in bounds):
-                return True
-    return False
-
-
-def _split_for_tensor(tensor: str, lines: Iterable[_Line]) -> bool:
-    """Split an axis along which an input is read across the digits of other reads; whether one was."""
-    reads = [(x, _unguarded(a)) for x in lines for a in dict.fromkeys(accesses(x.expression)) if a.tensor == tensor]
-    bounds = {
-        bound
-        for line, address in reads
-        for axis, step in address.terms
-        for bound in (abs(step), abs(step) * line.extents[axis])
-        if _is_digit(address, bound, line.extents)
-    }
-    bounds = {b for b in bounds if all(_is_digit(address, b, _cut(line, address, b)) for line, address in reads)}
-    return any(
-        _split(line, axis, line.extents[axis], step, bound)
-        for line, address in reads
-        for axis, step in address.terms
-        for bound in sorted(bounds)
-    )
-
-
-def _cut(line: _Line, address: Affine, bound: int) -> dict[str, int]:
-    """The extents of the axes if those that reach across a bound were split there, of the inner ones then."""
-    crossing = {v: bound // c for v, c in address.terms if _crosses(c, line.extents[v], bound)}
-    return line.extents | crossing
-
-
-def _split_as(line: _Line, other: _Line) -> bool:
-    """Split an axis of a stage where another one of as many points has more of them; whether one was."""
-    loops, more = ([*x.own.items(), *x.over.items()] for x in (line, other))
-    bounds = [math.prod(n for _, n in more[place:]) for place in range(len(more))]
-    own = [math.prod(n for _, n in loops[place:]) for place in range(len(loops))]
-    if own[:1] != bounds[:1] or not {*own} < {*bounds}:
-        return False
-    inner = [*own[1:], 1]
-    return any(_split(line, *loop, step, bound) for loop, step in zip(loops, inner, strict=True) for bound in bounds)
-
-
-def _split(line: _Line, axis: str, extent: int, step: int, bound: int) -> bool:
-    """Split an axis that takes such steps at a bound, if it reaches across it; whether it does."""
-    if not _crosses(step, extent, bound):
-        return False
-    line.split(axis, bound // step)
-    return True
-
-
-def _crosses(step: int, extent: int, bound: int) -> bool:
-    return 0 < step < bound < step * extent and bound % step == 0 == step * extent % bound
-
-
-def _is_digit(address: Affine, bound: int, extents: Mapping[str, int]) -> bool:
-    """Whether the terms below a bound stay within it."""
-    low = Affine(tuple((v, c) for v, c in address.terms if abs(c) < bound), address.offset)
-    return low.minimum(extents) // bound == low.maximum(extents) // bound
-
-
-def _guards(access: Access) -> Iterator[tuple[Affine, Affine, Affine]]:
-    given = access.index[1:]
-    return zip(given[::3], given[1::3], given[2::3], strict=True)
-
-
 def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
     fixed: dict[tuple[int, int], None] = {}
@@ -283,24 +144,16 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
                 return [_Dimension(step.offset, size.offset) for _, size, step in _table(gather)]
         for access in accesses(line.expression):
             if access.tensor == tensor:
-                fixed |= {(step.offset, size.offset): None for _, size, step in _guards(access)}
+                fixed |= {(step.offset, size.offset): None for _, size, step in guards_of(access)}
     for line in lines:
         for access in accesses(line.expression):
             if access.tensor == tensor:
-                rest.append(Address(_unguarded(access), line.extents))
+                rest.append(Address(unguarded(access), line.extents))
     steps = [step for step, _ in fixed]
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
     free = [_Dimension(step) for step in steps_of(rest, {*steps} - {0}) if step not in steps]
     return sorted((*(_Dimension(*pair) for pair in fixed), *free), key=lambda d: -d.stride)
-
-
-def _unguarded(access: Access) -> Affine:
-    """The address without what guarded dimensions add to it."""
-    address = access.index[0]
-    for index, _, step in _guards(access):
-        address = address - index * step.offset
-    return address
 
 
 def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
@@ -309,7 +162,7 @@ def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
     return list(zip(gather.index[:count], sizes[::2], sizes[1::2], strict=True))
 
 
-def _in_order(lines: Mapping[str, _Line]) -> list[_Line]:
+def _in_order(lines: Mapping[str, Line]) -> list[Line]:
     """The lines, each after those that it reads, and those that are scanned together one after the other."""
     done: dict[str, None] = {}
 
@@ -328,7 +181,7 @@ def _in_order(lines: Mapping[str, _Line]) -> list[_Line]:
     return [lines[name] for name in done]
 
 
-def _scanned_together(name: str, lines: Mapping[str, _Line]) -> tuple[str, ...]:
+def _scanned_together(name: str, lines: Mapping[str, Line]) -> tuple[str, ...]:
     """The stages of one scan, in the order of the form."""
     found = {name}
     while True:
@@ -338,7 +191,7 @@ def _scanned_together(name: str, lines: Mapping[str, _Line]) -> tuple[str, ...]:
         found |= more
 
 
-def _indexed(line: _Line, dimensions: Mapping[str, list[_Dimension]], tensors: Mapping[str, Any]) -> Stage:
+def _indexed(line: Line, dimensions: Mapping[str, list[_Dimension]], tensors: Mapping[str, Any]) -> Stage:
     """The stage with indices along dimensions in the place of addresses; scans come later."""
 
     def change(e: Expression) -> Expression | None:
@@ -348,9 +201,9 @@ def _indexed(line: _Line, dimensions: Mapping[str, list[_Dimension]], tensors: M
             )
         if not isinstance(e, Access):
             return None
-        guarded = {(step.offset, size.offset): index for index, size, step in _guards(e)}
+        guarded = {(step.offset, size.offset): index for index, size, step in guards_of(e)}
         free = [d for d in dimensions[e.tensor] if (d.stride, d.size) not in guarded and d.stride]
-        found = digits(Address(_unguarded(e), line.extents), [d.stride for d in sorted(free, key=lambda d: -d.stride)])
+        found = digits(Address(unguarded(e), line.extents), [d.stride for d in sorted(free, key=lambda d: -d.stride)])
         if found is None:
             raise UnspellableError(f"{line.name} reads {e.tensor} at {e.index[0]}")
         if missing := [pair for pair in guarded if _Dimension(*pair) not in dimensions[e.tensor]]:
@@ -383,7 +236,7 @@ def _tensor(name: str, dtype: str, span: int, dimensions: Sequence[_Dimension], 
     return Tensor(name, tuple(shape), dtype, tuple(d.stride for d in dimensions))
 
 
-def _named(stage: Stage, names: Mapping[str, str], lines: Mapping[str, _Line]) -> Stage:
+def _named(stage: Stage, names: Mapping[str, str], lines: Mapping[str, Line]) -> Stage:
     """The stage with these names for its axes, and with its scan."""
 
     def called(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -399,7 +252,7 @@ def _named(stage: Stage, names: Mapping[str, str], lines: Mapping[str, _Line]) -
     )
 
 
-def _scan(line: _Line, names: Mapping[str, str], lines: Mapping[str, _Line]) -> Scan | None:
+def _scan(line: Line, names: Mapping[str, str], lines: Mapping[str, Line]) -> Scan | None:
     if not line.scan:
         return None
     members = _scanned_together(line.name, lines)

@@ -61,9 +61,6 @@ _REGISTERS = 64 * 1024
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
 _MOST_UNROLLED = 8
-# From this compute capability on, folds test their bounds element by element: logs have such kernels, whose text stays
-# as it is. Tests of whole vectors take 48 instructions of 292 from a layernorm of float16.
-_TESTS_OF_ELEMENTS_FROM = 80
 
 
 def function_name(kernel: Kernel) -> str:
@@ -144,9 +141,7 @@ class KernelPrinter:
         self.exchange = Exchange(self.tiles, self.positions, self.shared)
         self.folds = Folds(self.tiles, self.positions, self.shared, self.warps)
         self._scans = Scans(self.tiles, self.positions, self.shared, self.warps)
-        self._arithmetic = Arithmetic(
-            self.tiles, self.positions, self.exchange, self.folds, capability < _TESTS_OF_ELEMENTS_FROM
-        )
+        self._arithmetic = Arithmetic(self.tiles, self.positions, self.exchange, self.folds)
         self._rearranging = Rearranging(self.tiles, self.positions, self.exchange)
         self._memory = MemoryPrinter(
             program,

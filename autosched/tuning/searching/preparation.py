@@ -76,7 +76,7 @@ def prepare(
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
     found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
-    records = list(filter(Reproduction().is_good, found))
+    records = list(filter(Reproduction().is_exact, found))
     # Another seed for every number of known trials: a resumed search does not draw the same candidates again.
     rng = np.random.default_rng([seed, len(standing(records))])
     searcher = strategies.create(strategy, space, model, rng)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Place
 from search_spaces.programs.tiles import Skew
-from search_spaces.schedules.knobs import Choice, KnobValue, Values
+from search_spaces.schedules.knobs import Choice, Values
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -23,8 +23,6 @@ from search_spaces.workloads.expressions.expression import Access, Expression, G
 from search_spaces.workloads.expressions.walking import accesses, walk
 
 ALIGNED = Choice("aligned", (False, True))
-# What records say that were made before.
-ADDED: tuple[tuple[str, KnobValue], ...] = (("aligned", False),)
 # What one load of a thread brings at most.
 VECTOR_BYTES = 16
 

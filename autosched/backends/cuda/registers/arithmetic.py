@@ -20,16 +20,13 @@ from search_spaces.workloads.dtypes import is_integer
 
 
 class Arithmetic:
-    """Prints such statements of one kernel. `by_vectors`: bounds of folds are tested once for neighbours."""
+    """Prints such statements of one kernel."""
 
-    def __init__(
-        self, tiles: Tiles, positions: Positions, exchange: Exchange, folds: Folds, by_vectors: bool = False
-    ) -> None:
+    def __init__(self, tiles: Tiles, positions: Positions, exchange: Exchange, folds: Folds) -> None:
         self._tiles = tiles
         self._positions = positions
         self._exchange = exchange
         self._folds = folds
-        self._by_vectors = by_vectors
 
     def position(self, s: Position) -> None:
         """Print the positions of a piece."""
@@ -99,7 +96,7 @@ class Arithmetic:
             self._exchange.move(made, dst)
 
     def _tests(self, axis: str, piece: Slice, size: int, layout: Layout) -> str:
-        if self._by_vectors and _is_cut_at_vectors(piece, size, layout[axis]):
+        if _is_cut_at_vectors(piece, size, layout[axis]):
             within = self._positions.of_vector(axis, layout[axis])
             at = sum_of(self._positions.indexing.affine(piece.start), within)
         else:
