@@ -165,14 +165,17 @@ class _Form:
         own = sorted(_long(stage.axes), key=lambda name: -placed[0][name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
+        before = [*self.laid_out]
         self._lay_out(reads, [*own, *over])
         extents = dict(stage.extents)
         scanned = frozenset({stage.scan.axis} if stage.scan else ())
         values = [value for each in together for value in self._values(each)]
         axes = _merged((own, over), [*placed, *map(self._walk, reads), *values], extents, scanned)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
-        strides = self._strides_along(stage)
-        return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
+        in_order = {each.name: self.arguments.ordered(each.expression, colours) for each in together}
+        met = [*before, *(a.tensor for e in in_order.values() for a in accesses(e) if a.tensor in self.laid_out)]
+        self.laid_out = {name: self.laid_out[name] for name in dict.fromkeys(met)}
+        return _Ordered(stage, in_order[stage.name], axes, extents, self._strides_along(stage))
 
     def _strides_along(self, stage: Stage) -> dict[str, int]:
         """How far apart the neighbours along each of its axes lie."""
