@@ -63,7 +63,7 @@ def is_scanned_with_others(stage: Stage) -> bool:
 
 
 def last_output(w: Workload) -> Tensor:
-    """The last stage, which is always stored, as it lies in memory."""
+    """The last stage, which is stored, as it lies in memory."""
     return next(t for t in w.outputs if t.name == w.stages[-1].name)
 
 
@@ -130,7 +130,8 @@ def with_an_axis_of_one_index(w: Workload, rng: np.random.Generator) -> Workload
     *before, last = w.stages
     read = {a.tensor for s in w.stages for a in accesses(s.expression)}
     wider = next((t for t in w.inputs if t.name in read), None)
-    if wider is None or is_scanned_with_others(last) or any(g.tensor == wider.name for s in w.stages for g in gathers(s.expression)):
+    stored = last.name in w.output_names and not is_scanned_with_others(last)
+    if wider is None or not stored or any(g.tensor == wider.name for s in w.stages for g in gathers(s.expression)):
         return w
 
     def widened(e: Expression) -> Expression | None:
@@ -153,7 +154,7 @@ def with_an_axis_cut(w: Workload, rng: np.random.Generator) -> Workload:
     fixed |= {*(a.name for a in last.axes)} if is_scanned_with_others(last) else set()
     fixed |= {last.scan.axis} if last.scan else set()
     longest = [(n, a) for n, a in enumerate(last.axes) if a.extent % 3 == 0 and a.name not in fixed]
-    if not longest:
+    if not longest or last.name not in w.output_names:
         return w
     place, axis = longest[int(rng.integers(len(longest)))]
     outer, inner = Axis("outer", axis.extent // 3), Axis("inner", 3)
