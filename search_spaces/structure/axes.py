@@ -18,7 +18,6 @@ from functools import lru_cache
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.scans_apart import scans_apart
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
@@ -153,10 +152,7 @@ def _structure(workload: Workload) -> Structure:
         if stage.is_contraction and is_integer(stage.dtype):
             raise UnmatchedError(f"{stage.name} sums products of integers, which is not done in {stage.dtype} here")
     if all(s.is_pointwise for s in workload.stages):
-        return _pointwise(merged_axes(workload))
-    reduced = _reduced(workload.stages)
-    kept = {x.name for s in workload.stages for x in s.loops} - {x.name for x in reduced}
-    workload = merged_axes(workload, kept)
+        return _pointwise(workload)
     return _with_own_names(_reducing(workload, [s for s in workload.stages if s.reduction]))
 
 

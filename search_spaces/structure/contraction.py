@@ -24,7 +24,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import accumulator_of, round_to
@@ -145,8 +144,6 @@ def contraction(workload: Workload) -> Contraction | None:
     if batch != found.axes[: len(batch)]:
         found = _found(with_axes_first(workload, batch)) or found
         workload = found.workload
-    if not found.is_ordered:
-        found = _found(merged_axes(workload)) or found
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
     names |= {x.name: f"k{i}" for i, x in enumerate(found.reduced)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}

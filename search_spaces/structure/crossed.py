@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
@@ -55,7 +54,7 @@ def crossed_of(workload: Workload) -> Crossed:
     Raises:
         UnmatchedError: why it has none.
     """
-    workload = merged_axes(inlined_reads(workload))
+    workload = inlined_reads(workload)
     axes = {x.name: x for s in workload.stages for x in s.loops}
     folds = [s for s in workload.stages if s.reduction]
     if any(s.scan for s in workload.stages):

@@ -20,15 +20,17 @@ def with_unit_rows(workload: Workload) -> Workload | None:
 
     None where it multiplies no vector: where neither factor of a sum of products lacks axes that the other one has.
     """
-    vectors = {a.tensor for s in workload.stages for a in _vector(s)} & {t.name for t in workload.inputs}
+    read = [a for s in workload.stages for a in _vector(s)]
+    vectors = {a.tensor for a in read} & {t.name for t in workload.inputs}
     if not vectors:
         return None
     row = Axis(Names({x.name for s in workload.stages for x in s.loops}).fresh("m"), 1)
+    batch = {v for a in read for v in variables(a)}
     places: dict[str, int] = dict.fromkeys(vectors, 0)
     stages = []
     for stage in workload.stages:
         if any(a.tensor in places for a in accesses(stage.expression)):
-            places[stage.name] = _place(stage, workload.stages)
+            places[stage.name] = next((n for n, x in enumerate(stage.axes) if x.name not in batch), len(stage.axes))
         stages.append(_with_row(stage, row, places))
     inputs = [
         replace(t, shape=(1, *t.shape), strides=t.strides and (0, *t.strides)) if t.name in places else t
@@ -48,12 +50,6 @@ def _vector(stage: Stage) -> Sequence[Access]:
             if of_a < of_b or of_b < of_a:
                 return accesses(a if of_a < of_b else b)
     return ()
-
-
-def _place(stage: Stage, stages: Sequence[Stage]) -> int:
-    """Where the row stands among the axes of a stage: behind those that all stages have, the batch."""
-    shared = [x for x in stage.axes if all(x in s.axes for s in stages)]
-    return next((n for n, x in enumerate(stage.axes) if x not in shared), len(stage.axes))
 
 
 def _with_row(stage: Stage, row: Axis, places: dict[str, int]) -> Stage:

@@ -79,7 +79,7 @@ def split_axes(lines: Mapping[str, Line]) -> None:
 
 
 def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
-    """Split an axis of the reader, or of a stage that it reads, if one has steps within the other's; whether one was."""
+    """Split an axis of the reader or of a stage that it reads, if it spans several of the other; whether one was."""
     for access in dict.fromkeys(a for a in accesses(reader.expression) if a.tensor in lines):
         read, address = lines[access.tensor], access.index[0]
         steps = {(abs(c), abs(c) * reader.extents[v]) for v, c in address.terms}

@@ -1,8 +1,8 @@
 """The kernels that a version prints, and how those of another version differ: to be looked at after every change.
 
-python tests/figures/kernel_texts.py save FILE          the kernels of what ships and of random workloads, into a file
-python tests/figures/kernel_texts.py diff OLD NEW       which texts changed, and how
-python tests/figures/kernel_texts.py translate OLD      in what ships, the fingerprints of kernels that changed only in names
+python tests/figures/kernel_texts.py save FILE       the kernels of what ships and of random workloads, into a file
+python tests/figures/kernel_texts.py diff OLD NEW    which texts changed, and how
+python tests/figures/kernel_texts.py translate OLD   in what ships, the fingerprints of what changed in names only
 
 Two versions are compared by a checkout of each: the script runs in both. Nothing is compiled.
 """
@@ -60,7 +60,10 @@ def of_records() -> Iterator[tuple[str, Printed]]:
         for number, record in enumerate(TuningLog(path)):
             at = record.workload, record.target
             space = built.get(at) or built.setdefault(at, spaces.build(*at))
-            yield f"{path.name} {number}", (record.measurement.source or "", *printed(space, record.schedule, record.target))
+            yield (
+                f"{path.name} {number}",
+                (record.measurement.source or "", *printed(space, record.schedule, record.target)),
+            )
 
 
 def of_random_workloads() -> Iterator[tuple[str, Printed]]:
@@ -87,12 +90,17 @@ def save(path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Printed]:
-    return {name: (given, made, text) for name, (given, made, text) in json.loads(gzip.decompress(path.read_bytes())).items()}
+    return {
+        name: (given, made, text)
+        for name, (given, made, text) in json.loads(gzip.decompress(path.read_bytes())).items()
+    }
 
 
 def without_names(text: str) -> str:
-    """The text with every name replaced by the number of its first place."""
+    """The text with every name replaced by the number of its first place, whatever is broken into lines."""
     body = re.sub(r"\A(?:(?:#|//|;)[^\n]*\n)+", "", text)
+    body = re.sub(r"(?<=[(,])\n\s+", " ", body).replace("( ", "(")
+    body = re.sub(r",?\s+\)", ")", body)
     numbers: dict[str, str] = {}
     return re.sub(r"[A-Za-z_]\w*", lambda m: numbers.setdefault(m[0], f"n{len(numbers)}"), body)
 

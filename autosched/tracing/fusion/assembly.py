@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from autosched.tracing.fusion.axis_merging import merged_axes, reading
 from autosched.tracing.fusion.chained_stages import chained
 from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
@@ -29,7 +28,7 @@ from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
@@ -103,9 +102,9 @@ class _Assembly:
         operands = sorted((o for o in operands if o.name in read), key=_place)
         if ROW in self.pulled.output_axes:
             operands = [_in_row(o, self.pulled.extents) for o in operands]
-            stages = [reading(s, operands) for s in stages]
+            stages = [_reading(s, operands) for s in stages]
         placed = {self.outputs[v]: self._strides(v) for v in self.values}
-        return self._workload(name, *merged_axes(stages, operands, placed, self.pulled.extents))
+        return self._workload(name, stages, operands, placed)
 
     def _pulled(self) -> dict[Value, Expression]:
         """What is to be stored of every value: first of that with most elements, whose dimensions are the axes."""
@@ -178,6 +177,7 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError where no sketch computes the workload."""
+        workload = workload.scheduled
         if self.pulled.fusing.chained:
             _check_chain(workload)
             return
@@ -194,6 +194,21 @@ class _Assembly:
                 crossed_of(workload)
             except UnmatchedError:
                 raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+
+
+def _reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
+    """The stage reading each operand by the axes that it has now; other indices stay as they are, and in order."""
+    known = {o.name: o for o in operands}
+
+    def change(e: Expression) -> Expression | None:
+        if not isinstance(e, Access) or e.tensor not in known:
+            return None
+        operand = known[e.tensor]
+        others = iter([i for i in e.index if not any(v in operand.axes for v, _ in i.terms)])
+        named = zip(operand.strides, operand.sizes, strict=True)
+        return replace(e, index=tuple(axis_index(v) if size is None else next(others) for (v, _), size in named))
+
+    return replace(stage, expression=rewritten(stage.expression, change))
 
 
 def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:

@@ -29,7 +29,7 @@ _POINTS = 2**15
 def cost(workload: Workload, chained: bool = False) -> float:
     """How long a kernel takes, as the number of bytes that memory moves meanwhile; `chained`: of chained products."""
     if chained:
-        chain = chain_of(workload)
+        chain = chain_of(workload.scheduled)
         busy = min(1.0, _programs(chain) / _PROGRAMS)
         pointwise, multiplied = _chained_operations(workload)
         # A dot of half the rows reads as much of what they are multiplied with.

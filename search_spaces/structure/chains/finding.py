@@ -28,7 +28,6 @@ from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.folds.factors import taken_out
 from search_spaces.structure.folds.powers import in_powers_of_two
-from search_spaces.structure.merging import merged_axes
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.structure.windows import inlined_reads
@@ -56,12 +55,12 @@ def chain_of(workload: Workload) -> Chain:
         raise UnmatchedError(f"{scanned} is a scan")
     plain = inlined_reads(workload)
     try:
-        found = classed(_in_one_walk(merged_axes(plain)))
+        found = classed(_in_one_walk(plain))
     except UnmatchedError:
         rows = with_unit_rows(plain)
         if rows is None:
             raise
-        found = classed(_in_one_walk(merged_axes(rows)))
+        found = classed(_in_one_walk(rows))
     named = classed(with_axes_named(found.workload, _names(found)))
     stages, coefficient = in_powers_of_two(named.workload.stages, {p.stage for p in named.inner})
     powers = replace(classed(replace(named.workload, stages=stages)), coefficient=coefficient)
