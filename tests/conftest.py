@@ -7,18 +7,20 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
 from fake_kernels import time_instantly
+from scheduled_tensors import given_back, seen, taken_by_name
 
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.triton.printer import function_name
-from search_spaces import TileProgram
+from search_spaces import TileProgram, Workload
 from search_spaces.programs.tile_program import Buffer
 
 _HERE = Path(__file__).parent
@@ -136,7 +138,7 @@ class TritonInterpreter:
 
     def run_all(self, source: str, program: TileProgram, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """All outputs of a program, in order."""
-        buffers = {b.name: _in_memory(inputs.get(b.name, _unwritten(b))) for b in program.buffers}
+        buffers = {b.name: _in_memory(b, inputs.get(b.name)) for b in program.buffers}
         for name in program.zeroed:
             buffers[name] = np.zeros_like(buffers[name])
         kernels = [
@@ -151,7 +153,14 @@ class TritonInterpreter:
         result = pickle.load(self._process.stdout)
         if isinstance(result, str):
             raise AssertionError(f"{result}\nin\n{source}")
-        return tuple(result[b.name].view(b.dtype) for b in program.buffers if b.role == "output")
+        return tuple(seen(result[b.name].view(b.dtype), b) for b in program.buffers if b.role == "output")
+
+    def computed(
+        self, source: str, workload: Workload, program: TileProgram, inputs: Sequence[Any]
+    ) -> tuple[np.ndarray, ...]:
+        """The outputs of the workload that the source of one of its programs computes of these inputs of its own."""
+        made = self.run_all(source, program, taken_by_name(workload, program, inputs))
+        return given_back(workload, program, made)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -159,14 +168,16 @@ class TritonInterpreter:
         self._process.wait(timeout=30)
 
 
-def _unwritten(buffer: Buffer) -> np.ndarray:
-    """Memory that shows where nothing was written, where the type has a value for that."""
-    return np.full(buffer.shape, np.nan if np.issubdtype(buffer.dtype, np.floating) else 1, buffer.dtype)
+def _in_memory(buffer: Buffer, values: np.ndarray | None) -> np.ndarray:
+    """The memory of a buffer with these values, and others where nothing is written, if the type has one for that.
 
-
-def _in_memory(values: np.ndarray) -> np.ndarray:
-    """Booleans as the bytes that kernels take them to be."""
-    return values.view(np.int8) if values.dtype == np.bool_ else values
+    Booleans are the bytes that kernels take them to be.
+    """
+    dtype = buffer.dtype if values is None else values.dtype
+    memory = np.full(buffer.span, np.nan if np.issubdtype(dtype, np.floating) else 1, dtype)
+    if values is not None:
+        seen(memory, buffer)[...] = values
+    return memory.view(np.int8) if memory.dtype == np.bool_ else memory
 
 
 def _descriptors(taken: Arguments) -> list[tuple[str, list[int], list[int], list[int]]]:

@@ -37,18 +37,24 @@ def interpreted(workload: Workload, program: TileProgram, inputs: Sequence[Any])
     return given_back(workload, program, interpret(program, taken(workload, program, inputs)))
 
 
+def launched_on(workload: Workload, inputs: Sequence[Any], *outputs: Any) -> list[Any]:
+    """What a kernel of the workload is launched on: the inputs in its order, then the outputs."""
+    return [*(inputs[n] for n in workload.canonical.inputs), *outputs]
+
+
 def _moved(array: np.ndarray, tensor: Any, other: Any) -> np.ndarray:
     """The elements of a tensor or buffer in memory, seen as another one of the same memory."""
     ends = [span(t.shape, _strides(t)) for t in (tensor, other)]
     memory = np.zeros(max(ends), array.dtype)
-    _seen(memory, tensor)[...] = array.reshape(tensor.shape)
-    return _seen(memory, other).copy()
+    seen(memory, tensor)[...] = array.reshape(tensor.shape)
+    return seen(memory, other).copy()
 
 
 def _strides(tensor: Any) -> tuple[int, ...]:
     return dense_strides(tensor.shape) if tensor.strides is None else tuple(tensor.strides)
 
 
-def _seen(memory: np.ndarray, tensor: Any) -> np.ndarray:
+def seen(memory: np.ndarray, tensor: Any) -> np.ndarray:
+    """The elements of a tensor or buffer in its memory."""
     steps = tuple(s * memory.itemsize for s in _strides(tensor))
     return np.lib.stride_tricks.as_strided(memory, tensor.shape, steps)

@@ -15,6 +15,7 @@ import torch
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from function_accuracy import arguments, measured, units_off, workload_of
+from scheduled_tensors import interpreted, launched_on
 
 import search_spaces
 from autosched.backends.formulas import FORMULAS
@@ -23,7 +24,6 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.accuracy import ACCURACY
 from autosched.machine import devices
 from search_spaces import Axis, Stage, Tensor, Workload, ops, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Literal, add, call
@@ -45,7 +45,7 @@ def on_the_cpu(operator: str, given: list[torch.Tensor]) -> torch.Tensor:
     program = program_of(operator, len(given[0]), HERE)
     launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
     out = torch.full((len(given[0]),), 77.0)
-    launcher([*given, out])
+    launcher(launched_on(workload_of(operator, len(given[0])), given, out))
     launcher.unload()
     return out
 
@@ -73,7 +73,7 @@ def test_an_odd_function_of_zero_has_the_sign_of_zero_on_a_cpu(operator: str) ->
 def test_a_hyperbolic_tangent_of_zero_has_the_sign_of_zero_in_triton(triton_interpreter) -> None:
     zeros = np.array([-0.0, 0.0] * 8, dtype=np.float32)
     program = program_of("tanh", len(zeros), H100)
-    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": zeros})
+    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"in0": zeros})
     assert np.array_equal(np.signbit(got), np.signbit(zeros))
 
 
@@ -82,7 +82,7 @@ def test_zero_negated_in_triton_is_minus_zero(triton_interpreter) -> None:
     program = program_of("neg", len(zeros), H100)
     # The interpreter negates rightly whatever is printed; Triton 3.6 does not.
     assert "-x" not in TRITON.render(program, "", H100).replace(" ", "")
-    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": zeros})
+    got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"in0": zeros})
     assert np.array_equal(np.signbit(got), ~np.signbit(zeros))
 
 
@@ -91,8 +91,8 @@ def test_zero_negated_in_triton_is_minus_zero(triton_interpreter) -> None:
 def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, operator: str) -> None:
     given = arguments(operator, 1500, seed=1)
     program = program_of(operator, len(given[0]), H100)
-    named = {n: x.numpy() for n, x in zip("xy", given, strict=False)}
-    got = triton_interpreter.run(TRITON.render(program, "", H100), program, named)
+    workload = workload_of(operator, len(given[0]))
+    (got,) = triton_interpreter.computed(TRITON.render(program, "", H100), workload, program, given)
     worst, where = measured(operator, lambda *_: torch.from_numpy(got), given)
     assert worst <= max(ACCURACY[operator].gpu, 0 if operator in FORMULAS and "exp2" not in operator else 3), where
 
@@ -101,7 +101,7 @@ def test_printed_functions_are_within_the_stated_accuracy(triton_interpreter, op
 def test_the_interpreter_of_tile_programs_rounds_functions_once(operator: str) -> None:
     given = arguments(operator, 500, seed=2)
     program = program_of(operator, len(given[0]), HERE)
-    got = torch.from_numpy(interpret(program, [x.numpy() for x in given])[0])
+    got = torch.from_numpy(interpreted(workload_of(operator, len(given[0])), program, given)[0])
     worst, where = measured(operator, lambda *_: got, given)
     assert worst <= 0.502, where
 

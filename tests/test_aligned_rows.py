@@ -17,10 +17,10 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from scheduled_tensors import interpreted
 
 H200 = GPUS["h200"]
 
@@ -65,7 +65,7 @@ def test_rows_read_by_whole_vectors_are_right(name: str) -> None:
     schedules = samples(workload, 6)
     assert schedules
     for schedule in schedules:
-        got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.double() for x in inputs])
         for output, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 
@@ -74,9 +74,10 @@ def test_rows_read_by_whole_vectors_are_right(name: str) -> None:
 def test_printed_triton_is_right(triton_interpreter, name: str) -> None:
     workload, backend = WORKLOADS[name], TritonBackend()
     inputs = random_inputs(workload, seed=4)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in samples(workload, 2):
-        got = triton_interpreter.run_all(backend.render(schedule.program, "", H200), schedule.program, given)
+        got = triton_interpreter.computed(
+            backend.render(schedule.program, "", H200), workload, schedule.program, inputs
+        )
         for output, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 

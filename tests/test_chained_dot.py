@@ -18,13 +18,13 @@ from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import trace
 from search_spaces import Schedule, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import KnobValue, cover
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
+from scheduled_tensors import interpreted
 
 H200 = target_named("h200")
 TRITON = TritonBackend()
@@ -59,7 +59,7 @@ def test_every_form_is_computed_within_the_tolerance(name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
     for schedule in schedules(workload, 3):
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -70,8 +70,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
     # Gluon has no interpreter.
     space = best_spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
     schedule = space.sample(np.random.default_rng(0))
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-    got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, given)
+    got = triton_interpreter.computed(TRITON.render(schedule.program, "", H200), workload, schedule.program, inputs)
     assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -126,7 +125,7 @@ def test_a_mask_that_is_data_is_all_that_is_left_of_two_within_the_boundary() ->
     assert masked(whole)
     inputs = random_inputs(both, seed=0)
     inputs[3][:, 0] = True  # The first row sees the first column only.
-    got = interpret(with_tiles(both, 64, 32).program, [x.float().numpy() for x in inputs])
+    got = interpreted(both, with_tiles(both, 64, 32).program, [x.float() for x in inputs])
     assert worst(both, inputs, got) <= 1
 
 
@@ -140,7 +139,7 @@ def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
     workload = attention(1, 64, 64, 32, scores=Scores(padding=True))
     inputs = random_inputs(workload, seed=0)
     inputs[3][:] = False
-    got = interpret(schedules(workload, 1)[0].program, [x.float().numpy() for x in inputs])
+    got = interpreted(workload, schedules(workload, 1)[0].program, [x.float() for x in inputs])
     assert np.isnan(got[0]).all()
 
 
@@ -158,7 +157,7 @@ def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scor
     inputs = random_inputs(workload, seed=0)
     for schedule in shared_walks(workload, 3):
         assert len(schedule.program.kernels) == 2
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -173,7 +172,7 @@ def test_rows_of_a_product_are_folded_where_they_are_made(then: str) -> None:
     inputs = random_inputs(workload, seed=0)
     part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -181,7 +180,7 @@ def test_short_walks_are_held_by_a_tile_and_rescale_nothing() -> None:
     schedule = with_tiles(attention(2, 64, 100, 32), 64, 128)
     assert not walks(schedule)
     inputs = random_inputs(FORMS["plain"], seed=0)
-    got = interpret(with_tiles(FORMS["plain"], 32, 128).program, [x.float().numpy() for x in inputs])
+    got = interpreted(FORMS["plain"], with_tiles(FORMS["plain"], 32, 128).program, [x.float() for x in inputs])
     assert worst(FORMS["plain"], inputs, got) <= 1
 
 
@@ -191,7 +190,7 @@ def test_what_is_walked_may_lie_in_pages(depth: int) -> None:
     inputs = random_inputs(workload, seed=0)
     inputs[4][:] = torch.tensor([100, 13 * 16])
     for schedule in [*schedules(workload, 2), *shared_walks(workload, 2)]:
-        got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.double() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -202,7 +201,7 @@ def test_two_products_whose_middle_fits_are_one_kernel(base: bool) -> None:
     part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         assert len(schedule.program.kernels) == 1
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -212,7 +211,7 @@ def test_several_products_are_folded_in_one_walk(causal: bool) -> None:
     inputs = random_inputs(workload, seed=0)
     inputs[4] += 5  # As large as logarithms of sums are.
     for schedule in schedules(workload, 3):
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 

@@ -20,7 +20,6 @@ from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing.callables.differentiable import DifferentiableFunction
 from search_spaces import SearchSpace, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Load, Map
 from search_spaces.schedules.knobs import nearest
 from search_spaces.workloads.expressions.expression import Apply, Expression
@@ -30,6 +29,7 @@ sys.path.append(str(Path(__file__).parent))
 import attention_forms
 from attention_forms import R, by_einsum, causal_by_tril, causal_fused, fused, masked, plain, soft_capped
 from chained_workloads import gradients
+from scheduled_tensors import interpreted
 from test_chained_dot import worst
 from traced_reference import Evaluate, computed
 
@@ -73,10 +73,10 @@ def graded(
     return [found[place] for place in made.gradients if place is not None]
 
 
-def interpreted(workload: Workload, given: list[Tensor]) -> list[Tensor]:
+def computed_by(workload: Workload, given: list[Tensor]) -> list[Tensor]:
     """What some kernel of the workload computes."""
     program = spaces.build(workload, H200, [TRITON]).sample(np.random.default_rng(0)).program
-    made = interpret(program, [x.float().numpy() for x in given])
+    made = interpreted(workload, program, [x.float() for x in given])
     return [torch.tensor(m, dtype=torch.float64).reshape(t.shape) for m, t in zip(made, workload.outputs, strict=True)]
 
 
@@ -141,7 +141,7 @@ def test_kernels_of_a_gradient_walk_over_heads_and_rows() -> None:
     given = tuple(R(1, heads, n, SIZE).half().requires_grad_() for heads, n in ((4, ROWS), (2, WALKED), (2, WALKED)))
     slope = R(1, 4, ROWS, SIZE).half()
     made = trace(causal_grouped, *given, backward=True)
-    for got, want in zip(graded(made, given, slope, interpreted), wanted(causal_grouped, given, slope), strict=True):
+    for got, want in zip(graded(made, given, slope, computed_by), wanted(causal_grouped, given, slope), strict=True):
         # As above, of twice as many rows.
         torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=8e-3)
 
@@ -238,7 +238,7 @@ def test_dots_that_follow_on_the_same_points_run_together() -> None:
 @pytest.mark.parametrize("name", ["plain", "causal, fused", "window"])
 def test_kernels_of_a_gradient_compute_it(name: str) -> None:
     given, slope, made = inputs(torch.float16), R(1, 2, ROWS, SIZE).half(), traced(name, torch.float16)
-    found = graded(made, given, slope, interpreted)
+    found = graded(made, given, slope, computed_by)
     for got, want in zip(found, wanted(FORMS[name], given, slope), strict=True):
         # Weights below 1 and slopes of a few units, rounded to 11 bits.
         torch.testing.assert_close(got.double(), want, rtol=4e-3, atol=4e-3)
@@ -251,8 +251,10 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
     given[4] += 5  # As large as logarithms of sums are.
     space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
     program = space.sample(np.random.default_rng(0)).program
-    arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, given, strict=True)}
-    assert worst(workload, given, triton_interpreter.run_all(TRITON.render(program, "", H200), program, arrays)) <= 1
+    assert (
+        worst(workload, given, triton_interpreter.computed(TRITON.render(program, "", H200), workload, program, given))
+        <= 1
+    )
 
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:

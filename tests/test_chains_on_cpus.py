@@ -17,13 +17,13 @@ from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from search_spaces import EmptySearchSpaceError, Schedule, Target, Workload
 from search_spaces.devices.target import cpu
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from attention_forms import R
 from chained_workloads import Scores, attention
+from scheduled_tensors import interpreted
 from test_chained_dot import worst
 from untuned import untuned_kernel, untuned_kernels
 
@@ -53,7 +53,7 @@ def test_every_form_is_computed_within_the_tolerance(name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
     for schedule in drawn(workload, 2):
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
 
 
@@ -109,7 +109,7 @@ def test_columns_that_a_mask_rules_out_are_not_multiplied() -> None:
 def test_what_nobody_sees_of_masked_columns_may_be_no_number() -> None:
     q, k, v = random_inputs(CAUSAL, seed=0)
     k[:, 100:] = torch.nan
-    (got,) = interpret(drawn(CAUSAL, 0)[0].program, [x.numpy() for x in (q, k, v)])
+    (got,) = interpreted(CAUSAL, drawn(CAUSAL, 0)[0].program, [x.numpy() for x in (q, k, v)])
     assert np.isfinite(got[:, :100]).all()
 
 

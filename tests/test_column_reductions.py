@@ -18,7 +18,6 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Load, Reduce, statements
 from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions import expression as ex
@@ -27,6 +26,7 @@ from search_spaces.workloads.expressions.expression import Access, Expression, L
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from scheduled_tensors import interpreted, launched_on
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()
@@ -147,7 +147,7 @@ def compute_on_the_cpu(schedule: Schedule, workload: Workload, inputs: list[torc
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
-    launcher([*inputs, out])
+    launcher(launched_on(workload, inputs, out))
     launcher.unload()
     return out
 
@@ -159,7 +159,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
     (expected,) = expect(workload, inputs)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
-            got = interpret(schedule.program, [x.double().numpy() for x in inputs])[0]
+            got = interpreted(workload, schedule.program, [x.double() for x in inputs])[0]
             assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 
 
@@ -171,7 +171,7 @@ def test_programs_for_a_cpu_compute_the_reference_interpreted_and_compiled(workl
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 3):
             assert error_ratio(compute_on_the_cpu(schedule, workload, inputs), expected) <= 1, str(schedule)
-        got = interpret(schedule.program, [x.double().numpy() for x in inputs])[0]
+        got = interpreted(workload, schedule.program, [x.double() for x in inputs])[0]
         assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 
 
@@ -202,11 +202,10 @@ def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(work
     space = best_spaces.build(workload, H200)
     inputs = random_inputs(workload, seed=3)
     (expected,) = expect(workload, inputs)
-    arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 1)[-2:]:
             source = TritonBackend().render(schedule.program, "", H200)
-            got = triton_interpreter.run(source, schedule.program, arrays)
+            got = triton_interpreter.computed(source, workload, schedule.program, inputs)[0]
             assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 
 
@@ -227,7 +226,7 @@ def test_infinities_come_out_as_in_pytorch() -> None:
     space = best_spaces.build(workload, H200)
     for sketch in space.sketches:
         for schedule in schedules(space, sketch.name, 6):
-            got = interpret(schedule.program, [x.numpy(), weight.numpy()])[0]
+            got = interpreted(workload, schedule.program, [x, weight])[0]
             np.testing.assert_allclose(got, torch.softmax(x, 0), atol=1e-6, err_msg=str(schedule))
 
 

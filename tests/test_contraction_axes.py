@@ -17,7 +17,6 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, target_named
 from search_spaces.devices.target import cpu
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction
@@ -28,6 +27,7 @@ sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from fused_workloads import at, gated
 from schedule_checks import faults
+from scheduled_tensors import interpreted
 
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.
@@ -98,7 +98,7 @@ def space_of(workload: Workload) -> SearchSpace:
 
 def assert_computes(workload: Workload, schedule: Schedule) -> None:
     inputs = random_inputs(workload, seed=3)
-    got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+    got = interpreted(workload, schedule.program, [x.double() for x in inputs])
     for value, expected in zip(got, expect(workload, inputs), strict=True):
         assert error_ratio(torch.from_numpy(value), expected) <= 1, str(schedule)
 
@@ -193,10 +193,9 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, workload:
     whole = space_of(workload)
     space, rng = whole.restricted(whole.sketches[0].name, specialize=["none"]), np.random.default_rng(1)
     inputs = random_inputs(workload, seed=3)
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in [space.sample(rng) for _ in range(2)]:
         program = schedule.program
-        got = triton_interpreter.run_all(BACKEND.render(program, schedule.one_line, H200), program, named)
+        got = triton_interpreter.computed(BACKEND.render(program, schedule.one_line, H200), workload, program, inputs)
         for value, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(value), expected) <= 1, str(schedule)
 

@@ -18,7 +18,6 @@ from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
 from search_spaces.sketches.rows.contributions import unchanged
@@ -38,6 +37,7 @@ from search_spaces.workloads.expressions.expression import (
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from scheduled_tensors import interpreted, launched_on
 
 TRITON, LLVM = TritonBackend(), LlvmBackend()
 H100, HERE = target_named("h100"), devices.cpu_target()
@@ -123,7 +123,7 @@ def drawn(workload: Workload) -> list[torch.Tensor]:
 def test_the_interpreter_leaves_out_only_what_changes_nothing(workload: Workload) -> None:
     inputs = drawn(workload)
     for program in looped(workload, H100, 3):
-        (got,) = interpret(program, [v.numpy() for v in inputs])
+        (got,) = interpreted(workload, program, inputs)
         assert why_wrong(torch.from_numpy(got).reshape(ROWS), *expect(workload, inputs)) is None
 
 
@@ -131,8 +131,8 @@ def test_the_interpreter_leaves_out_only_what_changes_nothing(workload: Workload
 def test_triton_leaves_out_only_what_changes_nothing(triton_interpreter, workload: Workload) -> None:
     inputs = drawn(workload)
     for program in looped(workload, H100, 2):
-        got = triton_interpreter.run(TRITON.render(program, "", H100), program, {"x": inputs[0].numpy()})
-        assert why_wrong(torch.from_numpy(np.array(got)).reshape(ROWS), *expect(workload, inputs)) is None
+        (got,) = triton_interpreter.computed(TRITON.render(program, "", H100), workload, program, inputs)
+        assert why_wrong(torch.from_numpy(got).reshape(ROWS), *expect(workload, inputs)) is None
 
 
 @each_workload
@@ -141,7 +141,7 @@ def test_machine_code_leaves_out_only_what_changes_nothing(workload: Workload) -
     for program in looped(workload, HERE, 3):
         launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
         (out,) = (empty(t, "cpu") for t in workload.outputs)
-        launcher([*inputs, out])
+        launcher(launched_on(workload, inputs, out))
         launcher.unload()
         assert why_wrong(out, *expect(workload, inputs)) is None
 

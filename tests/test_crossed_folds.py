@@ -20,11 +20,11 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.machine.devices import cpu_target
 from search_spaces import Workload, target_named
 from search_spaces.errors import UnmatchedError
-from search_spaces.programs.interpreter import interpret
 from search_spaces.structure.crossed import crossed_of
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from scheduled_tensors import interpreted
 
 TRITON, TARGET = TritonBackend(), target_named("h200")
 ROWS, COLUMNS = 70, 50
@@ -58,18 +58,17 @@ def workload_of(name: str) -> Workload:
 def test_rows_and_columns_are_folded_in_one_walk(triton_interpreter, name: str) -> None:
     workload = workload_of(name)
     inputs = random_inputs(workload, seed=2)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     space = build(workload, TARGET).restricted("row_crossed", rows=(4, 16, 32))
     rng = np.random.default_rng(3)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(2)):
-        interpreted = interpret(schedule.program, [x.double().numpy() for x in inputs])
-        printed = triton_interpreter.run_all(TRITON.render(schedule.program, "", TARGET), schedule.program, given)
-        results = zip(workload.outputs, expect(workload, inputs), interpreted, printed, strict=True)
-        for output, expected, got, memory in results:
-            steps = [s * memory.itemsize for s in output.effective_strides]
-            lying = np.lib.stride_tricks.as_strided(memory, output.shape, steps)
-            for found in (got.reshape(output.shape), lying):
-                values = torch.from_numpy(np.ascontiguousarray(found)).to(torch_dtype(output.dtype))
+        by_numpy = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        printed = triton_interpreter.computed(
+            TRITON.render(schedule.program, "", TARGET), workload, schedule.program, inputs
+        )
+        results = zip(workload.outputs, expect(workload, inputs), by_numpy, printed, strict=True)
+        for output, expected, *found in results:
+            for got in found:
+                values = torch.from_numpy(got).to(torch_dtype(output.dtype))
                 assert why_wrong(values.view(expected.values.shape), expected) is None, str(schedule)
 
 

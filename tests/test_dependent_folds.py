@@ -24,6 +24,7 @@ from dependent_workloads import (
     variance,
 )
 from schedule_checks import HERE
+from scheduled_tensors import interpreted, launched_on
 from structured_workloads import normalised
 
 from autosched import Schedule, Target, Workload, ops, trace
@@ -33,7 +34,6 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.sketches.rows.row_parts import rows_on
 from search_spaces.sketches.rows.running_folds import groups
 
@@ -67,13 +67,13 @@ def run(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> l
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = [torch.full(t.shape, 77, dtype=torch_dtype(t.dtype)) for t in workload.outputs]
-    launcher([*inputs, *out])
+    launcher(launched_on(workload, inputs, *out))
     launcher.unload()
     return out
 
 
-def interpreted(schedule: Schedule, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [torch.from_numpy(np.asarray(v)) for v in interpret(schedule.program, [x.double().numpy() for x in inputs])]
+def by_numpy(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.from_numpy(v) for v in interpreted(workload, schedule.program, [x.double() for x in inputs])]
 
 
 @pytest.mark.parametrize("workload", IN_ONE_WALK, ids=name_of)
@@ -122,7 +122,7 @@ def test_programs_for_a_gpu_compute_the_reference(workload: Workload) -> None:
     inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
     for schedule in online(workload, H200, 4):
-        for got, right in zip(interpreted(schedule, inputs), expected, strict=True):
+        for got, right in zip(by_numpy(schedule, workload, inputs), expected, strict=True):
             assert error_ratio(got, right) <= 1, str(schedule)
 
 
@@ -148,11 +148,9 @@ SMALL = (
 def test_printed_kernels_agree_with_the_reference_under_tritons_interpreter(workload, triton_interpreter) -> None:
     inputs = random_inputs(workload, seed=3)
     expected = expect(workload, inputs)
-    arrays = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for schedule in online(workload, H200, 3):
-        outputs = triton_interpreter.run_all(
-            TritonBackend().render(schedule.program, "", H200), schedule.program, arrays
-        )
+        source = TritonBackend().render(schedule.program, "", H200)
+        outputs = triton_interpreter.computed(source, workload, schedule.program, inputs)
         for got, right in zip(outputs, expected, strict=True):
             assert error_ratio(torch.from_numpy(got), right) <= 1, str(schedule)
 
@@ -173,7 +171,7 @@ def with_schedule(schedule: Schedule, message: str) -> str:
 
 def assert_like_eager(workload: Workload, inputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
     for schedule in online(workload, H200, 4):
-        for got, right in zip(interpreted(schedule, inputs), expected, strict=True):
+        for got, right in zip(by_numpy(schedule, workload, inputs), expected, strict=True):
             torch.testing.assert_close(got.to(right), right, equal_nan=True, msg=partial(with_schedule, schedule))
     for schedule in online(workload, HERE, 3):
         for got, right in zip(run(schedule, workload, inputs), expected, strict=True):
@@ -209,7 +207,7 @@ def test_a_variance_of_what_is_not_finite_is_nan() -> None:
     x = hostile(12, 2100)[:9]
     workload = variance({"r": 9, "c": 2100}, "r", "c", "rc")
     for schedule in online(workload, H200, 4):
-        spread, _ = interpreted(schedule, [x])
+        spread, _ = by_numpy(schedule, workload, [x])
         assert spread.isnan().tolist() == [False, *[True] * 8], str(schedule)
 
 
@@ -240,7 +238,7 @@ def test_a_layer_norm_about_a_large_mean_is_right_in_one_walk() -> None:
     x = 1e4 + torch.randn(5, 2500, generator=torch.Generator().manual_seed(0))
     exact = torch.nn.functional.layer_norm(x.double(), (2500,))
     for schedule in online(workload, H200, 4):
-        out, mean, _ = interpreted(schedule, [x])
+        out, mean, _ = by_numpy(schedule, workload, [x])
         # The mean is right to a few units of 2^-11, half a unit of 1e4, and the deviation is 1; the weight is 2.
         torch.testing.assert_close(out.double() / 2, exact, rtol=1e-4, atol=4 * 2.0**-11)
         torch.testing.assert_close(mean.double(), x.double().mean(1), rtol=2.0**-22, atol=0.0)
@@ -257,7 +255,7 @@ def test_programs_without_a_column_of_their_own_change_nothing() -> None:
         space = best_spaces.build(workload, H200)
         shared = space.restricted("row_split", split=(4,), online=(True,), columns=((5, 1024),))
         schedule = shared.sample(np.random.default_rng(0))
-        torch.testing.assert_close(interpreted(schedule, [x])[0].to(right), right)
+        torch.testing.assert_close(by_numpy(schedule, workload, [x])[0].to(right), right)
 
 
 @pytest.mark.parametrize("workload", [SMALL[1], SMALL[2], SMALL[4]], ids=name_of)

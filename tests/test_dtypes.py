@@ -26,7 +26,6 @@ from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
-from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, round_to
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
@@ -34,6 +33,7 @@ from search_spaces.workloads.expressions.expression import Access
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from scheduled_tensors import interpreted
 from tile_programs import largest_tile
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
@@ -298,7 +298,7 @@ def test_lowered_programs_compute_narrow_types(workload: Workload) -> None:
     for sketch in space.sketches:
         only = search_spaces.SearchSpace(workload, space.target, (sketch,), space.backends)
         for schedule in dict.fromkeys(only.sample(rng) for _ in range(6)):
-            got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in inputs])[0])
+            got = torch.from_numpy(interpreted(workload, schedule.program, [x.float() for x in inputs])[0])
             made = got.to(torch_dtype(workload.outputs[0].dtype))
             assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
@@ -312,7 +312,7 @@ def test_large_integer_sums_stay_integers_in_every_sketch(layout: str) -> None:
     assert expected.max() > 2**24
     space, rng = best_spaces.build(workload, GPUS["h200"]), np.random.default_rng(7)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(20)):
-        np.testing.assert_array_equal(interpret(schedule.program, [x.numpy() for x in inputs])[0], expected)
+        np.testing.assert_array_equal(interpreted(workload, schedule.program, inputs)[0], expected)
 
 
 SIXTEENS = tuple(

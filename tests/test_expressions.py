@@ -24,7 +24,6 @@ from autosched.checking.rounding.analysis import rounding_error
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count
 from search_spaces import Axis, Reduction, Stage, Tensor, TileProgram, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
@@ -41,6 +40,7 @@ from search_spaces.workloads.expressions.operators import OPERATORS
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from scheduled_tensors import interpreted
 
 BACKEND = TritonBackend()
 H100 = target_named("h100")
@@ -159,18 +159,13 @@ def programs(workload: Workload) -> list[TileProgram]:
     return [space.lower(s) for s in (*chosen.values(), drawn[0], drawn[1])]
 
 
-def arrays(tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
-    return [t.numpy() for t in tensors]
-
-
 def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
-    """What a program wrote, which may have had axes merged, as the workload's output."""
-    flat = torch.from_numpy(np.ascontiguousarray(values)).to(torch_dtype(workload.outputs[0].dtype))
-    return flat.reshape(workload.outputs[0].shape)
+    """What a program wrote, of the type of the workload's output."""
+    return torch.from_numpy(values).to(torch_dtype(workload.outputs[0].dtype))
 
 
-def interpreted(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    return output_of(workload, interpret(programs(workload)[0], arrays(inputs))[0])
+def by_first(workload: Workload, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    return output_of(workload, interpreted(workload, programs(workload)[0], inputs)[0])
 
 
 @each_workload
@@ -178,7 +173,7 @@ def test_the_interpreter_computes_what_the_reference_says(workload: Workload) ->
     inputs = random_inputs(workload, 1)
     (expectation,) = expect(workload, inputs)
     for program in programs(workload):
-        got = output_of(workload, interpret(program, arrays(inputs))[0])
+        got = output_of(workload, interpreted(workload, program, inputs)[0])
         assert why_wrong(got, expectation) is None, str(workload)
 
 
@@ -186,9 +181,8 @@ def test_the_interpreter_computes_what_the_reference_says(workload: Workload) ->
 def test_triton_computes_what_the_reference_says(triton_interpreter, workload: Workload) -> None:
     inputs = random_inputs(workload, 2)
     (expectation,) = expect(workload, inputs)
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for program in programs(workload)[:2]:
-        got = triton_interpreter.run(BACKEND.render(program, "", H100), program, named)
+        got = triton_interpreter.computed(BACKEND.render(program, "", H100), workload, program, inputs)[0]
         assert why_wrong(output_of(workload, got), expectation) is None, str(workload)
 
 
@@ -220,7 +214,7 @@ def test_a_wrong_element_is_found(workload: Workload) -> None:
     """Not within the tolerance of any: no decision of these random numbers is in doubt."""
     inputs = random_inputs(workload, 4)
     (expectation,) = expect(workload, inputs)
-    right = interpreted(workload, inputs)
+    right = by_first(workload, inputs)
     at = expectation.values.isfinite().reshape(-1).nonzero()[-1]
     wrong = right.clone().reshape(-1)
     wrong[at] = wrong[at] == 0 if right.dtype == torch.bool else wrong[at] + 1
@@ -235,9 +229,8 @@ def test_every_operator_is_in_a_workload_here_or_as_old_as_the_activations() -> 
 
 
 def in_triton(triton_interpreter, workload: Workload, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     return [
-        output_of(workload, triton_interpreter.run(BACKEND.render(p, "", H100), p, named))
+        output_of(workload, triton_interpreter.computed(BACKEND.render(p, "", H100), workload, p, inputs)[0])
         for p in programs(workload)[:3]
     ]
 
@@ -251,7 +244,7 @@ class TestLookingUp:
         expected[[0, 2, 5]] = w[[0, 36, 5]]
         close = {"rtol": 0.0, "atol": 0.0, "equal_nan": True}
         torch.testing.assert_close(evaluate(workload, [w, t])[0].float(), expected, **close)
-        torch.testing.assert_close(interpreted(workload, [w, t]), expected, **close)
+        torch.testing.assert_close(by_first(workload, [w, t]), expected, **close)
         for got in in_triton(triton_interpreter, workload, w, t):
             torch.testing.assert_close(got, expected, **close)
 
@@ -262,7 +255,7 @@ class TestLookingUp:
         given = torch.zeros(ROWS, COLUMNS)
         given[0, :5] = torch.tensor([math.nan, math.inf, -math.inf, -1.0, 1e30])
         w = torch.arange(1.0, 5.0)
-        for got in (*in_triton(triton_interpreter, workload, w, given), interpreted(workload, [w, given])):
+        for got in (*in_triton(triton_interpreter, workload, w, given), by_first(workload, [w, given])):
             assert got.isnan().nonzero().tolist() == [[0, i] for i in range(5)]
             assert bool((got[1:] == 1.0).all())
 
@@ -272,7 +265,7 @@ class TestLookingUp:
         workload = pointwise(add(Gather("w", (T,)), along), table, INDICES, dtype="int64")
         w, t = torch.tensor([5, 6, 7, 8]), torch.tensor([0, 4, 3, -1, 1, 2])
         expected = torch.tensor([5, 0, 8, 0, 6, 7])[:, None].expand(ROWS, COLUMNS)
-        for got in (*in_triton(triton_interpreter, workload, w, t), interpreted(workload, [w, t])):
+        for got in (*in_triton(triton_interpreter, workload, w, t), by_first(workload, [w, t])):
             assert torch.equal(got, expected)
         assert torch.equal(*evaluate(workload, [w, t]), expected.double())
 
@@ -314,7 +307,7 @@ class TestNumbersThatAreNotFinite:
         workload = folded(operator, X, FLOATS)
         x = torch.rand(ROWS, COLUMNS) + 0.5
         x[3, 7] = math.nan
-        for got in (*in_triton(triton_interpreter, workload, x), interpreted(workload, [x])):
+        for got in (*in_triton(triton_interpreter, workload, x), by_first(workload, [x])):
             assert got.isnan().tolist() == [False, False, False, True, False, False]
 
     @pytest.mark.parametrize("operator", ["maximum", "minimum"])
@@ -323,7 +316,7 @@ class TestNumbersThatAreNotFinite:
         x = torch.randn(ROWS, COLUMNS)
         x[0, 0] = math.nan
         expected = getattr(torch, operator)(x, torch.zeros(()))
-        for got in (*in_triton(triton_interpreter, workload, x), interpreted(workload, [x])):
+        for got in (*in_triton(triton_interpreter, workload, x), by_first(workload, [x])):
             torch.testing.assert_close(got, expected, rtol=0.0, atol=0.0, equal_nan=True)
             assert bool(got[0, 0].isnan())
 
@@ -339,7 +332,7 @@ class TestNumbersThatAreNotFinite:
             expected = getattr(torch, operator)(x, y)
             assert torch.equal(evaluate(workload, [x, y])[0] != 0, expected)
             assert why_wrong(expected, *expect(workload, [x, y])) is None
-            for got in (*in_triton(triton_interpreter, workload, x, y), interpreted(workload, [x, y])):
+            for got in (*in_triton(triton_interpreter, workload, x, y), by_first(workload, [x, y])):
                 assert torch.equal(got, expected)
 
     def test_an_infinity_that_is_expected_must_be_that_infinity(self) -> None:
@@ -457,7 +450,7 @@ def test_guards_show_what_was_not_written_in_integers_and_booleans_too(name: str
     output = GuardedOutput(workload.outputs[0], "cpu")
     output.poison()
     assert bool(output.unwritten().all())
-    expected = interpreted(workload, random_inputs(workload, 0))
+    expected = by_first(workload, random_inputs(workload, 0))
     output.tensor.copy_(expected)
     assert not bool(output.unwritten().any())
     assert output.why_damaged() is None
@@ -489,7 +482,7 @@ def test_a_program_knows_the_position_of_an_axis_that_it_has_one_index_of(triton
     expected = given.amax(-1) + table.gather(1, at) + 50 * torch.arange(batch)[:, None] + 3
     for got in (
         *in_triton(triton_interpreter, workload, given, table, at),
-        interpreted(workload, [given, table, at]),
+        by_first(workload, [given, table, at]),
     ):
         torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
     program = programs(workload)[0]

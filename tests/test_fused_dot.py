@@ -20,7 +20,6 @@ from autosched.checking.random_inputs import random_inputs
 from cost_models.program_counts import count
 from cost_models.roofline import bound_s
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Dot, For, Load, Map, Position, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction, element_type, multiplied
@@ -31,6 +30,7 @@ sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from fused_workloads import at, gated, prepared, sum_of_products
 from machine_code import machine_code
+from scheduled_tensors import interpreted
 
 H200, A100 = target_named("h200"), target_named("a100")
 # So few units that persistent programs have several tiles of a small product each.
@@ -90,7 +90,7 @@ def expected_of(workload: Workload) -> Expectation:
 
 def assert_computes(workload: Workload, chosen: Schedule) -> None:
     assert fused_space(workload).why_illegal(chosen) is None
-    got = torch.from_numpy(interpret(chosen.program, [x.float().numpy() for x in inputs_of(workload)])[0])
+    got = torch.from_numpy(interpreted(workload, chosen.program, [x.float() for x in inputs_of(workload)])[0])
     assert error_ratio(got, expected_of(workload)) <= 1, str(chosen)
 
 
@@ -322,8 +322,9 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, name: str
     workload = ODD[name]
     made = schedule(fused_space(workload), **{"m": 32, "n": 64, **chosen})
     assert fused_space(workload).why_illegal(made) is None
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs_of(workload), strict=True)}
-    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line, H200), made.program, named)
+    got = triton_interpreter.computed(
+        BACKEND.render(made.program, made.one_line, H200), workload, made.program, inputs_of(workload)
+    )[0]
     assert error_ratio(torch.from_numpy(got), expected_of(workload)) <= 1
 
 

@@ -47,6 +47,7 @@ from search_spaces.workloads.names import Names
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
 from schedule_checks import faults
+from scheduled_tensors import interpreted
 
 TRITON, LLVM, LAUNCH = TritonBackend(), LlvmBackend(), Launch()
 HERE = devices.cpu_target()
@@ -408,7 +409,6 @@ def test_a_product_of_parts_of_its_operands_sums_no_more_than_these() -> None:
     inputs = Tensor("a", (40, 100), "float32"), Tensor("b", (100, 40), "float32")
     workload = Workload("part", inputs, (part,))
     assert not faults(workload, samples=2)
-    (got,) = interpret(
-        build(workload, H100).sample(np.random.default_rng(0)).program, [v.numpy() for v in drawn(workload)]
-    )
+    program = build(workload, H100).sample(np.random.default_rng(0)).program
+    (got,) = interpreted(workload, program, drawn(workload))
     assert why_wrong(torch.from_numpy(got), *expect(workload, drawn(workload))) is None

@@ -19,7 +19,6 @@ from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty
 from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, TileProgram, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.dtypes import DTYPES
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Integer, Literal, Position, call
@@ -28,6 +27,7 @@ from search_spaces.workloads.expressions.kinds import is_integral
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
 from schedule_checks import faults
+from scheduled_tensors import interpreted, launched_on
 
 HERE, H100 = devices.cpu_target(), target_named("h100")
 ROWS, COLUMNS = 3, 70
@@ -106,20 +106,19 @@ def folded(operator: str) -> Workload:
 
 
 def output_of(workload: Workload, values: np.ndarray) -> torch.Tensor:
-    """What a program wrote, which may have had axes merged, as the workload's output."""
-    flat = torch.from_numpy(np.ascontiguousarray(values)).to(torch_dtype(workload.outputs[0].dtype))
-    return flat.reshape(workload.outputs[0].shape)
+    """What a program wrote, of the type of the workload's output."""
+    return torch.from_numpy(values).to(torch_dtype(workload.outputs[0].dtype))
 
 
 def by_interpreter(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
-    return output_of(workload, interpret(program, [x.numpy() for x in inputs])[0])
+    return output_of(workload, interpreted(workload, program, inputs)[0])
 
 
 def by_llvm(program: TileProgram, workload: Workload, inputs: list[torch.Tensor]) -> torch.Tensor:
     backend = LlvmBackend()
     launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
     out = empty(workload.outputs[0], "cpu").fill_(77)
-    launcher([*inputs, out])
+    launcher(launched_on(workload, inputs, out))
     launcher.unload()
     return out
 
@@ -266,8 +265,7 @@ def test_triton_computes_integers_exactly(triton_interpreter, workload: Workload
     (exact,) = expect(workload, inputs)
     space, random = build(workload, H100), np.random.default_rng(1)
     for program in [space.sample(random).program for _ in range(2)]:
-        named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-        got = triton_interpreter.run(TritonBackend().render(program, "", H100), program, named)
+        got = triton_interpreter.computed(TritonBackend().render(program, "", H100), workload, program, inputs)[0]
         assert why_wrong(output_of(workload, got), exact) is None
 
 

@@ -25,7 +25,6 @@ from autosched.machine import devices
 from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.descriptors import descriptor_remarks, why_not_describable, why_not_storable
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice
 from search_spaces.structure.axes import structure_of
@@ -36,6 +35,7 @@ from search_spaces.workloads.expressions.expression import Access
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from schedule_checks import faults
+from scheduled_tensors import interpreted, launched_on
 from tile_programs import largest_tile
 
 HERE = devices.cpu_target()
@@ -141,10 +141,12 @@ def test_axes_merge_only_where_rows_follow_each_other() -> None:
 # What a kernel does with it
 
 
-def run_here(schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: torch.Tensor) -> None:
+def run_here(
+    workload: Workload, schedule: search_spaces.Schedule, inputs: list[torch.Tensor], out: torch.Tensor
+) -> None:
     backend, program = LlvmBackend(), schedule.program
     launcher = backend.load(backend.compile(backend.render(program, "", HERE), program, HERE), program)
-    launcher([*inputs, out])
+    launcher(launched_on(workload, inputs, out))
     launcher.unload()
 
 
@@ -165,7 +167,7 @@ def test_kernels_of_a_cpu_read_and_write_strided_tensors(workload: Workload) -> 
         out = empty(workload.outputs[0], "cpu")
         memory = out.as_strided((workload.outputs[0].span,), (1,))
         memory.fill_(torch.nan)
-        run_here(schedule, inputs, out)
+        run_here(workload, schedule, inputs, out)
         assert error_ratio(out, expectation) <= 1.0, str(schedule)
         # Nothing was written between the rows.
         assert int(memory.isfinite().sum()) == out.numel()
@@ -180,7 +182,7 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
         program = schedule.program
         strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
         assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
-        got = torch.from_numpy(interpret(program, [x.float().numpy() for x in inputs])[0])
+        got = torch.from_numpy(interpreted(workload, program, [x.float() for x in inputs])[0])
         made = got.to(torch_dtype(workload.outputs[0].dtype))
         assert error_ratio(made, expectation) <= 1.0, str(schedule)
 
@@ -263,7 +265,7 @@ def test_a_batch_that_is_innermost_in_memory_has_schedules_that_compute_it() -> 
     rng = np.random.default_rng(0)
     drawn = random_inputs(space.workload, seed=1)
     for schedule in (space.sample(rng) for _ in range(4)):
-        got = torch.from_numpy(interpret(schedule.program, [x.float().numpy() for x in drawn])[0])
+        got = torch.from_numpy(interpreted(space.workload, schedule.program, [x.float() for x in drawn])[0])
         assert error_ratio(got, *expect(space.workload, drawn)) <= 1, str(schedule)
 
 

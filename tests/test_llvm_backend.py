@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parent))
+from scheduled_tensors import interpreted, launched_on
 
 import search_spaces
 from autosched.backends import spaces
@@ -40,7 +45,7 @@ def run(
         BACKEND.compile(BACKEND.render(program, str(schedule.one_line), target), program, target), program
     )
     out = torch.full(workload.outputs[0].shape, torch.nan, dtype=torch_dtype(workload.outputs[0].dtype))
-    launcher([*inputs, out])
+    launcher(launched_on(workload, inputs, out))
     launcher.unload()
     return out
 
@@ -117,7 +122,7 @@ def test_compiled_kernels_agree_with_the_interpreter(workload: Workload) -> None
     space, rng = spaces.build(workload, HERE), np.random.default_rng(5)
     inputs = random_inputs(workload, seed=2)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(5)):
-        expected = interpret(schedule.program, [x.numpy() for x in inputs])[0]
+        expected = interpreted(workload, schedule.program, inputs)[0]
         np.testing.assert_allclose(
             run(schedule, workload, inputs), expected, rtol=1e-4, atol=1e-4, err_msg=str(schedule)
         )
@@ -152,7 +157,7 @@ def test_nothing_is_written_beside_the_output_and_nothing_of_it_is_left_out() ->
         program = space.sample(rng).program
         launcher = BACKEND.load(BACKEND.compile(BACKEND.render(program, "", HERE), program, HERE), program)
         memory = torch.full((35 * 45 + 256,), 7.0)
-        launcher([*inputs, memory[128 : 128 + 35 * 45].view(35, 45)])
+        launcher(launched_on(workload, inputs, memory[128 : 128 + 35 * 45].view(35, 45)))
         assert bool((memory[:128] == 7.0).all())
         assert bool((memory[-128:] == 7.0).all())
         torch.testing.assert_close(

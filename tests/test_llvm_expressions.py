@@ -24,6 +24,7 @@ from search_spaces.workloads.expressions.expression import Access, Expression, G
 
 sys.path.append(str(Path(__file__).parent))
 from schedule_checks import faults
+from scheduled_tensors import launched_on
 
 HERE = devices.cpu_target()
 BACKEND = LlvmBackend()
@@ -48,7 +49,7 @@ def run(
     )
     out = empty(workload.outputs[0], "cpu")
     out.fill_(out.dtype == torch.bool or 77)
-    launcher([*inputs, out])
+    launcher(launched_on(workload, inputs, out))
     launcher.unload()
     return out
 

@@ -35,6 +35,7 @@ from search_spaces.workloads.expressions.affine import Affine
 
 sys.path.append(str(Path(__file__).parent))
 from chained_workloads import Scores, attention, paged_attention
+from scheduled_tensors import interpreted
 
 H200, TRITON = target_named("h200"), TritonBackend()
 ROWS, COLUMNS, DEPTH = 64, 96, 16
@@ -121,8 +122,8 @@ def views(function: Function, size: int, arguments: tuple[Tensor, ...]) -> list[
     return [x.float().numpy() for x in taken]
 
 
-def interpreted(schedule: Schedule, function: Function, size: int, arguments: tuple[Tensor, ...]) -> Tensor:
-    (made,) = interpret(schedule.program, views(function, size, arguments))
+def made_by(schedule: Schedule, function: Function, size: int, arguments: tuple[Tensor, ...]) -> Tensor:
+    (made,) = interpreted(traced(function, size)[0], schedule.program, views(function, size, arguments))
     return torch.from_numpy(np.asarray(made)).reshape(1, 2, ROWS, DEPTH)
 
 
@@ -146,7 +147,7 @@ def test_attention_with_a_mask_in_blocks_is_one_kernel_that_may_skip_them(functi
     workload, _ = traced(function, size)
     for schedule in skipping(workload):
         assert any(loop.marks for loop in loops(schedule))
-        close(interpreted(schedule, function, size, given(size)), wanted(function, given(size)))
+        close(made_by(schedule, function, size, given(size)), wanted(function, given(size)))
 
 
 def test_all_ways_to_mask_blocks_are_one_workload() -> None:
@@ -173,7 +174,7 @@ def test_gradients_skip_the_blocks_that_the_function_does() -> None:
         inputs = random_inputs(workload, seed=0)
         want = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
         for schedule in skipping(workload, split=[1]):
-            got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+            got = interpreted(workload, schedule.program, [x.float() for x in inputs])
             for g, w in zip(got, want, strict=True):
                 # Sums of 64 or 96 products of about 1, whose operands are rounded to 11 bits.
                 torch.testing.assert_close(torch.from_numpy(g).double(), w, rtol=2**-7, atol=2**-5)
@@ -192,9 +193,8 @@ def test_triton_computes_the_same(triton_interpreter, function: Function, tile: 
     schedule, *_ = skipping(workload, m=[cover(32, (16,))], c=[cover(32, (tile,))], split=[1])
     arguments = given(32)
     inputs = [arguments[n].reshape(shape).numpy() for n, *shape in traced(function, 32)[1]]
-    named = {t.name: x for t, x in zip(workload.inputs, inputs, strict=True)}
     source = TRITON.render(schedule.program, "", H200)
-    (got,) = triton_interpreter.run_all(source, schedule.program, named)
+    (got,) = triton_interpreter.computed(source, workload, schedule.program, inputs)
     close(torch.from_numpy(np.asarray(got)).reshape(1, 2, ROWS, DEPTH), wanted(function, arguments))
 
 
@@ -204,7 +204,7 @@ def test_a_walk_that_programs_share_skips_blocks_in_each_part() -> None:
     kept[:, 100:700] = False
     for schedule in skipping(workload, split=[3, 4], c=[cover(1000, (32,))]):
         assert len(schedule.program.kernels) == 2
-        (got,) = interpret(schedule.program, [x.float().numpy() for x in (q, k, v, kept)])
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in (q, k, v, kept)])
         want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=kept[:, None])
         close(torch.from_numpy(np.asarray(got)), want)
 
@@ -214,7 +214,7 @@ def test_rows_of_which_all_blocks_are_off_are_what_they_are_without_skipping(fun
     q, k, v, mask = given(16)
     mask[:, 0, 1] = False
     for schedule in skipping(traced(function, 16)[0]):
-        got = interpreted(schedule, function, 16, (q, k, v, mask))
+        got = made_by(schedule, function, 16, (q, k, v, mask))
         close(got, wanted(function, (q, k, v, mask)))
         assert got[0, 0, 16:32].isnan().all() if function is expanded else not got[0, 0, 16:32].any()
 
@@ -224,7 +224,7 @@ def test_all_blocks_may_be_off_or_on(seen: bool) -> None:
     q, k, v, mask = given(32)
     for schedule in skipping(traced(expanded, 32)[0]):
         arguments = (q, k, v, torch.full_like(mask, seen))
-        close(interpreted(schedule, expanded, 32, arguments), wanted(expanded, arguments))
+        close(made_by(schedule, expanded, 32, arguments), wanted(expanded, arguments))
 
 
 def test_of_blocks_that_are_off_nothing_is_loaded() -> None:
@@ -236,7 +236,7 @@ def test_of_blocks_that_are_off_nothing_is_loaded() -> None:
     for skip in (True, False):
         schedule, *_ = skipping(workload, skip=[skip], **tiles)
         # What is 0 times no number would be none.
-        assert interpreted(schedule, expanded, 32, (q, k, v, mask)).isnan().any() != skip
+        assert made_by(schedule, expanded, 32, (q, k, v, mask)).isnan().any() != skip
 
 
 def test_within_blocks_that_are_on_scores_need_no_mask() -> None:
@@ -254,7 +254,7 @@ def test_of_a_mask_of_columns_those_tiles_are_skipped_of_which_no_column_is_left
     kept[:, 0] = True  # The first row sees the first column only.
     v[:, 32:64] = math.nan
     for schedule in skipping(workload, c=[cover(96, (32,))], split=[1]):
-        (got,) = interpret(schedule.program, [x.float().numpy() for x in (q, k, v, kept)])
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in (q, k, v, kept)])
         seen = kept[:, None] & torch.ones(64, 96, dtype=torch.bool).tril(32)
         scores = (q.double() @ k.double().mT * 32**-0.5).masked_fill(~seen, -math.inf)
         close(torch.from_numpy(np.asarray(got)), (torch.softmax(scores, -1) @ v.double().nan_to_num()).float())
@@ -269,7 +269,7 @@ def test_blocks_may_be_masked_by_position_too(function: Function) -> None:
         assert inner
         assert all(loop.useful for loop in loops(schedule) if loop.marks)
         assert not any(loop.useful or loop.until or loop.since for loop in inner)
-        close(interpreted(schedule, function, 16, arguments), wanted(function, arguments))
+        close(made_by(schedule, function, 16, arguments), wanted(function, arguments))
 
 
 @functools.cache
@@ -296,7 +296,7 @@ def test_warps_that_bring_tiles_skip_blocks_too(name: str) -> None:
     inputs[3][..., 0] = True  # Every row sees something.
     for schedule in skipping(workload, specialize=kinds, m=[cover(64, (64,))], warps=[4, 8]):
         assert [loop.marks != "" for loop in loops(schedule)].count(True) == len(loops(schedule))
-        (got,) = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in inputs])
         (want,) = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
         close(torch.from_numpy(np.asarray(got)), want)
         assert TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200).binaries
@@ -326,7 +326,7 @@ def test_pages_beyond_a_length_that_is_read_are_skipped() -> None:
     inputs[3][:, :3].clamp_(min=1)
     inputs[2][0] = math.nan
     for schedule in skipping(workload, split=[1]):
-        (got,) = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in inputs])
         inputs[2][0] = 0.0
         (want,) = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
         close(torch.from_numpy(np.asarray(got)), want)

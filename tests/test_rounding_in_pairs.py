@@ -19,10 +19,10 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from scheduled_tensors import interpreted
 
 H200 = GPUS["h200"]
 
@@ -48,7 +48,7 @@ def test_values_rounded_in_pairs_are_right(function) -> None:
     workload = traced(function, 24, 520)
     inputs = random_inputs(workload, seed=2)
     for schedule in schedules(workload, 8):
-        (got,) = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        (got,) = interpreted(workload, schedule.program, [x.double() for x in inputs])
         (expected,) = expect(workload, inputs)
         assert error_ratio(torch.from_numpy(got), expected) <= 1, str(schedule)
 

@@ -21,7 +21,6 @@ from autosched.standalone import references
 from cost_models.program_counts import count
 from search_spaces import InputError, Schedule, Workload
 from search_spaces.devices.target import GPUS, cpu
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Map, Scan, Statement, statements
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.walking import accesses
@@ -29,6 +28,7 @@ from search_spaces.workloads.expressions.walking import accesses
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
+from scheduled_tensors import interpreted
 from structured_workloads import Build
 
 H200 = GPUS["h200"]
@@ -76,7 +76,7 @@ CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LO
 def test_every_sketch_computes_scans(workload: Workload, sketch: str) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
     for schedule in sampled(workload, sketch, 4):
-        got = interpret(schedule.program, [x.double().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.double() for x in inputs])
         for output, expected in zip(got, expect(workload, inputs), strict=True):
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 
@@ -94,11 +94,9 @@ SMALL = (
 @pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.label)
 def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, triton_interpreter) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
-    arrays = [x.numpy() for x in inputs]
-    named = {t.name: x for t, x in zip(workload.inputs, arrays, strict=True)}
     for schedule in (s for sketch in sketches(workload) for s in sampled(workload, sketch, 1)):
-        got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, named)
-        for mine, wanted in zip(got, interpret(schedule.program, arrays), strict=True):
+        got = triton_interpreter.computed(TRITON.render(schedule.program, "", H200), workload, schedule.program, inputs)
+        for mine, wanted in zip(got, interpreted(workload, schedule.program, inputs), strict=True):
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
 
 

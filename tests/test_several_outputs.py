@@ -26,7 +26,6 @@ from autosched.standalone.tuned import Tuned
 from cost_models.features import FEATURE_NAMES, features
 from search_spaces import Axis, Stage, Tensor, TileProgram, Workload, ops, target_named
 from search_spaces.devices.descriptors import descriptor_remarks
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Store
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
@@ -35,6 +34,7 @@ from search_spaces.workloads.expressions.expression import Access, Integer, Lite
 sys.path.append(str(Path(__file__).parent))
 from isolated_python import IsolatedPython
 from schedule_checks import faults
+from scheduled_tensors import interpreted
 from several_output_kernels import HERE, LLVM, assert_right, loaded, record_of, schedule_of
 from several_outputs import COLUMNS, STRIDED, added, compared, program_of
 
@@ -184,7 +184,7 @@ def test_the_same_data_elsewhere_expects_the_same_of_all_outputs(data: TrialData
 @workloads
 def test_the_interpreter_gives_all_outputs(workload: Workload) -> None:
     inputs = random_inputs(workload, 0)
-    made = interpret(program_of(workload), [x.float().numpy() for x in inputs])
+    made = interpreted(workload, program_of(workload), [x.float() for x in inputs])
     typed = tuple(torch.from_numpy(m).to(torch_dtype(t.dtype)) for m, t in zip(made, workload.outputs, strict=True))
     assert_right(workload, inputs, typed)
 
@@ -202,9 +202,8 @@ def test_a_cpu_writes_all_outputs_and_nothing_else(workload: Workload) -> None:
 @pytest.mark.parametrize("workload", [added("float16"), compared()], ids=["two", "three"])
 def test_triton_writes_all_outputs(triton_interpreter, workload: Workload) -> None:
     inputs = random_inputs(workload, 0)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     program = program_of(workload)
-    made = triton_interpreter.run_all(TRITON.render(program, "", target_named("h200")), program, given)
+    made = triton_interpreter.computed(TRITON.render(program, "", target_named("h200")), workload, program, inputs)
     typed = tuple(torch.from_numpy(m).to(torch_dtype(t.dtype)) for m, t in zip(made, workload.outputs, strict=True))
     assert_right(workload, inputs, typed)
 

@@ -33,6 +33,7 @@ from search_spaces.workloads.expressions.expression import Access, Literal, Posi
 
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
+from scheduled_tensors import interpreted
 
 TRITON, TARGET = TritonBackend(), target_named("h200")
 
@@ -84,11 +85,10 @@ def schedules(workload: Workload, count: int = 4, **knobs: KnobValue) -> list[Sc
 
 def check(triton_interpreter, workload: Workload, schedule: Schedule) -> None:
     inputs = random_inputs(workload, seed=3)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     program = schedule.program
-    interpreted = interpret(program, [x.double().numpy() for x in inputs])
-    printed = triton_interpreter.run_all(TRITON.render(program, "", TARGET), program, given)
-    for expected, *found in zip(expect(workload, inputs), interpreted, printed, strict=True):
+    by_numpy = interpreted(workload, program, [x.double() for x in inputs])
+    printed = triton_interpreter.computed(TRITON.render(program, "", TARGET), workload, program, inputs)
+    for expected, *found in zip(expect(workload, inputs), by_numpy, printed, strict=True):
         for got in found:
             values = torch.from_numpy(np.ascontiguousarray(got)).half().view(expected.values.shape)
             assert why_wrong(values, expected) is None, str(schedule)

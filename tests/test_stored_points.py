@@ -17,12 +17,12 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine.devices import cpu_target
 from search_spaces import Schedule, Workload, target_named
-from search_spaces.programs.interpreter import interpret
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from attention_forms import R
 from chained_workloads import folded_product
+from scheduled_tensors import interpreted
 from test_chained_dot import worst
 
 H200 = target_named("h200")
@@ -78,7 +78,7 @@ def test_norms_of_rows_of_a_product_are_right_in_one_kernel(
 ) -> None:
     workload = one_kernel(function, tuple(x.to(dtype) for x in given(37, 51, 75)))
     inputs = random_inputs(workload, seed=0)
-    got = interpret(drawn(workload).program, [x.float().numpy() for x in inputs])
+    got = interpreted(workload, drawn(workload).program, [x.float() for x in inputs])
     assert worst(workload, inputs, got) <= 1
 
 
@@ -90,7 +90,7 @@ def test_that_kernel_gives_what_the_function_does_in_float64(function: Callable[
     (step,) = next(cut.steps for cut in trace(function, x, w, b).cuts if len(cut.steps) == 1)
     assert step.assembled is not None
     views = [named[v.value.name].as_strided(v.shape, v.strides, v.offset).numpy() for v in step.assembled.inputs]
-    (got,) = interpret(drawn(workload).program, views)
+    (got,) = interpreted(workload, drawn(workload).program, views)
     want = function(x.double(), w.double(), b.double())
     torch.testing.assert_close(torch.from_numpy(got).double().reshape(want.shape), want, rtol=2e-3, atol=2e-3)
 
@@ -99,7 +99,7 @@ def test_that_kernel_gives_what_the_function_does_in_float64(function: Callable[
 def test_batches_and_rows_up_to_what_registers_hold_are_one_kernel(shape: tuple[int, ...]) -> None:
     workload = one_kernel(softmax, given(*shape))
     inputs = random_inputs(workload, seed=0)
-    got = interpret(drawn(workload).program, [x.float().numpy() for x in inputs])
+    got = interpreted(workload, drawn(workload).program, [x.float() for x in inputs])
     assert worst(workload, inputs, got) <= 1
 
 
@@ -112,7 +112,7 @@ def test_rows_of_several_results_are_stored_together() -> None:
     ((workload,),) = (cut.launched for cut in made.cuts if len(cut.launched) == 1)
     assert {t.shape for t in workload.outputs} == {(37, 75), (37,)}
     inputs = random_inputs(workload, seed=0)
-    got = interpret(drawn(workload).program, [x.float().numpy() for x in inputs])
+    got = interpreted(workload, drawn(workload).program, [x.float() for x in inputs])
     assert worst(workload, inputs, got) <= 1
 
 
@@ -121,8 +121,7 @@ def test_triton_computes_the_same(triton_interpreter, then: str) -> None:
     workload = folded_product(40, 75, 100, then)
     inputs = random_inputs(workload, seed=0)
     schedule = drawn(workload)
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
-    got = triton_interpreter.run_all(TRITON.render(schedule.program, "", H200), schedule.program, named)
+    got = triton_interpreter.computed(TRITON.render(schedule.program, "", H200), workload, schedule.program, inputs)
     assert worst(workload, inputs, got) <= 1, schedule
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from autosched.backends.triton.backend import TritonBackend
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Reduce, Store, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.space import EmptySearchSpaceError
@@ -19,6 +18,7 @@ from search_spaces.sketches.dots.thin_form import ThinForm, thin_form, threads_o
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from machine_code import machine_code
+from scheduled_tensors import interpreted
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()
@@ -145,7 +145,9 @@ class TestPrograms:
         a, b, bias = (rng.standard_normal(t.shape, np.float32) for t in workload.inputs)
         expected = np.maximum(a.astype(np.float64) @ b + bias, 0.0)
         # 1000 products of normal values: as many roundings of 2^-24, of partial sums of about sqrt(1000).
-        np.testing.assert_allclose(interpret(start.program, [a, b, bias])[0], expected, atol=1000 * 2.0**-24 * 32)
+        np.testing.assert_allclose(
+            interpreted(workload, start.program, [a, b, bias])[0], expected, atol=1000 * 2.0**-24 * 32
+        )
 
     def test_a_space_without_a_legal_point_says_so(self) -> None:
         space = thin_space(UNALIGNED).restricted("thin_dot_gpu", stages=(4,))

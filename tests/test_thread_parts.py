@@ -16,10 +16,10 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from scheduled_tensors import interpreted
 
 
 def traced(function, *tensors: torch.Tensor) -> Workload:
@@ -46,13 +46,14 @@ def samples(workload: Workload, sketch: str, count: int) -> list[Schedule]:
 def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
     workload, backend = WORKLOADS[name], TritonBackend()
     inputs = random_inputs(workload, seed=3)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     schedules = [*samples(workload, "row_looped", 5), *samples(workload, "row_split", 2)]
     for number, schedule in enumerate(schedules):
-        results = [interpret(schedule.program, [x.double().numpy() for x in inputs])]
+        results = [interpreted(workload, schedule.program, [x.double() for x in inputs])]
         if number < 2:
             results.append(
-                triton_interpreter.run_all(backend.render(schedule.program, "", GPUS["h200"]), schedule.program, given)
+                triton_interpreter.computed(
+                    backend.render(schedule.program, "", GPUS["h200"]), workload, schedule.program, inputs
+                )
             )
         for got in results:
             for output, expected in zip(got, expect(workload, inputs), strict=True):

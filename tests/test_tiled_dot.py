@@ -21,13 +21,13 @@ from autosched.checking.correctness import Expectation, error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import statements
 from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import KnobValue, Values
 
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
+from scheduled_tensors import interpreted
 
 H200 = target_named("h200")
 # So few units that persistent programs have several tiles of a small product each.
@@ -72,7 +72,7 @@ def expected_of(workload: Workload) -> Expectation:
 def assert_computes(workload: Workload, chosen: Schedule) -> None:
     """The program of a legal schedule yields the workload's output, in the NumPy interpreter of tile programs."""
     assert tiled_space(workload).why_illegal(chosen) is None
-    got = torch.from_numpy(interpret(chosen.program, [x.numpy() for x in inputs_of(workload)])[0])
+    got = torch.from_numpy(interpreted(workload, chosen.program, inputs_of(workload))[0])
     assert error_ratio(got, expected_of(workload)) <= 1, str(chosen)
 
 
@@ -219,8 +219,9 @@ def test_printed_kernels_compute_the_workload(triton_interpreter: Any, name: str
     workload = ODD[name]
     made = schedule(tiled_space(workload), **{**FEW_TILES, **chosen})
     assert tiled_space(workload).why_illegal(made) is None
-    named = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs_of(workload), strict=True)}
-    got = triton_interpreter.run(BACKEND.render(made.program, made.one_line, H200), made.program, named)
+    got = triton_interpreter.computed(
+        BACKEND.render(made.program, made.one_line, H200), workload, made.program, inputs_of(workload)
+    )[0]
     assert error_ratio(torch.from_numpy(got), expected_of(workload)) <= 1
 
 

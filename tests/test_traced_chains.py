@@ -21,13 +21,13 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from search_spaces import target_named
-from search_spaces.programs.interpreter import interpret
 from search_spaces.workloads.expressions.expression import Apply
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import walk
 
 sys.path.append(str(Path(__file__).parent))
 from attention_forms import FORMS, R, paged, plain
+from scheduled_tensors import interpreted
 from traced_reference import computed
 from untuned import untuned_kernels
 
@@ -117,7 +117,7 @@ def test_kernels_of_a_form_of_attention_compute_what_it_does(name: str) -> None:
         v.name: x.float() if x.is_floating_point() else x for v, x in zip(traced(name).arguments, inputs, strict=True)
     }
     views = [memory[v.value.name].as_strided(v.shape, v.strides, v.offset).numpy() for v in step.assembled.inputs]
-    made = interpret(schedule.program, views)
+    made = interpreted(step.assembled.workload, schedule.program, views)
     for got, want in zip(made, wanted(function, inputs), strict=True):
         # Weights below 1 and values of a few units, both of 11 bits.
         torch.testing.assert_close(torch.tensor(got).double().reshape(want.shape), want.double(), rtol=2e-3, atol=2e-3)

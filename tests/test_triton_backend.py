@@ -37,6 +37,7 @@ from search_spaces.programs.tiles import Tile
 sys.path.append(str(Path(__file__).parent))
 from best_spaces import build
 from machine_code import machine_code
+from scheduled_tensors import launched_on
 from tile_programs import at, matmul_program, pointwise_program, random_inputs, softmax_program, split_matmul_program
 
 BACKEND, H200 = TritonBackend(), target_named("h200")
@@ -274,11 +275,11 @@ class TestSketches:
     def test_sampled_schedules_compute_the_workload(self, triton_interpreter, name):
         workload = WORKLOADS[name]
         rng = np.random.default_rng(1)
-        inputs = {t.name: rng.standard_normal(t.shape).astype(t.dtype) for t in workload.inputs}
-        expected = evaluate(workload, [torch.from_numpy(x) for x in inputs.values()])[0].numpy()
+        inputs = [rng.standard_normal(t.shape).astype(t.dtype) for t in workload.inputs]
+        expected = evaluate(workload, [torch.from_numpy(x) for x in inputs])[0].numpy()
         for schedule in sampled(workload, "h200", 2, quick_to_interpret):
             source = BACKEND.render(schedule.program, schedule.one_line, H200)
-            got = triton_interpreter.run(source, schedule.program, inputs)
+            (got,) = triton_interpreter.computed(source, workload, schedule.program, inputs)
             tolerance = HALF_TOLERANCE if workload.outputs[0].dtype == "float16" else SINGLE_TOLERANCE
             np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=schedule.one_line)
 
@@ -431,7 +432,7 @@ class TestOnGpu:
             )
             launcher = BACKEND.load(artefact, schedule.program)
             out = torch.full_like(expected, torch.nan, dtype=inputs[0].dtype)
-            launcher([*inputs, out])
+            launcher(launched_on(workload, inputs, out))
             tolerance = HALF_TOLERANCE if workload.outputs[0].dtype == "float16" else SINGLE_TOLERANCE
             torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance, msg=schedule.one_line)
             launcher.unload()

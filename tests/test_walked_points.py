@@ -12,13 +12,13 @@ import torch
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from chained_workloads import Scores, attention
+from scheduled_tensors import interpreted
 from test_chained_dot import H200, TRITON, masked, walks, with_tiles, worst
 
 import autosched
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Schedule, Workload
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import For, Map
 from search_spaces.programs.statements import Position as PositionOf
 from search_spaces.programs.tile_program import Kernel, TileProgram
@@ -64,7 +64,7 @@ def test_differences_of_positions_are_integers() -> None:
 
 def test_differences_of_positions_are_right() -> None:
     inputs = random_inputs(SLOPES, seed=0)
-    got = interpret(with_tiles(SLOPES, 32, 32).program, [x.float().numpy() for x in inputs])
+    got = interpreted(SLOPES, with_tiles(SLOPES, 32, 32).program, [x.float() for x in inputs])
     assert worst(SLOPES, inputs, got) <= 1
 
 
@@ -86,7 +86,7 @@ def test_scores_with_a_bias_of_positions_are_exponents_of_two(workload: Workload
 
 def test_a_bias_of_positions_is_right(workload: Workload) -> None:
     inputs = random_inputs(workload, seed=0)
-    got = interpret(unspecialised(workload).program, [x.float().numpy() for x in inputs])
+    got = interpreted(workload, unspecialised(workload).program, [x.float() for x in inputs])
     assert worst(workload, inputs, got) <= 1
 
 
@@ -113,7 +113,7 @@ def test_windows_are_right_whether_or_not_a_tile_has_both_ends(window: int) -> N
     workload = attention(1, 256, 256, 32, scores=Scores(causal=True, window=window))
     inputs = random_inputs(workload, seed=0)
     for m, c in ((32, 16), (16, 32), (16, 16)):
-        got = interpret(with_tiles(workload, m, c).program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, with_tiles(workload, m, c).program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, (m, c)
 
 

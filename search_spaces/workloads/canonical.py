@@ -60,7 +60,7 @@ def canonical(
     inputs: Sequence[Tensor], stages: Sequence[Stage], outputs: Sequence[Tensor], precision: str
 ) -> Canonical:
     """The canonical form of a workload; `outputs` are its stages that are stored, as tensors in memory."""
-    stages = inlined(list(map(_folding, stages)), precision, [t.name for t in outputs])
+    stages = inlined([_folding(_scanning(s)) for s in stages], precision, [t.name for t in outputs])
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
     lines = form.of({t.name: t.effective_strides for t in reversed(outputs)})
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
@@ -79,6 +79,11 @@ def _folding(stage: Stage) -> Stage:
         return stage
     kept = {a.name: axis_index(a.name) for a in stage.axes} | {a.name: Affine() for a in stage.reduction.axes}
     return replace(stage, reduction=None, expression=at_index(stage.expression, kept))
+
+
+def _scanning(stage: Stage) -> Stage:
+    """The stage; what is scanned along an axis of one index is not scanned."""
+    return replace(stage, scan=None) if stage.scan and stage.extents[stage.scan.axis] == 1 else stage
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class _Form:
         """How a stage folds; `dot` of a product of what has axes of its own on both sides; "" of what folds nothing."""
         stage = ordered.stage
         if stage.reduction is None:
-            return "scan" if stage.scan and stage.scan.axis in ordered.places else ""
+            return "scan" if stage.scan else ""
         match ordered.expression:
             case Apply("mul", (a, b)) if stage.reduction.operator == "sum":
                 of_a, of_b = self._moving(a, ordered), self._moving(b, ordered)
@@ -165,14 +170,17 @@ class _Form:
         own = sorted(_long(stage.axes), key=lambda name: -placed[0][name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
+        before = [*self.laid_out]
         self._lay_out(reads, [*own, *over])
         extents = dict(stage.extents)
         scanned = frozenset({stage.scan.axis} if stage.scan else ())
         values = [value for each in together for value in self._values(each)]
         axes = _merged((own, over), [*placed, *map(self._walk, reads), *values], extents, scanned)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
-        strides = self._strides_along(stage)
-        return _Ordered(stage, self.arguments.ordered(stage.expression, colours), axes, extents, strides)
+        in_order = {each.name: self.arguments.ordered(each.expression, colours) for each in together}
+        met = [*before, *(a.tensor for e in in_order.values() for a in accesses(e) if a.tensor in self.laid_out)]
+        self.laid_out = {name: self.laid_out[name] for name in dict.fromkeys(met)}
+        return _Ordered(stage, in_order[stage.name], axes, extents, self._strides_along(stage))
 
     def _strides_along(self, stage: Stage) -> dict[str, int]:
         """How far apart the neighbours along each of its axes lie."""
@@ -209,9 +217,9 @@ class _Form:
         ]
 
     def _scanned(self, ordered: _Ordered) -> list[_Data]:
-        """How the stage is scanned, and with which stages, in their order; nothing along an axis of one index."""
+        """How the stage is scanned, and with which stages, in their order."""
         scan, members = ordered.stage.scan, self._members(ordered.stage)
-        if scan is None or scan.axis not in ordered.places:
+        if scan is None:
             return []
         combine = of_some(self.arguments.combined(scan), [scan.members.index(m) for m in members])
         numbers: list[_Data] = [self._of_stage(m) for m in members]
@@ -301,11 +309,12 @@ class _Form:
         return list(self.read).index(tensor)
 
     def _table(self, tensor: str, index: Sequence[Affine | Expression]) -> list[tuple[int, int, Affine | Expression]]:
-        """Size, stride and index of every dimension of a table, outermost in memory first."""
+        """Size, stride and index of every dimension of a table, outermost in memory first, and looked up in last."""
         table = self.inputs[tensor]
         # The stride of a dimension of size 1 is never used.
         strides = [s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True)]
-        return sorted(zip(table.shape, strides, index, strict=True), key=lambda each: -each[1])
+        dimensions = zip(table.shape, strides, index, strict=True)
+        return sorted(dimensions, key=lambda each: (-each[1], each[0], not isinstance(each[2], Affine)))
 
     def _dimension(self, size: int, stride: int, at: Affine | Expression, stage: _Ordered) -> _Data:
         return [size, stride, _form(at, stage.places) if isinstance(at, Affine) else self._data(at, stage)]

@@ -41,10 +41,13 @@ class Spelling:
 
 @dataclass(frozen=True)
 class _Dimension:
-    """Of a tensor in memory. `size`: None where it is as long as what is read of it."""
+    """Of a tensor in memory. `size`: None where it is as long as what is read of it. `number`: of several that are alike,
+    as those of one index are.
+    """
 
     stride: int
     size: int | None = None
+    number: int = 0
 
 
 def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Spelling:
@@ -136,7 +139,7 @@ def _is_form(data: Any) -> bool:
 
 def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
-    fixed: dict[tuple[int, int], None] = {}
+    fixed: dict[_Dimension, None] = {}
     rest: list[Address] = []
     for line in lines:
         for gather in gathers(line.expression):
@@ -144,16 +147,25 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
                 return [_Dimension(step.offset, size.offset) for _, size, step in _table(gather)]
         for access in accesses(line.expression):
             if access.tensor == tensor:
-                fixed |= {(step.offset, size.offset): None for _, size, step in guards_of(access)}
+                fixed |= dict.fromkeys(_guarded(access))
     for line in lines:
         for access in accesses(line.expression):
             if access.tensor == tensor:
                 rest.append(Address(unguarded(access), line.extents))
-    steps = [step for step, _ in fixed]
+    steps = [d.stride for d in fixed]
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
     free = [_Dimension(step) for step in steps_of(rest, {*steps} - {0}) if step not in steps]
-    return sorted((*(_Dimension(*pair) for pair in fixed), *free), key=lambda d: -d.stride)
+    return sorted((*fixed, *free), key=lambda d: -d.stride)
+
+
+def _guarded(access: Access) -> dict[_Dimension, Affine]:
+    """The dimensions along which an access may be outside, and its index along them."""
+    found: dict[_Dimension, Affine] = {}
+    for index, size, step in guards_of(access):
+        alike = sum((d.stride, d.size) == (step.offset, size.offset) for d in found)
+        found[_Dimension(step.offset, size.offset, alike)] = index
+    return found
 
 
 def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
@@ -201,15 +213,15 @@ def _indexed(line: Line, dimensions: Mapping[str, list[_Dimension]], tensors: Ma
             )
         if not isinstance(e, Access):
             return None
-        guarded = {(step.offset, size.offset): index for index, size, step in guards_of(e)}
-        free = [d for d in dimensions[e.tensor] if (d.stride, d.size) not in guarded and d.stride]
+        guarded = _guarded(e)
+        free = [d for d in dimensions[e.tensor] if d not in guarded and d.stride]
         found = digits(Address(unguarded(e), line.extents), [d.stride for d in sorted(free, key=lambda d: -d.stride)])
         if found is None:
             raise UnspellableError(f"{line.name} reads {e.tensor} at {e.index[0]}")
-        if missing := [pair for pair in guarded if _Dimension(*pair) not in dimensions[e.tensor]]:
+        if missing := [d for d in guarded if d not in dimensions[e.tensor]]:
             raise UnspellableError(f"{line.name} reads {e.tensor} outside of {missing}")
         at = dict(zip(sorted(free, key=lambda d: -d.stride), found, strict=True))
-        index = tuple(at.get(d, guarded.get((d.stride, d.size or 0), Affine())) for d in dimensions[e.tensor])
+        index = tuple(at.get(d, guarded.get(d, Affine())) for d in dimensions[e.tensor])
         fill = e.fill
         if fill is not None and e.tensor in tensors and not is_float(tensors[e.tensor][0]):
             fill = int(fill)

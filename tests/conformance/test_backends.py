@@ -22,6 +22,7 @@ from search_spaces.schedules.knobs import Values
 
 sys.path.append(str(Path(__file__).parents[1]))
 from interpreting_backend import InterpretingBackend
+from scheduled_tensors import launched_on
 from several_outputs import added
 
 TARGETS = (cpu_target(), target_named("h200"))
@@ -86,8 +87,8 @@ def test_what_is_loaded_computes_the_workload(backend: Backend, target: Target, 
         program = schedule.program
         launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
         called, launched = ([empty(t, "cpu").fill_(torch.nan) for t in workload.outputs] for _ in range(2))
-        launcher([*inputs, *called])
-        launcher.launch([t.data_ptr() for t in (*inputs, *launched)])
+        launcher(launched_on(workload, inputs, *called))
+        launcher.launch([t.data_ptr() for t in launched_on(workload, inputs, *launched)])
         for outputs in (called, launched):
             assert max(map(error_ratio, outputs, expected)) <= 1, str(schedule)
         launcher.unload()

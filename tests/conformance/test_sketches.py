@@ -35,7 +35,6 @@ from search_spaces import (
     sketches,
 )
 from search_spaces.devices.target import GPUS, cpu
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Dot, produced, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import FLOAT8
@@ -49,6 +48,7 @@ from chained_workloads import Scores, adapter, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
 from scanned_workloads import recurrence
+from scheduled_tensors import interpreted, launched_on
 from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
@@ -121,7 +121,8 @@ CASES = [
 def test_lowered_programs_compute_the_workload(space: SearchSpace, sketch: str) -> None:
     inputs = random_inputs(space.workload, seed=3)
     for schedule in samples(space, sketch, 6):
-        check(space.workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
+        got = interpreted(space.workload, schedule.program, [x.double() for x in inputs])
+        check(space.workload, inputs, got, schedule)
 
 
 def check(
@@ -146,7 +147,8 @@ def test_every_structure_is_computed_by_the_interpreter(workload: Workload, targ
     space = build(workload, TARGETS[target])
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 3):
-            check(workload, inputs, interpret(schedule.program, [x.double().numpy() for x in inputs]), schedule)
+            got = interpreted(workload, schedule.program, [x.double() for x in inputs])
+            check(workload, inputs, got, schedule)
 
 
 @pytest.mark.parametrize("workload", STRUCTURES, ids=lambda w: w.name)
@@ -159,7 +161,7 @@ def test_every_structure_is_computed_by_machine_code(workload: Workload) -> None
             program = schedule.program
             launcher = backend.load(backend.compile(backend.render(program, "", target), program, target), program)
             got = [torch.full(o.shape, 7, dtype=torch_dtype(o.dtype)) for o in workload.outputs]
-            launcher([*inputs, *got])
+            launcher(launched_on(workload, inputs, *got))
             launcher.unload()
             for output, expected in zip(got, expect(workload, inputs), strict=True):
                 assert error_ratio(output, expected) <= 1, str(schedule)
@@ -179,13 +181,12 @@ def programs_of(schedule: search_spaces.Schedule) -> int:
 def test_every_structure_is_computed_by_printed_triton(triton_interpreter, workload: Workload) -> None:
     backend, space = TritonBackend(), build(workload, TARGETS["h200"])
     inputs = random_inputs(workload, seed=5)
-    given = {t.name: x.numpy() for t, x in zip(workload.inputs, inputs, strict=True)}
     for sketch in space.sketches:
         # Those of few programs first, in the order in which they were drawn.
         drawn = sorted(samples(space, sketch.name, 12), key=lambda s: max(MOST_PROGRAMS, programs_of(s)))
         for schedule in drawn[:1]:
             source = backend.render(schedule.program, "", TARGETS["h200"])
-            check(workload, inputs, triton_interpreter.run_all(source, schedule.program, given), schedule)
+            check(workload, inputs, triton_interpreter.computed(source, workload, schedule.program, inputs), schedule)
 
 
 @pytest.mark.parametrize(("space", "sketch"), CASES)
@@ -277,7 +278,7 @@ def test_names_of_axes_and_tensors_are_free(workload: Workload, target: str) -> 
     expected = reference.evaluate(workload, inputs)[0].numpy()
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 4):
-            got = interpret(schedule.program, [x.numpy() for x in inputs])[0]
+            got = interpreted(workload, schedule.program, inputs)[0]
             np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4, err_msg=str(schedule))
 
 
@@ -307,4 +308,4 @@ def test_infinities_and_masked_rows_come_out_as_in_pytorch() -> None:
     space = build(workload, CPU)
     for sketch in space.sketches:
         for schedule in samples(space, sketch.name, 8):
-            np.testing.assert_allclose(interpret(schedule.program, [x.numpy()])[0], torch.softmax(x, -1), atol=1e-6)
+            np.testing.assert_allclose(interpreted(workload, schedule.program, [x])[0], torch.softmax(x, -1), atol=1e-6)

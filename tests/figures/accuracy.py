@@ -28,6 +28,7 @@ from search_spaces import Target
 sys.path.append(str(Path(__file__).parents[1]))
 import best_spaces
 from function_accuracy import arguments, units_off, workload_of
+from scheduled_tensors import launched_on
 
 Computed = Callable[..., torch.Tensor]
 
@@ -41,7 +42,7 @@ def kernel(operator: str, elements: int, target: Target, device: str) -> Compute
 
     def computed(*given: torch.Tensor) -> torch.Tensor:
         out = torch.full((elements,), 77.0, device=device)
-        launcher([*(x.to(device) for x in given), out])
+        launcher(launched_on(workload, [x.to(device) for x in given], out))
         return out.cpu()
 
     return computed
