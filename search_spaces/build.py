@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,7 +60,8 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
     found: list[Sketch] = []
     for name, rule in sketches.rules():
         try:
-            found += [kept_in_caches(s, workload, target) for s in rule.derive(workload, target, offers)]
+            derived = (replace(s, words=offers.words) for s in rule.derive(workload, target, offers))
+            found += [kept_in_caches(s, workload, target) for s in derived]
             tried[name] = ""
         except UnmatchedError as why:
             tried[name] = str(why)

@@ -145,6 +145,11 @@ class Tiling:
         return replace(self, values=tuple(v for v in self.values if v in allowed))
 
 
+def stage_choice(target: Target, stages: tuple[int, ...]) -> Choice:
+    """How many iterations of a loop are under way at once: one where nothing is copied asynchronously."""
+    return Choice("stages", stages if target.features.copy_bytes else (1,))
+
+
 def warp_choice(target: Target, counts: Sequence[int]) -> Choice:
     """How many waves a program has: those of the counts that the device allows."""
     return Choice("warps", tuple(count for count in counts if count <= target.most_waves))

@@ -15,6 +15,7 @@ from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.schedule import Schedule
+from search_spaces.schedules.words import EVERY_WORD
 from search_spaces.workloads.workload import Workload
 
 
@@ -42,6 +43,7 @@ class Offers:
     `tiles`: sizes of tiles along an axis, beside powers of two up to 256; `groups`: the most warp groups that compute;
     `sums`: the most sums of one thread; `integer_columns`: the most columns of an integer dot; `blocks`: the most
     blocks of a cluster, which have parts of a tile each and share what they load. What makes them fewer:
+    `words`: what schedules can say to it (`schedules.words`);
     `dot_registers`: what a dot needs beside its sums of the registers that every thread has at first, where that is
     known; `waits`: whether operands of any dots wait in shared memory until they are multiplied; `walks`: whether a
     producer brings what chained dots multiply, too; `skips`: whether a loop can make only the iterations that a tile
@@ -59,6 +61,7 @@ class Offers:
     walks: bool = True
     skips: bool = True
     kept_registers: int = 0
+    words: frozenset[str] = EVERY_WORD
 
     def most_sums(self, units: WaveGroups, groups: int) -> int:
         """The most sums of a thread of one of so many warp groups."""
@@ -97,6 +100,7 @@ class Offers:
             self.walks or other.walks,
             self.skips or other.skips,
             min(self.kept_registers, other.kept_registers),
+            self.words | other.words,
         )
 
 

@@ -19,6 +19,7 @@ from search_spaces.schedules.limits import NO_BACKEND, Limits
 from search_spaces.schedules.rules import Decisions, Rule, in_order
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.schedules.translation import completed
+from search_spaces.schedules.words import EVERY_WORD, plainly, word_rules
 from search_spaces.workloads.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
@@ -37,7 +38,8 @@ class Sketch:
     `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
     `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
     which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
-    what the space does not offer for this workload, and why.
+    what the space does not offer for this workload, and why. `words`: what backends can be told; `rules_of` and
+    `words_of`: the same of each backend that can make less.
     """
 
     name: str
@@ -51,11 +53,21 @@ class Sketch:
     depth_knob: str = ""
     decided_first: tuple[str, ...] = ()
     rules_of: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+    words: frozenset[str] = EVERY_WORD
+    words_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def _decided(self) -> Mapping[str, Decisions]:
-        order = in_order(self.knobs, self.decided_first)
-        return {name: Decisions(order, rules) for name, rules in {"": self.rules, **self.rules_of}.items()}
+        order, names = in_order(self.knobs, self.decided_first), frozenset(k.name for k in self.knobs)
+        rules = {"": self.rules, **self.rules_of}
+        return {name: Decisions(order, (*word_rules(self._heard(name), names), *x)) for name, x in rules.items()}
+
+    def _heard(self, backend: str) -> frozenset[str]:
+        return self.words_of.get(backend, self.words)
+
+    def plainly(self, values: Values, backend: str) -> Values:
+        """The values as a backend says them."""
+        return plainly(values, self._heard(backend))
 
     def decisions(self, backend: str) -> Decisions:
         """The knobs in the order in which they are decided, and what they may be together for a backend."""
@@ -68,11 +80,11 @@ class Sketch:
     def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:
         """The same for several backends, some of which can make less: by name, with the sketch of those alone."""
         rules = {name: (*_only(name, sketch.knobs, self.knobs), *sketch.rules) for name, sketch in lesser.items()}
-        return replace(self, rules_of=rules)
+        return replace(self, rules_of=rules, words_of={name: sketch.words for name, sketch in lesser.items()})
 
     def completed(self, values: Values) -> Values:
         """The values of a record, in the order of the knobs, with those of knobs that there were not then."""
-        return values if list(values) == [k.name for k in self.knobs] else completed(values, self.knobs)
+        return completed(values, self.knobs)
 
     def depths(self, start: Values) -> list[int]:
         """The values that the depth knob of a start may have: up to its own, largest first."""
@@ -144,7 +156,7 @@ class SearchSpace:
                 raise InputError(f"{knob.name}={values[knob.name]} is not one of {list(knob.values)[:20]}")
         # A record may say true, or 1.0, where a knob has a 1, which prints otherwise.
         own = {k.name: k.values[k.values.index(values[k.name])] for k in sketch.knobs}
-        return self._schedule(sketch, Values(own), backend)
+        return self._schedule(sketch, sketch.plainly(Values(own), backend), backend)
 
     def holds(self, schedule: Schedule) -> bool:
         """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
@@ -276,6 +288,7 @@ class SearchSpace:
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         """The start, or the deepest one below it that is legal; an illegal one where none is."""
+        values = sketch.plainly(values, backend)
         found = self._schedule(sketch, values, backend)
         for depth in sketch.depths(values):
             found = self._schedule(sketch, Values({**values, sketch.depth_knob: depth}), backend)

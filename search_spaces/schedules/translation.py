@@ -36,10 +36,20 @@ def renamed(decision: str) -> str:
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:
     """The values in the order of the knobs, with those of decisions that they do not name, as far as these are known.
 
-    Values of no knob come last.
+    A knob of one value has that: there is nothing to decide. Values of no knob come last.
     """
-    given = {k.name: values[k.name] if k.name in values else _undecided(k) for k in knobs}
-    return Values({name: value for name, value in given.items() if value is not None} | values)
+    given = {k.name: _value(k, values) for k in knobs}
+    return Values({**{name: value for name, value in given.items() if value is not None}, **_beside(values, given)})
+
+
+def _beside(values: Values, given: Mapping[str, KnobValue | None]) -> Values:
+    return Values({name: value for name, value in values.items() if name not in given})
+
+
+def _value(knob: Knob, values: Values) -> KnobValue | None:
+    if len(knob.values) == 1:
+        return knob.values[0]
+    return values[knob.name] if knob.name in values else _undecided(knob)
 
 
 def _undecided(knob: Knob) -> KnobValue | None:

@@ -91,7 +91,7 @@ def _seeds(form: Contraction, target: Target, knobs: Mapping[str, Knob]) -> tupl
         "ctas": 1,
         **{x: fastest(knobs[x]) for x in ("a_load", "b_load")},
         "order": "mn",
-        "group": 8,
+        "group": nearest(knobs["group"], 8),
         "epilogue_load": "pointer",
         "max_registers": 0,
     }

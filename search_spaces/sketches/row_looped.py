@@ -23,7 +23,18 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
+from search_spaces.schedules.knobs import (
+    Choice,
+    Knob,
+    KnobValue,
+    Tiling,
+    Values,
+    cover,
+    nearest,
+    padded,
+    stage_choice,
+    warp_choice,
+)
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -117,7 +128,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
             *shared,
             Choice("accumulate", accumulations(structure)),
             warp_choice(target, (1, 2, 4, 8, 16, 32)),
-            Choice("stages", (1, 2, 3, 4)),
+            stage_choice(target, (1, 2, 3, 4)),
             streaming,
         )
     return (*shared, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), streaming)
@@ -138,7 +149,7 @@ def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple
             "online": online,
             "accumulate": own_thread if by_thread else "point",
             "warps": warps,
-            "stages": stages,
+            "stages": nearest(own["stages"], stages),
             "streaming": False,
         }
         seeds.append(Values({name: values[name] for name in own if name in values}))

@@ -21,7 +21,7 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import If, Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, warp_choice
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, stage_choice, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -150,7 +150,7 @@ def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ..
         *shared_knobs,
         *((Choice("accumulate", ("point", "thread")),) if by_thread else ()),
         warp_choice(target, (1, 2, 4, 8, 16)),
-        Choice("stages", (1, 2, 3, 4)),
+        stage_choice(target, (1, 2, 3, 4)),
         STREAMING,
     )
 
@@ -173,7 +173,7 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
                 "online": online,
                 "accumulate": "thread" if online else "point",
                 "warps": warps,
-                "stages": stages,
+                "stages": nearest(knobs["stages"], stages),
                 "streaming": False,
             }
             seeds.append(Values({name: values[name] for name in knobs if name in values}))

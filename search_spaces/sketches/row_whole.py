@@ -59,10 +59,23 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             knobs,
             lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
             ("rows", "warps", *([ALIGNED.name] if aligned else [])),
-            rules=(Rule(("rows", ALIGNED.name), too_long),) if aligned else (),
+            rules=(*_walking(structure, target), *((Rule(("rows", ALIGNED.name), too_long),) if aligned else ())),
             seeds=seeds,
         ),
     )
+
+
+def _walking(structure: Structure, target: Target) -> tuple[Rule, ...]:
+    """Persistent programs have several tiles to do each."""
+    programs = PERSISTENT_PROGRAMS_PER_SM * target.num_sms
+    outer = math.prod(x.extent for x in structure.parallel[:-1])
+
+    def why_not(values: Values) -> str | None:
+        tiles = outer * values.tiling("rows")[0]
+        walked = not values["persistent"] or tiles > programs
+        return None if walked else f"persistent=True is for more than {programs} tiles, got {tiles}"
+
+    return (Rule(("rows", "persistent"), why_not),) if target.kind == "gpu" else ()
 
 
 def _why_too_long(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> str | None:

@@ -19,7 +19,7 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, warp_choice
+from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, stage_choice, warp_choice
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.pointwise import launch
@@ -66,7 +66,7 @@ def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
         row_tiling(structure, target),
         column_tiling(structure, target),
         warp_choice(target, (1, 2, 4, 8, 16)),
-        Choice("stages", (1, 2, 3, 4)),
+        stage_choice(target, (1, 2, 3, 4)),
         STREAMING,
     )
 
@@ -85,7 +85,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
                 "rows": height,
                 "columns": nearest(knobs["columns"], columns),
                 "warps": warps,
-                "stages": stages,
+                "stages": nearest(knobs["stages"], stages),
                 "streaming": False,
             }
             seeds.append(Values({name: values[name] for name in knobs}))

@@ -28,7 +28,17 @@ from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_o
 from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded, warp_choice
+from search_spaces.schedules.knobs import (
+    Choice,
+    Knob,
+    Tiling,
+    Values,
+    cover,
+    nearest,
+    padded,
+    stage_choice,
+    warp_choice,
+)
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
@@ -93,7 +103,7 @@ def _knobs(form: ThinForm, target: Target) -> tuple[Knob, ...]:
         tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
         Choice("reduce", ("after_loop", "each_turn")),
         Choice("unroll", (1, 2, 4, 8)),
-        Choice("stages", (1, 2, 3, 4, 6)),
+        stage_choice(target, (1, 2, 3, 4, 6)),
         Choice("split_k", tuple(s for s in splits if s == 1 or s * MIN_PART <= form.k.extent)),
         Choice("order", ("split_first", "split_last")),
         Choice("eviction", ("", "evict_first")),
@@ -122,7 +132,7 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
                 k=k,
                 reduce=reduce,
                 unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
-                stages=stages,
+                stages=nearest(by_name["stages"], stages),
                 split_k=nearest(by_name["split_k"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
                 order="split_first",
                 eviction="evict_first",

@@ -81,6 +81,8 @@ _FEW_TILES_STARTS = (
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
 # The rows of an operand's tile along k: those that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
+# Tiles of one axis that follow each other, for a few waves of which operands stay in the cache.
+_START_GROUP = 8
 # What starting points have in common unless they say otherwise.
 _USUAL_START: dict[str, KnobValue] = {
     "tail": "masked",
@@ -88,7 +90,6 @@ _USUAL_START: dict[str, KnobValue] = {
     "split_k": 1,
     "partials": "workspace",
     "order": "mn",
-    "group": 8,
     "per_sm": 1,
     "epilogue_load": "pointer",
     "subtiles": 1,
@@ -136,6 +137,7 @@ def _seeds(
         tiles = {
             name: nearest(knobs[name], size) for name, size in (("m", m), ("n", n), ("k", k_bytes / element_bytes))
         }
+        tiles["group"] = nearest(knobs["group"], _START_GROUP)
         values = {**_USUAL_START, **{x: fastest(knobs[x]) for x in ("a_load", "b_load", "store")}, **tiles, **others}
         if values["grid"] == "tiles":
             values["split_k"] = nearest(knobs["split_k"], max(1, target.num_sms / tiles_in(form, values)))

@@ -41,7 +41,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class _Dimension:
-    """Of a tensor in memory. `size`: None where it is as long as what is read of it. `number`: of several that are alike,
+    """Of a tensor in memory. `size`: None where it is as long as what is read. `number`: of several that are alike,
     as those of one index are.
     """
 

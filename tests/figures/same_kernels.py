@@ -5,6 +5,7 @@ python tests/figures/same_kernels.py            a table: anchors × backends, an
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ from autosched.machine.devices import cpu_target
 from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
 
 _SCHEDULES = 12
+# What stands at the top of a text: the schedule and the loop nest.
+_COMMENT = re.compile(r"\A(?:(?://|;)[^\n]*\n)+")
 
 
 def workloads() -> dict[str, Workload]:
@@ -52,9 +55,17 @@ def workloads() -> dict[str, Workload]:
 def fingerprint(schedule: Schedule, target: Target) -> str:
     program = schedule.program
     try:
-        return source_fingerprint(backends.named(schedule.backend).render(program, "", target), program)
+        text = backends.named(schedule.backend).render(program, "", target)
     except CompileError as error:
         return f"refused: {error}"
+    if schedule.backend == "triton":
+        return source_fingerprint(text, program)
+    # All else stands in the text.
+    launched = [
+        (k.grid.programs, k.launch.num_warps, k.launch.num_ctas if k.launch.producer_warps else 1)
+        for k in program.kernels
+    ]
+    return f"{_COMMENT.sub('', text)} {launched} {program.zeroed}"
 
 
 def neighbours(space: SearchSpace, seed: int) -> Iterator[tuple[Schedule, Schedule, str]]:

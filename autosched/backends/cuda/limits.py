@@ -20,7 +20,8 @@ class CudaLimits:
     def offers(self, target: Target) -> Offers:
         if has_wgmma(target):
             return OFFERS
-        return Offers(waits=target.features.copy_bytes > 0, walks=False, skips=False, kept_registers=KEPT_REGISTERS)
+        copied = target.features.copy_bytes > 0
+        return Offers(waits=copied, walks=False, skips=False, kept_registers=KEPT_REGISTERS, words=frozenset())
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return why_other_waves(target) or dtypes.why_unsupported(workload, target)

@@ -45,14 +45,16 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     units = target.wave_groups if not computed and len(form.reduced) <= 2 else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
+    several = min(form.m.extent, form.n.extent) > SHORT_AXIS_TILES[0]
     knobs: tuple[Knob, ...] = (
         *tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()),
         Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
         Choice("swap", (False, True)),
         Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
         Choice("partials", ("workspace", "atomic")),
-        Choice("order", ("mn", "nm")),
-        Choice("group", (1, 2, 4, 8, 16)),
+        # Of one row or column of tiles all orders are one.
+        Choice("order", ("mn", "nm") if several else ("mn",)),
+        Choice("group", (1, 2, 4, 8, 16) if several else (1,)),
         Choice("grid", grids, ordered=False),
         Choice("per_sm", (1, 2, 3, 4)),
         *loads,

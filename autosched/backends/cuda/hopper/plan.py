@@ -33,6 +33,7 @@ OFFERS = Offers(
     walks=False,
     skips=False,
     kept_registers=KEPT_REGISTERS,
+    words=frozenset(),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
