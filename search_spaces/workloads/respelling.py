@@ -157,8 +157,8 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
     # Where what is read is not within the dimensions that are named, there are more outside of these.
-    ends = {d.stride * d.size for d in fixed if d.size} - {0}
-    for known in ({*steps} - {0}, {*steps} - {0} | ends):
+    within = {d.stride: d.size or 1 for d in fixed if d.stride}
+    for known in (within, {step * size: 1 for step, size in within.items()} | within):
         free = [_Dimension(step) for step in steps_of([a for a, _ in rest], known) if step not in steps]
         found = sorted((*fixed, *free), key=lambda d: -d.stride)
         if all(_index(address, guarded, found) is not None for address, guarded in rest):
