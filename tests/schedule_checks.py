@@ -36,7 +36,7 @@ def fault(schedule: Schedule, data: TrialData, target: Target = HERE) -> str | N
     """What a trial would say of the schedule, or None where it is right. It runs twice: it may be right only once."""
     backend = backends.named(schedule.backend)
     try:
-        launcher = backend.load(build(schedule, target, backend), schedule.program)
+        launcher = backend.load(build(schedule.program, schedule.one_line, target, backend), schedule.program)
     except CompileError as error:
         return f"compile_error: {error} [{schedule.one_line}]"
     except LoadError as error:

@@ -150,7 +150,10 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
     target = devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
     schedule = spaces.build(OP, target).bind(best.schedule)
-    assert build(schedule, target, backends.named(schedule.backend)).facts.source == best.measurement.source
+    assert (
+        build(schedule.program, schedule.one_line, target, backends.named(schedule.backend)).facts.source
+        == best.measurement.source
+    )
 
 
 def test_a_line_of_before_there_were_fingerprints_is_read() -> None:

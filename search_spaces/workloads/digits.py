@@ -10,7 +10,7 @@ term of the same digit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.workloads.expressions.affine import Affine
@@ -27,13 +27,15 @@ class Address:
     extents: Extents
 
 
-def steps_of(addresses: Sequence[Address], known: Iterable[int] = ()) -> list[int]:
+def steps_of(addresses: Sequence[Address], known: Mapping[int, int]) -> list[int]:
     """The strides of as many dimensions as all of these addresses have digits, largest first.
 
-    `known`: strides of dimensions that there are in any case.
+    `known`: strides of dimensions that there are in any case, and sizes; larger steps within one are steps of it.
     """
     rest = list(addresses)
-    sizes = sorted({*known, *(abs(c) for a in addresses for _, c in a.form.terms)}, reverse=True)
+    found = {abs(c) for a in addresses for _, c in a.form.terms}
+    own = {c for c in found if not any(s < c < s * size and c % s == 0 for s, size in known.items())}
+    sizes = sorted({*known, *own}, reverse=True)
     steps: list[int] = []
     group: list[int] = []
     for size in sizes:

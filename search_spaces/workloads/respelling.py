@@ -41,8 +41,9 @@ class Spelling:
 
 @dataclass(frozen=True)
 class _Dimension:
-    """Of a tensor in memory. `size`: None where it is as long as what is read. `number`: of several that are alike,
-    as those of one index are.
+    """Of a tensor in memory.
+
+    `size`: None where it is as long as what is read of it. `number`: of several alike, as those of one index are.
     """
 
     stride: int
@@ -140,7 +141,7 @@ def _is_form(data: Any) -> bool:
 def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
     fixed: dict[_Dimension, None] = {}
-    rest: list[Address] = []
+    rest: list[tuple[Address, Mapping[_Dimension, Affine]]] = []
     for line in lines:
         for gather in gathers(line.expression):
             if gather.tensor == tensor:
@@ -151,12 +152,34 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     for line in lines:
         for access in accesses(line.expression):
             if access.tensor == tensor:
-                rest.append(Address(unguarded(access), line.extents))
+                rest.append((Address(unguarded(access), line.extents), _guarded(access)))
     steps = [d.stride for d in fixed]
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
-    free = [_Dimension(step) for step in steps_of(rest, {*steps} - {0}) if step not in steps]
-    return sorted((*fixed, *free), key=lambda d: -d.stride)
+    # Where what is read is not within the dimensions that are named, there are more outside of these.
+    within = {d.stride: d.size or 1 for d in fixed if d.stride}
+    for known in (within, {step * size: 1 for step, size in within.items()} | within):
+        free = [_Dimension(step) for step in steps_of([a for a, _ in rest], known) if step not in steps]
+        found = sorted((*fixed, *free), key=lambda d: -d.stride)
+        if all(_index(address, guarded, found) is not None for address, guarded in rest):
+            return found
+    raise UnspellableError(f"{tensor} is read outside of its dimensions")
+
+
+def _index(
+    address: Address, guarded: Mapping[_Dimension, Affine], dimensions: Sequence[_Dimension]
+) -> dict[_Dimension, Affine] | None:
+    """The index of an address along every dimension; None if it has none within them."""
+    free = [d for d in dimensions if d not in guarded and d.stride]
+    free.sort(key=lambda d: -d.stride)
+    found = digits(address, [d.stride for d in free])
+    if found is None or not {*dimensions} >= {*guarded}:
+        return None
+    at = dict(zip(free, found, strict=True))
+    ends = ((d.size, i.minimum(address.extents), i.maximum(address.extents)) for d, i in at.items())
+    if any(size and not 0 <= least <= most < size for size, least, most in ends):
+        return None
+    return {d: at.get(d, guarded.get(d, Affine())) for d in dimensions}
 
 
 def _guarded(access: Access) -> dict[_Dimension, Affine]:
@@ -213,19 +236,13 @@ def _indexed(line: Line, dimensions: Mapping[str, list[_Dimension]], tensors: Ma
             )
         if not isinstance(e, Access):
             return None
-        guarded = _guarded(e)
-        free = [d for d in dimensions[e.tensor] if d not in guarded and d.stride]
-        found = digits(Address(unguarded(e), line.extents), [d.stride for d in sorted(free, key=lambda d: -d.stride)])
-        if found is None:
+        at = _index(Address(unguarded(e), line.extents), _guarded(e), dimensions[e.tensor])
+        if at is None:
             raise UnspellableError(f"{line.name} reads {e.tensor} at {e.index[0]}")
-        if missing := [d for d in guarded if d not in dimensions[e.tensor]]:
-            raise UnspellableError(f"{line.name} reads {e.tensor} outside of {missing}")
-        at = dict(zip(sorted(free, key=lambda d: -d.stride), found, strict=True))
-        index = tuple(at.get(d, guarded.get(d, Affine())) for d in dimensions[e.tensor])
         fill = e.fill
         if fill is not None and e.tensor in tensors and not is_float(tensors[e.tensor][0]):
             fill = int(fill)
-        return Access(e.tensor, index, fill)
+        return Access(e.tensor, tuple(at.values()), fill)
 
     own = tuple(Axis(x, n) for x, n in line.own.items())
     over = tuple(Axis(x, n) for x, n in line.over.items())

@@ -13,6 +13,7 @@ import numpy as np
 from search_spaces.errors import InputError
 from search_spaces.workloads.dtypes import dtype, is_float, range_of, round_to
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses, flops, inlined_depth, variables
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
@@ -232,6 +233,20 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
             raise InputError(f"{name}: size {size!r} is not allowed; expected a positive integer")
     if math.prod(shape) > MAX_ELEMENTS:
         raise InputError(f"{name}: {math.prod(shape)} elements; at most {MAX_ELEMENTS} (2^31 - 1) are allowed")
+
+
+def check_index(read: ex.Access | ex.Gather, index: Affine, size: int | None, stage: Stage) -> None:
+    """Raise InputError unless the index is of axes of the stage, and one of a dimension of that size, if it has one."""
+    unknown = {v for v, _ in index.terms} - stage.extents.keys()
+    if unknown:
+        raise InputError(f"{ex.to_text(read)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
+    if size is None:
+        return
+    if index.minimum(stage.extents) < 0:
+        raise InputError(f"{ex.to_text(read)} reaches a negative index")
+    last = index.maximum(stage.extents)
+    if last >= size:
+        raise InputError(f"{ex.to_text(read)} reaches index {last} of a dimension of size {size}")
 
 
 def check_fill(access: ex.Access, element: str | None) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from search_spaces.errors import InputError
 from search_spaces.parsed_json import Scalar, array, members, scalar, text
 from search_spaces.plain_text import encodable, visible
+from search_spaces.workloads.axis_splitting import UnspellableError
 from search_spaces.workloads.canonical import Canonical, canonical
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
@@ -44,6 +45,7 @@ from search_spaces.workloads.stages import (
     check_depth,
     check_extents,
     check_fill,
+    check_index,
     check_name,
     check_shape,
 )
@@ -174,7 +176,7 @@ class Workload:
                 raise InputError(f"{ex.to_text(access)} has {len(access.index)} indices, expected {len(shape)}")
             for index, size in zip(access.index, shape, strict=True):
                 # With a fill it may be outside.
-                _check_index(access, index, None if access.fill is not None else size, stage)
+                check_index(access, index, None if access.fill is not None else size, stage)
         inputs = {t.name for t in self.inputs}
         for gather in gathers(stage.expression):
             if gather.tensor not in inputs:
@@ -186,7 +188,7 @@ class Workload:
                 raise InputError(f"{ex.to_text(gather)} has {len(gather.index)} indices, expected {expected}")
             for at, size in zip(gather.index, known[gather.tensor], strict=True):
                 if isinstance(at, Affine):
-                    _check_index(gather, at, size, stage)
+                    check_index(gather, at, size, stage)
         unknown = {v for form in affine_forms(stage.expression) for v, _ in form.terms} - stage.extents.keys()
         if unknown:
             raise InputError(
@@ -237,12 +239,17 @@ class Workload:
     def scheduled(self) -> Workload:
         """The workload that schedules are of: one for all that have its key (`search_spaces.workloads.respelling`).
 
-        Its inputs are those of the canonical form, in order; its outputs are in the order of this one's.
+        Its inputs are those of the canonical form, in order; its outputs are in the order of this one's. Where no
+        workload has dimensions for all of the form's addresses, it is this one.
         """
         form = self.canonical
-        made = spelled_out(form.memory, form.lines, len(self.output_names))
         name = "_".join([*(form.family.split() or ["pointwise"]), *("x".join(map(str, form.shapes[0])),)])
-        found = Workload(name, made.inputs, made.stages, self.precision, (), made.outputs, made.strides)
+        try:
+            made = spelled_out(form.memory, form.lines, len(self.output_names))
+            found = Workload(name, made.inputs, made.stages, self.precision, (), made.outputs, made.strides)
+        except (InputError, UnspellableError):
+            # Some index is that of no dimensions: it stays as it is written.
+            found = replace(self, name=name, inputs=tuple(self.inputs[n] for n in form.inputs), arguments=())
         vars(found)["scheduled"] = found
         return found
 
@@ -346,20 +353,6 @@ class Workload:
             inputs=tuple(map(input_from_json, array(told["inputs"], "inputs"))),
             stages=tuple(map(stage_from_json, array(told["stages"], "stages"))),
         )
-
-
-def _check_index(read: ex.Access | ex.Gather, index: Affine, size: int | None, stage: Stage) -> None:
-    """Raise InputError unless the index is of axes of the stage, and one of a dimension of that size, if it has one."""
-    unknown = {v for v, _ in index.terms} - stage.extents.keys()
-    if unknown:
-        raise InputError(f"{ex.to_text(read)} uses {sorted(unknown)}, which is no axis of {stage.name!r}")
-    if size is None:
-        return
-    if index.minimum(stage.extents) < 0:
-        raise InputError(f"{ex.to_text(read)} reaches a negative index")
-    last = index.maximum(stage.extents)
-    if last >= size:
-        raise InputError(f"{ex.to_text(read)} reaches index {last} of a dimension of size {size}")
 
 
 def _by(extents: Iterable[int]) -> str:

@@ -1,14 +1,14 @@
 // a schedule
 //
-// kernel gelu_scale: grid i.0 in 977  [warps 4, stages 1]
-//   x: (i 1024) bfloat16 = load x[i.0*1024 : +1024]
-//   t: (i 1024) float32 = mul(0.5, x)
-//   t2: (i 1024) float32 = mul(x, 0.707107)
-//   t3: (i 1024) float32 = erf(t2)
-//   t4: (i 1024) float32 = add(1, t3)
-//   t5: (i 1024) float32 = mul(t, t4)
-//   out: (i 1024) float32 = mul(t5, 2)
-//   store out[i.0*1024 : +1024] = out
+// kernel pointwise_1000000: grid i0.0 in 977  [warps 4, stages 1]
+//   in0: (i0 1024) bfloat16 = load in0[i0.0*1024 : +1024]
+//   t: (i0 1024) float32 = mul(in0, 0.707107)
+//   t2: (i0 1024) float32 = erf(t)
+//   t3: (i0 1024) float32 = add(t2, 1)
+//   t4: (i0 1024) float32 = mul(in0, 0.5)
+//   t5: (i0 1024) float32 = mul(t3, t4)
+//   out0: (i0 1024) float32 = mul(t5, 2)
+//   store out0[i0.0*1024 : +1024] = out0
 
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -119,37 +119,37 @@ __device__ __forceinline__ float error_function(float x) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-gelu_scale(
-    const bfloat16* __restrict__ x_ptr,
-    bfloat16* __restrict__ out_ptr) {
+pointwise_1000000(
+    const bfloat16* __restrict__ in0_ptr,
+    bfloat16* __restrict__ out0_ptr) {
     __builtin_assume(threadIdx.x < 128);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int block = blockIdx.x;
-    const int i_0 = block;
-    const int own_i = lane * 8 + warp * 256;
-    float x[8];
-    const bfloat16* const x_at = x_ptr + i_0 * 1024 + own_i;
+    const int i0_0 = block;
+    const int own_i0 = lane * 8 + warp * 256;
+    float in0[8];
+    const bfloat16* const in0_at = in0_ptr + i0_0 * 1024 + own_i0;
     #pragma unroll
-    for (int r_i = 0; r_i < 8; r_i += 8)
-        load<8, 1>(x + r_i, x_at + r_i, i_0 * 1024 + own_i + r_i < 1000000);
+    for (int r_i0 = 0; r_i0 < 8; r_i0 += 8)
+        load<8, 1>(in0 + r_i0, in0_at + r_i0, i0_0 * 1024 + own_i0 + r_i0 < 1000000);
     float t[8];
     float t2[8];
     float t3[8];
     float t4[8];
     float t5[8];
-    float out[8];
+    float out0[8];
     #pragma unroll
-    for (int r_i = 0; r_i < 8; ++r_i) {
-        t[r_i] = 0.5f * x[r_i];
-        t2[r_i] = x[r_i] * 0.7071067690849304f;
-        t3[r_i] = error_function(t2[r_i]);
-        t4[r_i] = 1.0f + t3[r_i];
-        t5[r_i] = t[r_i] * t4[r_i];
-        out[r_i] = t5[r_i] * 2.0f;
+    for (int r_i0 = 0; r_i0 < 8; ++r_i0) {
+        t[r_i0] = in0[r_i0] * 0.7071067690849304f;
+        t2[r_i0] = error_function(t[r_i0]);
+        t3[r_i0] = t2[r_i0] + 1.0f;
+        t4[r_i0] = in0[r_i0] * 0.5f;
+        t5[r_i0] = t3[r_i0] * t4[r_i0];
+        out0[r_i0] = t5[r_i0] * 2.0f;
     }
-    bfloat16* const out_at = out_ptr + i_0 * 1024 + own_i;
+    bfloat16* const out0_at = out0_ptr + i0_0 * 1024 + own_i0;
     #pragma unroll
-    for (int r_i = 0; r_i < 8; r_i += 8)
-        if (i_0 * 1024 + own_i + r_i < 1000000)
-            store<8, 1>(out_at + r_i, out + r_i);
+    for (int r_i0 = 0; r_i0 < 8; r_i0 += 8)
+        if (i0_0 * 1024 + own_i0 + r_i0 < 1000000)
+            store<8, 1>(out0_at + r_i0, out0 + r_i0);
 }

@@ -1,12 +1,12 @@
 // a schedule
 //
-// kernel matmul: grid m.0 in 22, n.0 in 32, m.0 in groups of 8, persistent on 132 programs  [warps 12, stages 4, 1 more to load]
+// kernel dot_4096x4096: grid m.0 in 22, n.0 in 32, m.0 in groups of 8, persistent on 132 programs  [warps 12, stages 4, 1 more to load]
 //   acc: (m 192, n 128) float32 = 0
 //   for k.0 in 64:  # 4 stages
-//     a: (m 192, k 64) bfloat16 = load a[m.0*192 : +192, k.0*64 : +64]  (descriptor)
-//     b: (n 128, k 64) bfloat16 = load b[n.0*128 : +128, k.0*64 : +64]  (descriptor)
+//     a: (m 192, k 64) bfloat16 = load in0[m.0*192 : +192, k.0*64 : +64]  (descriptor)
+//     b: (n 128, k 64) bfloat16 = load in1[n.0*128 : +128, k.0*64 : +64]  (descriptor)
 //     acc += dot(a, b) over k
-//   store out[m.0*192 : +192, n.0*128 : +128] = acc  (descriptor)
+//   store out0[m.0*192 : +192, n.0*128 : +128] = acc  (descriptor)
 
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -210,10 +210,10 @@ __device__ __forceinline__ void dot_128_kk(float* sums, uint64 a, uint64 b, int 
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)
-matmul(
-    const __grid_constant__ TensorMap a_map,
-    const __grid_constant__ TensorMap b_map,
-    const __grid_constant__ TensorMap out_map) {
+dot_4096x4096(
+    const __grid_constant__ TensorMap in0_map,
+    const __grid_constant__ TensorMap in1_map,
+    const __grid_constant__ TensorMap out0_map) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32 shared_at = __cvta_generic_to_shared(shared);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -241,8 +241,8 @@ matmul(
                     barrier_wait(empty + 8 * slot, parity);
                     barrier_expect(full + 8 * slot, 40960);
                     const uint32 here = ring + slot * 40960;
-                    load_tile(here, a_map, full + 8 * slot, k_0 * 64, m_0 * 192);
-                    load_tile(here + 24576, b_map, full + 8 * slot, k_0 * 64, n_0 * 128);
+                    load_tile(here, in0_map, full + 8 * slot, k_0 * 64, m_0 * 192);
+                    load_tile(here + 24576, in1_map, full + 8 * slot, k_0 * 64, n_0 * 128);
                     if (++slot == 4) slot = 0, parity ^= 1;
                 }
             }
@@ -298,7 +298,7 @@ matmul(
                 stores_see_shared();
                 group_meets(half);
                 if (thread == 0) {
-                    store_tile(out_map, shared_at + to, n_0 * 128 + piece * 64, half * 64 + m_0 * 192);
+                    store_tile(out0_map, shared_at + to, n_0 * 128 + piece * 64, half * 64 + m_0 * 192);
                     stores_issued();
                 }
             }

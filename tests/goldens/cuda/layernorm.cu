@@ -1,21 +1,21 @@
 // a schedule
 //
-// kernel layernorm: grid r.0 in 1000  [warps 4, stages 1]
-//   x: (r 1, c 1024) float16 = load x[r.0 : +1, 0 : +1024]
-//   total: (r 1) float32 = sum of x over c
-//   t: (r 1) float32 = mul(total, 0.00130208)
-//   t2: (r 1, c 1024) float32 = sub(x, t)
-//   squares_body: (r 1, c 1024) float32 = mul(t2, t2)
-//   squares: (r 1) float32 = sum of squares_body over c
-//   t3: (r 1) float32 = mul(squares, 0.00130208)
+// kernel sum_sum_1000: grid r.0 in 1000  [warps 4, stages 1]
+//   in0: (r 1, c 1024) float16 = load in0[r.0 : +1, 0 : +1024]
+//   t1: (r 1) float32 = sum of in0 over c
+//   t: (r 1) float32 = mul(t1, 0.00130208)
+//   t2: (r 1, c 1024) float32 = sub(in0, t)
+//   t0_body: (r 1, c 1024) float32 = mul(t2, t2)
+//   t0: (r 1) float32 = sum of t0_body over c
+//   t3: (r 1) float32 = mul(t0, 0.00130208)
 //   t4: (r 1) float32 = add(t3, 1e-05)
 //   t5: (r 1) float32 = rsqrt(t4)
 //   t6: (r 1, c 1024) float32 = mul(t2, t5)
-//   weight: (c 1024) float16 = load weight[0 : +1024]
-//   t7: (r 1, c 1024) float32 = mul(t6, weight)
-//   bias: (c 1024) float16 = load bias[0 : +1024]
-//   result: (r 1, c 1024) float32 = add(t7, bias)
-//   store out[r.0 : +1, 0 : +1024] = result
+//   in1: (c 1024) float16 = load in1[0 : +1024]
+//   t7: (r 1, c 1024) float32 = mul(t6, in1)
+//   in2: (c 1024) float16 = load in2[0 : +1024]
+//   result: (r 1, c 1024) float32 = add(t7, in2)
+//   store out0[r.0 : +1, 0 : +1024] = result
 
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -120,11 +120,11 @@ __device__ __forceinline__ T lanes_sum(T x) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-layernorm(
-    const float16* __restrict__ x_ptr,
-    const float16* __restrict__ weight_ptr,
-    const float16* __restrict__ bias_ptr,
-    float16* __restrict__ out_ptr) {
+sum_sum_1000(
+    const float16* __restrict__ in0_ptr,
+    const float16* __restrict__ in1_ptr,
+    const float16* __restrict__ in2_ptr,
+    float16* __restrict__ out0_ptr) {
     extern __shared__ __align__(1024) unsigned char shared[];
     constexpr int small_1 = 0;
     constexpr int small_2 = 16;
@@ -134,69 +134,69 @@ layernorm(
     const int block = blockIdx.x;
     const int r_0 = block;
     const int own_c = lane * 8 + warp * 256;
-    float x[8];
-    const float16* const x_at = x_ptr + r_0 * 768 + own_c;
+    float in0[8];
+    const float16* const in0_at = in0_ptr + r_0 * 768 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 8; r_c += 8)
-        load<8, 1>(x + r_c, x_at + r_c, own_c + r_c < 768);
-    float x_folded[8];
+        load<8, 1>(in0 + r_c, in0_at + r_c, own_c + r_c < 768);
+    float in0_folded[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c)
-        x_folded[r_c] = own_c < 768 ? x[r_c] : 0.0f;
-    float total;
-    total = fold_sum<8, 1>(x_folded);
-    total = lanes_sum<1, 32>(total);
-    if (lane == 0) reinterpret_cast<float*>(shared + small_1)[warp] = total;
+        in0_folded[r_c] = own_c < 768 ? in0[r_c] : 0.0f;
+    float t1;
+    t1 = fold_sum<8, 1>(in0_folded);
+    t1 = lanes_sum<1, 32>(t1);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_1)[warp] = t1;
     __syncthreads();
-    total = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
+    t1 = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
     float t;
-    t = total * 0.0013020833721384406f;
+    t = t1 * 0.0013020833721384406f;
     float t2[8];
-    float squares_body[8];
+    float t0_body[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c) {
-        t2[r_c] = x[r_c] - t;
-        squares_body[r_c] = t2[r_c] * t2[r_c];
+        t2[r_c] = in0[r_c] - t;
+        t0_body[r_c] = t2[r_c] * t2[r_c];
     }
-    float squares_body_folded[8];
+    float t0_body_folded[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c)
-        squares_body_folded[r_c] = own_c < 768 ? squares_body[r_c] : 0.0f;
-    float squares;
-    squares = fold_sum<8, 1>(squares_body_folded);
-    squares = lanes_sum<1, 32>(squares);
-    if (lane == 0) reinterpret_cast<float*>(shared + small_2)[warp] = squares;
+        t0_body_folded[r_c] = own_c < 768 ? t0_body[r_c] : 0.0f;
+    float t0;
+    t0 = fold_sum<8, 1>(t0_body_folded);
+    t0 = lanes_sum<1, 32>(t0);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_2)[warp] = t0;
     __syncthreads();
-    squares = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_2) + 0);
+    t0 = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_2) + 0);
     float t3;
     float t4;
     float t5;
-    t3 = squares * 0.0013020833721384406f;
+    t3 = t0 * 0.0013020833721384406f;
     t4 = t3 + 9.999999747378752e-06f;
     t5 = rsqrtf(t4);
     float t6[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c)
         t6[r_c] = t2[r_c] * t5;
-    float weight[8];
-    const float16* const weight_at = weight_ptr + own_c;
+    float in1[8];
+    const float16* const in1_at = in1_ptr + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 8; r_c += 8)
-        load<8, 1>(weight + r_c, weight_at + r_c, own_c + r_c < 768);
+        load<8, 1>(in1 + r_c, in1_at + r_c, own_c + r_c < 768);
     float t7[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c)
-        t7[r_c] = t6[r_c] * weight[r_c];
-    float bias[8];
-    const float16* const bias_at = bias_ptr + own_c;
+        t7[r_c] = t6[r_c] * in1[r_c];
+    float in2[8];
+    const float16* const in2_at = in2_ptr + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 8; r_c += 8)
-        load<8, 1>(bias + r_c, bias_at + r_c, own_c + r_c < 768);
+        load<8, 1>(in2 + r_c, in2_at + r_c, own_c + r_c < 768);
     float result[8];
     #pragma unroll
     for (int r_c = 0; r_c < 8; ++r_c)
-        result[r_c] = t7[r_c] + bias[r_c];
-    float16* const result_at = out_ptr + r_0 * 768 + own_c;
+        result[r_c] = t7[r_c] + in2[r_c];
+    float16* const result_at = out0_ptr + r_0 * 768 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 8; r_c += 8)
         if (own_c + r_c < 768)

@@ -1,11 +1,11 @@
 // a schedule
 //
-// kernel running_prod: grid r.0 in 64  [warps 4, stages 1]
-//   x: (r 1, c 2048) float32 = load x[r.0 : +1, 0 : +2048]
-//   t: (r 1, c 2048) float32 = mul(x, 0.01)
-//   y_each: (r 1, c 2048) float32 = add(t, 1)
-//   y: (r 1, c 2048) float32 = scan of y_each along c by mul(y_left, y_right)
-//   store y[r.0 : +1, 0 : +2048] = y
+// kernel scan_64x2048: grid r.0 in 64  [warps 4, stages 1]
+//   in0: (r 1, c 2048) float32 = load in0[r.0 : +1, 0 : +2048]
+//   t: (r 1, c 2048) float32 = mul(in0, 0.01)
+//   out0_each: (r 1, c 2048) float32 = add(t, 1)
+//   out0: (r 1, c 2048) float32 = scan of out0_each along c by mul(out0_left, out0_right)
+//   store out0[r.0 : +1, 0 : +2048] = out0
 
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -76,16 +76,16 @@ __device__ __forceinline__ void store(T* to, const H* from) {
     *reinterpret_cast<typename Vector<T, count>::Type*>(to) = v.words;
 }
 
-__device__ __forceinline__ void join_running_prod_y(const float left_0, float& right_0) {
+__device__ __forceinline__ void join_scan_64x2048_out0(const float left_0, float& right_0) {
     const float t0 = left_0 * right_0;
     const float result_0 = t0;
     right_0 = result_0;
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-running_prod(
-    const float* __restrict__ x_ptr,
-    float* __restrict__ y_ptr) {
+scan_64x2048(
+    const float* __restrict__ in0_ptr,
+    float* __restrict__ out0_ptr) {
     extern __shared__ __align__(1024) unsigned char shared[];
     constexpr int small_1 = 0;
     const uint32 shared_at = __cvta_generic_to_shared(shared);
@@ -94,56 +94,56 @@ running_prod(
     const int block = blockIdx.x;
     const int r_0 = block;
     const int own_c = lane * 4 + warp * 128;
-    float x[16];
-    const float* const x_at = x_ptr + r_0 * 2048 + own_c;
+    float in0[16];
+    const float* const in0_at = in0_ptr + r_0 * 2048 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 16; r_c += 4)
-        load<4, 1>(x + r_c, x_at + r_c % 4 + r_c / 4 * 512);
+        load<4, 1>(in0 + r_c, in0_at + r_c % 4 + r_c / 4 * 512);
     float t[16];
-    float y_each[16];
+    float out0_each[16];
     #pragma unroll
     for (int r_c = 0; r_c < 16; ++r_c) {
-        t[r_c] = x[r_c] * 0.009999999776482582f;
-        y_each[r_c] = t[r_c] + 1.0f;
+        t[r_c] = in0[r_c] * 0.009999999776482582f;
+        out0_each[r_c] = t[r_c] + 1.0f;
     }
-    float y[16];
+    float out0[16];
     #pragma unroll
     for (int r_c = 0; r_c < 16; ++r_c)
-        y[r_c] = y_each[r_c];
-    float y_total[16];
+        out0[r_c] = out0_each[r_c];
+    float out0_total[16];
     #pragma unroll
     for (int r_c = 0; r_c < 16; ++r_c)
-        y_total[r_c] = y[r_c];
+        out0_total[r_c] = out0[r_c];
     #pragma unroll
     for (int g = 0; g < 4; ++g) {
-        float run_0 = y_total[g * 4];
+        float run_0 = out0_total[g * 4];
         #pragma unroll
         for (int j = 1; j < 4; ++j) {
-            join_running_prod_y(run_0, y[(g * 4 + j)]);
-            float next_0 = y_total[g * 4 + j];
-            join_running_prod_y(run_0, next_0);
+            join_scan_64x2048_out0(run_0, out0[(g * 4 + j)]);
+            float next_0 = out0_total[g * 4 + j];
+            join_scan_64x2048_out0(run_0, next_0);
             run_0 = next_0;
         }
-        y_total[g] = run_0;
+        out0_total[g] = run_0;
     }
     #pragma unroll
     for (int g = 0; g < 4; ++g) {
-        float run_0 = y_total[g];
+        float run_0 = out0_total[g];
         #pragma unroll
         for (int apart = 1; apart < 32; apart *= 2) {
             const float left_0 = __shfl_up_sync(0xffffffffu, run_0, apart * 1);
-            if (lane >= apart) join_running_prod_y(left_0, run_0);
+            if (lane >= apart) join_scan_64x2048_out0(left_0, run_0);
         }
         const float left_0 = __shfl_up_sync(0xffffffffu, run_0, 1);
         if (lane > 0) {
             #pragma unroll
-            for (int i = 0; i < 4; ++i) join_running_prod_y(left_0, y[g * 4 + i]);
+            for (int i = 0; i < 4; ++i) join_scan_64x2048_out0(left_0, out0[g * 4 + i]);
         }
-        y_total[g] = __shfl_sync(0xffffffffu, run_0, lane | 31);
+        out0_total[g] = __shfl_sync(0xffffffffu, run_0, lane | 31);
     }
     #pragma unroll
     for (int g = 0; g < 4; ++g) {
-        reinterpret_cast<float*>(shared + small_1)[(own_c + ((g * 4) % 4 + (g * 4) / 4 * 512)) / 128] = y_total[g];
+        reinterpret_cast<float*>(shared + small_1)[(own_c + ((g * 4) % 4 + (g * 4) / 4 * 512)) / 128] = out0_total[g];
     }
     __syncthreads();
     #pragma unroll
@@ -153,30 +153,30 @@ running_prod(
         for (int j = 0; j < 4; ++j) {
             float next_0 = reinterpret_cast<float*>(shared + small_1)[((own_c + ((g * 4) % 4 + (g * 4) / 4 * 512)) / 512) * 4 + j];
             if (j > 0 && j == warp) { before_0 = run_0; }
-            if (j > 0) join_running_prod_y(run_0, next_0);
+            if (j > 0) join_scan_64x2048_out0(run_0, next_0);
             run_0 = next_0;
         }
         if (warp > 0) {
             #pragma unroll
-            for (int i = 0; i < 4; ++i) join_running_prod_y(before_0, y[g * 4 + i]);
+            for (int i = 0; i < 4; ++i) join_scan_64x2048_out0(before_0, out0[g * 4 + i]);
         }
-        y_total[g] = run_0;
+        out0_total[g] = run_0;
     }
     #pragma unroll
     for (int g = 0; g < 1; ++g) {
-        float run_0 = y_total[g * 4];
+        float run_0 = out0_total[g * 4];
         #pragma unroll
         for (int j = 1; j < 4; ++j) {
             #pragma unroll
-            for (int i = 0; i < 4; ++i) join_running_prod_y(run_0, y[(g * 4 + j) * 4 + i]);
-            float next_0 = y_total[g * 4 + j];
-            join_running_prod_y(run_0, next_0);
+            for (int i = 0; i < 4; ++i) join_scan_64x2048_out0(run_0, out0[(g * 4 + j) * 4 + i]);
+            float next_0 = out0_total[g * 4 + j];
+            join_scan_64x2048_out0(run_0, next_0);
             run_0 = next_0;
         }
-        y_total[g] = run_0;
+        out0_total[g] = run_0;
     }
-    float* const y_at = y_ptr + r_0 * 2048 + own_c;
+    float* const out0_at = out0_ptr + r_0 * 2048 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 16; r_c += 4)
-        store<4, 1>(y_at + r_c % 4 + r_c / 4 * 512, y + r_c);
+        store<4, 1>(out0_at + r_c % 4 + r_c / 4 * 512, out0 + r_c);
 }

@@ -1,13 +1,13 @@
 // a schedule
 //
-// kernel softmax: grid r.0 in 1000  [warps 4, stages 1]
-//   x: (r 1, c 4096) float32 = load x[r.0 : +1, 0 : +4096]
-//   top: (r 1) float32 = max of x over c
-//   t: (r 1, c 4096) float32 = sub(x, top)
-//   total_body: (r 1, c 4096) float32 = exp(t)
-//   total: (r 1) float32 = sum of total_body over c
-//   result: (r 1, c 4096) float32 = div(total_body, total)
-//   store out[r.0 : +1, 0 : +4096] = result
+// kernel max_sum_1000: grid r.0 in 1000  [warps 4, stages 1]
+//   in0: (r 1, c 4096) float32 = load in0[r.0 : +1, 0 : +4096]
+//   t1: (r 1) float32 = max of in0 over c
+//   t: (r 1, c 4096) float32 = sub(in0, t1)
+//   t0_body: (r 1, c 4096) float32 = exp(t)
+//   t0: (r 1) float32 = sum of t0_body over c
+//   result: (r 1, c 4096) float32 = div(t0_body, t0)
+//   store out0[r.0 : +1, 0 : +4096] = result
 
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -122,9 +122,9 @@ __device__ __forceinline__ T lanes_sum(T x) {
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-softmax(
-    const float* __restrict__ x_ptr,
-    float* __restrict__ out_ptr) {
+max_sum_1000(
+    const float* __restrict__ in0_ptr,
+    float* __restrict__ out0_ptr) {
     extern __shared__ __align__(1024) unsigned char shared[];
     constexpr int small_1 = 0;
     constexpr int small_2 = 16;
@@ -134,43 +134,43 @@ softmax(
     const int block = blockIdx.x;
     const int r_0 = block;
     const int own_c = lane * 4 + warp * 128;
-    float x[32];
-    const float* const x_at = x_ptr + r_0 * 3000 + own_c;
+    float in0[32];
+    const float* const in0_at = in0_ptr + r_0 * 3000 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 32; r_c += 4)
-        load<4, 1>(x + r_c, x_at + r_c % 4 + r_c / 4 * 512, own_c + (r_c % 4 + r_c / 4 * 512) < 3000);
-    float x_folded[32];
+        load<4, 1>(in0 + r_c, in0_at + r_c % 4 + r_c / 4 * 512, own_c + (r_c % 4 + r_c / 4 * 512) < 3000);
+    float in0_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
-        x_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? x[r_c] : __int_as_float(0xff800000);
-    float top;
-    top = fold_max<32, 1>(x_folded);
-    top = lanes_max<1, 32>(top);
-    if (lane == 0) reinterpret_cast<float*>(shared + small_1)[warp] = top;
+        in0_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? in0[r_c] : __int_as_float(0xff800000);
+    float t1;
+    t1 = fold_max<32, 1>(in0_folded);
+    t1 = lanes_max<1, 32>(t1);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_1)[warp] = t1;
     __syncthreads();
-    top = fold_max<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
+    t1 = fold_max<4, 1>(reinterpret_cast<float*>(shared + small_1) + 0);
     float t[32];
-    float total_body[32];
+    float t0_body[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c) {
-        t[r_c] = x[r_c] - top;
-        total_body[r_c] = power_of_2_or_denormal(t[r_c] * 1.4426950408889634f);
+        t[r_c] = in0[r_c] - t1;
+        t0_body[r_c] = power_of_2_or_denormal(t[r_c] * 1.4426950408889634f);
     }
-    float total_body_folded[32];
+    float t0_body_folded[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
-        total_body_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? total_body[r_c] : 0.0f;
-    float total;
-    total = fold_sum<32, 1>(total_body_folded);
-    total = lanes_sum<1, 32>(total);
-    if (lane == 0) reinterpret_cast<float*>(shared + small_2)[warp] = total;
+        t0_body_folded[r_c] = own_c + (r_c / 4 * 512) < 3000 ? t0_body[r_c] : 0.0f;
+    float t0;
+    t0 = fold_sum<32, 1>(t0_body_folded);
+    t0 = lanes_sum<1, 32>(t0);
+    if (lane == 0) reinterpret_cast<float*>(shared + small_2)[warp] = t0;
     __syncthreads();
-    total = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_2) + 0);
+    t0 = fold_sum<4, 1>(reinterpret_cast<float*>(shared + small_2) + 0);
     float result[32];
     #pragma unroll
     for (int r_c = 0; r_c < 32; ++r_c)
-        result[r_c] = divided(total_body[r_c], total);
-    float* const result_at = out_ptr + r_0 * 3000 + own_c;
+        result[r_c] = divided(t0_body[r_c], t0);
+    float* const result_at = out0_ptr + r_0 * 3000 + own_c;
     #pragma unroll
     for (int r_c = 0; r_c < 32; r_c += 4)
         if (own_c + (r_c % 4 + r_c / 4 * 512) < 3000)

@@ -1,29 +1,29 @@
 ; tiled_dot_cpu register=4x16 m=4 n=1x2 k=2x32 pack_a=rows pack_b=panels order=mn inner=ij unroll=2 prefetch_b=8
 ;
-; kernel matmul: grid m.0 in 4, n.0 in 1  [lanes 8, vectors 1]
+; kernel dot_48x32: grid m.0 in 4, n.0 in 1  [lanes 8, vectors 1]
 ;   for k.0 in 2:
-;     a: (m 12, k 32) float32 = load a[m.0*12 : +12, k.0*32 : +32]  (packed in padded rows, panels of 4 along m)
+;     a: (m 12, k 32) float32 = load in0[m.0*12 : +12, k.0*32 : +32]  (packed in padded rows, panels of 4 along m)
 ;     for n.1 in 2:  # while n.0*32 + n.1*16 < 32
-;       b: (k 32, n 16) float32 = load b[k.0*32 : +32, n.0*32 + n.1*16 : +16]  (packed in panels of 16 along n)
+;       b: (k 32, n 16) float32 = load in1[k.0*32 : +32, n.0*32 + n.1*16 : +16]  (packed in panels of 16 along n)
 ;       for i in 3:  # while i*4 + m.0*12 < 48
 ;         for j in 1:  # while j*16 + n.0*32 + n.1*16 < 32
 ;           c: (m 4, n 16) float32 = 0
 ;           a_panel: (m 4, k 32) float32 = a[i*4 : +4, 0 : +32]
 ;           b_panel: (k 32, n 16) float32 = b[0 : +32, j*16 : +16]
-;           prefetch out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
+;           prefetch out0[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
 ;           c += dot(a_panel, b_panel) over k  (unrolled 2, b_panel prefetched 8 ahead)
 ;           if k.0 != 0:
-;             before: (m 4, n 16) float32 = load out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
+;             before: (m 4, n 16) float32 = load out0[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16]
 ;             c: (m 4, n 16) float32 = add(c, before)
 ;           if k.0 == 1:
-;             bias: (n 16) float32 = load bias[j*16 + n.0*32 + n.1*16 : +16]
-;             t: (m 4, n 16) float32 = add(c, bias)
+;             in2: (n 16) float32 = load in2[j*16 + n.0*32 + n.1*16 : +16]
+;             t: (m 4, n 16) float32 = add(c, in2)
 ;             out: (m 4, n 16) float32 = maximum(t, 0)
-;             store out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16] = out
+;             store out0[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16] = out
 ;           else:
-;             store out[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16] = c
+;             store out0[i*4 + m.0*12 : +4, j*16 + n.0*32 + n.1*16 : +16] = c
 
-define void @matmul(ptr noalias %a, ptr noalias %b, ptr noalias %bias, ptr noalias %out, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
+define void @dot_48x32(ptr noalias %in0, ptr noalias %in1, ptr noalias %in2, ptr noalias %out0, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
 entry:
   br label %tile
 tile:
@@ -32,7 +32,7 @@ tile:
   br label %k.0
 k.0:
   %k.0.1 = phi i64 [0, %tile], [%.215, %n.1.end]
-  ; pack a in padded rows of 4 along m
+  ; pack in0 in padded rows of 4 along m
   br label %a.panel
 a.panel:
   %a.panel.1 = phi i64 [0, %k.0], [%.25, %pack.k.end]
@@ -42,7 +42,7 @@ a.panel:
   %.5 = mul i64 %.4, 64
   %.6 = mul i64 %k.0.1, 32
   %.7 = add i64 %.5, %.6
-  %.8 = getelementptr inbounds float, ptr %a, i64 %.7
+  %.8 = getelementptr inbounds float, ptr %in0, i64 %.7
   %.9 = mul i64 %a.panel.1, 48
   %.10 = getelementptr inbounds float, ptr %scratch, i64 %.9
   br label %pack.k
@@ -76,7 +76,7 @@ a.panel.end:
 n.1:
   %n.1.1 = phi i64 [0, %a.panel.end], [%.213, %i.end]
   %.27 = getelementptr inbounds i8, ptr %scratch, i64 4416
-  ; pack b in panels of 16 along n
+  ; pack in1 in panels of 16 along n
   br label %pack.k.2
 pack.k.2:
   %pack.k.3 = phi i64 [0, %n.1], [%.42, %pack.k.2]
@@ -85,7 +85,7 @@ pack.k.2:
   %.30 = mul i64 %n.1.1, 16
   %.31 = call i64 @llvm.smin.i64(i64 %.30, i64 16)
   %.32 = add i64 %.29, %.31
-  %.33 = getelementptr inbounds float, ptr %b, i64 %.32
+  %.33 = getelementptr inbounds float, ptr %in1, i64 %.32
   %.34 = mul i64 %pack.k.3, 32
   %.35 = getelementptr inbounds float, ptr %.33, i64 %.34
   %.36 = mul i64 %pack.k.3, 16
@@ -111,7 +111,7 @@ i:
   %.49 = mul i64 %.48, 32
   %.50 = mul i64 %n.1.1, 16
   %.51 = add i64 %.49, %.50
-  %.52 = getelementptr inbounds float, ptr %out, i64 %.51
+  %.52 = getelementptr inbounds float, ptr %out0, i64 %.51
   call void @llvm.prefetch.p0(ptr %.52, i32 1, i32 3, i32 1)
   %.53 = getelementptr inbounds float, ptr %.52, i64 8
   call void @llvm.prefetch.p0(ptr %.53, i32 1, i32 3, i32 1)
@@ -220,7 +220,7 @@ k.0.is_not:
   %.126 = mul i64 %.125, 32
   %.127 = mul i64 %n.1.1, 16
   %.128 = add i64 %.126, %.127
-  %.129 = getelementptr inbounds float, ptr %out, i64 %.128
+  %.129 = getelementptr inbounds float, ptr %out0, i64 %.128
   %.130 = load <8 x float>, ptr %.129, align 4
   %.131 = getelementptr inbounds float, ptr %.129, i64 8
   %.132 = load <8 x float>, ptr %.131, align 4
@@ -258,7 +258,7 @@ k.0.either:
   br i1 %.153, label %k.0.is.1, label %k.0.is_not.1
 k.0.is.1:
   %.154 = mul i64 %n.1.1, 16
-  %.155 = getelementptr inbounds float, ptr %bias, i64 %.154
+  %.155 = getelementptr inbounds float, ptr %in2, i64 %.154
   %.156 = load <8 x float>, ptr %.155, align 4
   %.157 = getelementptr inbounds float, ptr %.155, i64 8
   %.158 = load <8 x float>, ptr %.157, align 4
@@ -292,7 +292,7 @@ k.0.is.1:
   %.186 = mul i64 %.185, 32
   %.187 = mul i64 %n.1.1, 16
   %.188 = add i64 %.186, %.187
-  %.189 = getelementptr inbounds float, ptr %out, i64 %.188
+  %.189 = getelementptr inbounds float, ptr %out0, i64 %.188
   store <8 x float> %.168, ptr %.189, align 4
   %.190 = getelementptr inbounds float, ptr %.189, i64 8
   store <8 x float> %.170, ptr %.190, align 4
@@ -316,7 +316,7 @@ k.0.is_not.1:
   %.200 = mul i64 %.199, 32
   %.201 = mul i64 %n.1.1, 16
   %.202 = add i64 %.200, %.201
-  %.203 = getelementptr inbounds float, ptr %out, i64 %.202
+  %.203 = getelementptr inbounds float, ptr %out0, i64 %.202
   store <8 x float> %phi.8, ptr %.203, align 4
   %.204 = getelementptr inbounds float, ptr %.203, i64 8
   store <8 x float> %phi.9, ptr %.204, align 4
@@ -353,7 +353,7 @@ tile.end:
   ret void
 }
 
-@matmul_scratch_bytes = constant i64 8832
+@dot_48x32_scratch_bytes = constant i64 8832
 
 declare i64 @llvm.smin.i64(i64, i64)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)

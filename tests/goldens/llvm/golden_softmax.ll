@@ -1,57 +1,57 @@
 ; row_whole rows=16x1 vectors=2 prefetch=0 streaming=False
 ;
-; kernel softmax: grid r.0 in 16  [lanes 8, vectors 2]
-;   x: (r 1, c 100) float32 = load x[r.0 : +1, 0 : +100]
-;   top: (r 1) float32 = max of x over c
-;   t: (r 1, c 100) float32 = sub(x, top)
-;   total_body: (r 1, c 100) float32 = exp(t)
-;   total: (r 1) float32 = sum of total_body over c
-;   result: (r 1, c 100) float32 = div(total_body, total)
-;   store out[r.0 : +1, 0 : +100] = result
+; kernel max_sum_16: grid r.0 in 16  [lanes 8, vectors 2]
+;   in0: (r 1, c 100) float32 = load in0[r.0 : +1, 0 : +100]
+;   t1: (r 1) float32 = max of in0 over c
+;   t: (r 1, c 100) float32 = sub(in0, t1)
+;   t0_body: (r 1, c 100) float32 = exp(t)
+;   t0: (r 1) float32 = sum of t0_body over c
+;   result: (r 1, c 100) float32 = div(t0_body, t0)
+;   store out0[r.0 : +1, 0 : +100] = result
 
-define void @softmax(ptr noalias %x, ptr noalias %out, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
+define void @max_sum_16(ptr noalias %in0, ptr noalias %out0, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="256" {
 entry:
-  %top.0 = alloca <8 x float>
-  %top.1 = alloca <8 x float>
-  %top.nan = alloca <8 x float>
-  %top = alloca float
-  %total.0 = alloca <8 x float>
-  %total.1 = alloca <8 x float>
-  %total = alloca float
+  %t1.0 = alloca <8 x float>
+  %t1.1 = alloca <8 x float>
+  %t1.nan = alloca <8 x float>
+  %t1 = alloca float
+  %t0.0 = alloca <8 x float>
+  %t0.1 = alloca <8 x float>
+  %t0 = alloca float
   br label %tile
 tile:
   %tile.1 = phi i64 [0, %entry], [%.207, %c.end.2]
   %.1 = add i64 %first, %tile.1
-  ; pass over c: x, top
+  ; pass over c: in0, t1
   %.2 = mul i64 %.1, 100
-  %.3 = getelementptr inbounds float, ptr %x, i64 %.2
-  store <8 x float> splat (float 0xFFF0000000000000), ptr %top.0
-  store <8 x float> splat (float 0xFFF0000000000000), ptr %top.1
-  store <8 x float> splat (float 0x0000000000000000), ptr %top.nan
+  %.3 = getelementptr inbounds float, ptr %in0, i64 %.2
+  store <8 x float> splat (float 0xFFF0000000000000), ptr %t1.0
+  store <8 x float> splat (float 0xFFF0000000000000), ptr %t1.1
+  store <8 x float> splat (float 0x0000000000000000), ptr %t1.nan
   br label %c
 c:
   %c.1 = phi i64 [0, %tile], [%.21, %c]
   %.4 = getelementptr inbounds float, ptr %.3, i64 %c.1
   %.5 = load <8 x float>, ptr %.4, align 4
-  %.6 = load <8 x float>, ptr %top.0
+  %.6 = load <8 x float>, ptr %t1.0
   %.7 = fcmp ugt <8 x float> %.5, %.6
   %.8 = select <8 x i1> %.7, <8 x float> %.5, <8 x float> %.6
-  store <8 x float> %.8, ptr %top.0
-  %.9 = load <8 x float>, ptr %top.nan
+  store <8 x float> %.8, ptr %t1.0
+  %.9 = load <8 x float>, ptr %t1.nan
   %.10 = fcmp uno <8 x float> %.5, %.5
   %.11 = select <8 x i1> %.10, <8 x float> %.5, <8 x float> %.9
-  store <8 x float> %.11, ptr %top.nan
+  store <8 x float> %.11, ptr %t1.nan
   %.12 = add i64 %c.1, 8
   %.13 = getelementptr inbounds float, ptr %.3, i64 %.12
   %.14 = load <8 x float>, ptr %.13, align 4
-  %.15 = load <8 x float>, ptr %top.1
+  %.15 = load <8 x float>, ptr %t1.1
   %.16 = fcmp ugt <8 x float> %.14, %.15
   %.17 = select <8 x i1> %.16, <8 x float> %.14, <8 x float> %.15
-  store <8 x float> %.17, ptr %top.1
-  %.18 = load <8 x float>, ptr %top.nan
+  store <8 x float> %.17, ptr %t1.1
+  %.18 = load <8 x float>, ptr %t1.nan
   %.19 = fcmp uno <8 x float> %.14, %.14
   %.20 = select <8 x i1> %.19, <8 x float> %.14, <8 x float> %.18
-  store <8 x float> %.20, ptr %top.nan
+  store <8 x float> %.20, ptr %t1.nan
   %.21 = add i64 %c.1, 16
   %.22 = icmp slt i64 %.21, 96
   br i1 %.22, label %c, label %c.end
@@ -62,17 +62,17 @@ c.end:
   %.26 = icmp slt <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7>, %.25
   %.27 = getelementptr inbounds float, ptr %.3, i64 96
   %.28 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr %.27, i32 4, <8 x i1> %.26, <8 x float> zeroinitializer)
-  %.29 = load <8 x float>, ptr %top.0
+  %.29 = load <8 x float>, ptr %t1.0
   %.30 = select <8 x i1> %.26, <8 x float> %.28, <8 x float> splat (float 0xFFF0000000000000)
   %.31 = fcmp ugt <8 x float> %.30, %.29
   %.32 = select <8 x i1> %.31, <8 x float> %.30, <8 x float> %.29
-  store <8 x float> %.32, ptr %top.0
-  %.33 = load <8 x float>, ptr %top.nan
+  store <8 x float> %.32, ptr %t1.0
+  %.33 = load <8 x float>, ptr %t1.nan
   %.34 = fcmp uno <8 x float> %.30, %.30
   %.35 = select <8 x i1> %.34, <8 x float> %.30, <8 x float> %.33
-  store <8 x float> %.35, ptr %top.nan
-  %.36 = load <8 x float>, ptr %top.0
-  %.37 = load <8 x float>, ptr %top.1
+  store <8 x float> %.35, ptr %t1.nan
+  %.36 = load <8 x float>, ptr %t1.0
+  %.37 = load <8 x float>, ptr %t1.1
   %.38 = fcmp ugt <8 x float> %.36, %.37
   %.39 = select <8 x i1> %.38, <8 x float> %.36, <8 x float> %.37
   %.40 = shufflevector <8 x float> %.39, <8 x float> %.39, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
@@ -88,20 +88,20 @@ c.end:
   %.50 = fcmp ugt <1 x float> %.48, %.49
   %.51 = select <1 x i1> %.50, <1 x float> %.48, <1 x float> %.49
   %.52 = extractelement <1 x float> %.51, i32 0
-  %.53 = load <8 x float>, ptr %top.nan
+  %.53 = load <8 x float>, ptr %t1.nan
   %.54 = fcmp uno <8 x float> %.53, %.53
   %.55 = bitcast <8 x i1> %.54 to i8
   %.56 = icmp ne i8 %.55, 0
   %.57 = select i1 %.56, float 0x7FF8000000000000, float %.52
-  store float %.57, ptr %top
-  ; pass over c: x, t, total_body, total
+  store float %.57, ptr %t1
+  ; pass over c: in0, t, t0_body, t0
   %.58 = mul i64 %.1, 100
-  %.59 = getelementptr inbounds float, ptr %x, i64 %.58
-  %.60 = load float, ptr %top
+  %.59 = getelementptr inbounds float, ptr %in0, i64 %.58
+  %.60 = load float, ptr %t1
   %.61 = insertelement <8 x float> poison, float %.60, i32 0
   %.62 = shufflevector <8 x float> %.61, <8 x float> poison, <8 x i32> zeroinitializer
-  store <8 x float> splat (float 0x0000000000000000), ptr %total.0
-  store <8 x float> splat (float 0x0000000000000000), ptr %total.1
+  store <8 x float> splat (float 0x0000000000000000), ptr %t0.0
+  store <8 x float> splat (float 0x0000000000000000), ptr %t0.1
   br label %c.2
 c.2:
   %c.3 = phi i64 [0, %c.end], [%.130, %c.2]
@@ -135,9 +135,9 @@ c.2:
   %.90 = shl <8 x i32> %.89, splat (i32 23)
   %.91 = bitcast <8 x i32> %.90 to <8 x float>
   %.92 = fmul <8 x float> %.88, %.91
-  %.93 = load <8 x float>, ptr %total.0
+  %.93 = load <8 x float>, ptr %t0.0
   %.94 = fadd contract <8 x float> %.92, %.93
-  store <8 x float> %.94, ptr %total.0
+  store <8 x float> %.94, ptr %t0.0
   %.95 = getelementptr inbounds float, ptr %scratch, i64 %c.3
   store <8 x float> %.92, ptr %.95, align 4
   %.96 = add i64 %c.3, 8
@@ -171,9 +171,9 @@ c.2:
   %.124 = shl <8 x i32> %.123, splat (i32 23)
   %.125 = bitcast <8 x i32> %.124 to <8 x float>
   %.126 = fmul <8 x float> %.122, %.125
-  %.127 = load <8 x float>, ptr %total.1
+  %.127 = load <8 x float>, ptr %t0.1
   %.128 = fadd contract <8 x float> %.126, %.127
-  store <8 x float> %.128, ptr %total.1
+  store <8 x float> %.128, ptr %t0.1
   %.129 = getelementptr inbounds float, ptr %scratch, i64 %.96
   store <8 x float> %.126, ptr %.129, align 4
   %.130 = add i64 %c.3, 16
@@ -214,14 +214,14 @@ c.end.1:
   %.163 = shl <8 x i32> %.162, splat (i32 23)
   %.164 = bitcast <8 x i32> %.163 to <8 x float>
   %.165 = fmul <8 x float> %.161, %.164
-  %.166 = load <8 x float>, ptr %total.0
+  %.166 = load <8 x float>, ptr %t0.0
   %.167 = select <8 x i1> %.135, <8 x float> %.165, <8 x float> splat (float 0x0000000000000000)
   %.168 = fadd contract <8 x float> %.167, %.166
-  store <8 x float> %.168, ptr %total.0
+  store <8 x float> %.168, ptr %t0.0
   %.169 = getelementptr inbounds float, ptr %scratch, i64 96
   store <8 x float> %.165, ptr %.169, align 4
-  %.170 = load <8 x float>, ptr %total.0
-  %.171 = load <8 x float>, ptr %total.1
+  %.170 = load <8 x float>, ptr %t0.0
+  %.171 = load <8 x float>, ptr %t0.1
   %.172 = fadd contract <8 x float> %.170, %.171
   %.173 = shufflevector <8 x float> %.172, <8 x float> %.172, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
   %.174 = shufflevector <8 x float> %.172, <8 x float> %.172, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
@@ -233,13 +233,13 @@ c.end.1:
   %.180 = shufflevector <2 x float> %.178, <2 x float> %.178, <1 x i32> <i32 1>
   %.181 = fadd contract <1 x float> %.179, %.180
   %.182 = extractelement <1 x float> %.181, i32 0
-  store float %.182, ptr %total
+  store float %.182, ptr %t0
   ; pass over c: result
-  %.183 = load float, ptr %total
+  %.183 = load float, ptr %t0
   %.184 = insertelement <8 x float> poison, float %.183, i32 0
   %.185 = shufflevector <8 x float> %.184, <8 x float> poison, <8 x i32> zeroinitializer
   %.186 = mul i64 %.1, 100
-  %.187 = getelementptr inbounds float, ptr %out, i64 %.186
+  %.187 = getelementptr inbounds float, ptr %out0, i64 %.186
   br label %c.4
 c.4:
   %c.5 = phi i64 [0, %c.end.1], [%.197, %c.4]
@@ -274,7 +274,7 @@ tile.end:
   ret void
 }
 
-@softmax_scratch_bytes = constant i64 4416
+@max_sum_16_scratch_bytes = constant i64 4416
 
 declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, i32, <8 x i1>, <8 x float>)
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)

@@ -1,37 +1,37 @@
 ; row_whole rows=8x1 vectors=2 prefetch=0 streaming=False
 ;
-; kernel recurrence: grid r.0 in 8  [lanes 4, vectors 2]
-;   u: (r 1, c 24) float32 = load u[r.0 : +1, 0 : +24]
-;   t: (r 1, c 24) float32 = neg(u)
+; kernel scan_scan_8x24: grid r.0 in 8  [lanes 4, vectors 2]
+;   in0: (r 1, c 24) float32 = load in0[r.0 : +1, 0 : +24]
+;   t: (r 1, c 24) float32 = neg(in0)
 ;   t2: (r 1, c 24) float32 = exp(t)
 ;   t3: (r 1, c 24) float32 = add(t2, 1)
-;   a_each: (r 1, c 24) float32 = div(1, t3)
-;   x: (r 1, c 24) float32 = load x[r.0 : +1, 0 : +24]
-;   a: (r 1, c 24) float32, h = scan of a_each, x along c by mul(a_left, a_right), add(mul(h_left, a_right), h_right)
-;   store h[r.0 : +1, 0 : +24] = h
+;   t0_each: (r 1, c 24) float32 = div(1, t3)
+;   in1: (r 1, c 24) float32 = load in1[r.0 : +1, 0 : +24]
+;   t0: (r 1, c 24) float32, out0 = scan of t0_each, in1 along c by mul(t0_right, t0_left), add(mul(t0_right, out0_left), out0_right)
+;   store out0[r.0 : +1, 0 : +24] = out0
 
-define void @recurrence(ptr noalias %u, ptr noalias %x, ptr noalias %h, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="128" {
+define void @scan_scan_8x24(ptr noalias %in0, ptr noalias %in1, ptr noalias %out0, ptr noalias %scratch, i64 %first, i64 %count) nounwind "prefer-vector-width"="128" {
 entry:
-  %a.before = alloca <4 x float>
-  %h.before = alloca <4 x float>
-  %a.started = alloca i1
-  %a.lanes = alloca <4 x i32>
+  %t0.before = alloca <4 x float>
+  %out0.before = alloca <4 x float>
+  %t0.started = alloca i1
+  %t0.lanes = alloca <4 x i32>
   br label %tile
 tile:
   %tile.1 = phi i64 [0, %entry], [%.144, %c.end]
   %.1 = add i64 %first, %tile.1
-  ; pass over c: u, t, t2, t3, a_each, x, a, h
+  ; pass over c: in0, t, t2, t3, t0_each, in1, t0, out0
   %.2 = mul i64 %.1, 24
-  %.3 = getelementptr inbounds float, ptr %u, i64 %.2
+  %.3 = getelementptr inbounds float, ptr %in0, i64 %.2
   %.4 = mul i64 %.1, 24
-  %.5 = getelementptr inbounds float, ptr %x, i64 %.4
-  store <4 x float> splat (float 0x0000000000000000), ptr %a.before
-  store <4 x float> splat (float 0x0000000000000000), ptr %h.before
-  store i1 false, ptr %a.started
-  store <4 x i32> <i32 0, i32 1, i32 2, i32 3>, ptr %a.lanes
-  %.6 = load volatile <4 x i32>, ptr %a.lanes
+  %.5 = getelementptr inbounds float, ptr %in1, i64 %.4
+  store <4 x float> splat (float 0x0000000000000000), ptr %t0.before
+  store <4 x float> splat (float 0x0000000000000000), ptr %out0.before
+  store i1 false, ptr %t0.started
+  store <4 x i32> <i32 0, i32 1, i32 2, i32 3>, ptr %t0.lanes
+  %.6 = load volatile <4 x i32>, ptr %t0.lanes
   %.7 = mul i64 %.1, 24
-  %.8 = getelementptr inbounds float, ptr %h, i64 %.7
+  %.8 = getelementptr inbounds float, ptr %out0, i64 %.7
   br label %c
 c:
   %c.1 = phi i64 [0, %tile], [%.142, %c]
@@ -72,37 +72,37 @@ c:
   %.43 = icmp sge <4 x i32> %.6, splat (i32 1)
   %.44 = shufflevector <4 x float> %.40, <4 x float> %.40, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
   %.45 = shufflevector <4 x float> %.42, <4 x float> %.42, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.46 = fmul contract <4 x float> %.44, %.40
-  %.47 = fmul contract <4 x float> %.45, %.40
+  %.46 = fmul contract <4 x float> %.40, %.44
+  %.47 = fmul contract <4 x float> %.40, %.45
   %.48 = fadd contract <4 x float> %.47, %.42
   %.49 = select <4 x i1> %.43, <4 x float> %.46, <4 x float> %.40
   %.50 = select <4 x i1> %.43, <4 x float> %.48, <4 x float> %.42
   %.51 = icmp sge <4 x i32> %.6, splat (i32 2)
   %.52 = shufflevector <4 x float> %.49, <4 x float> %.49, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
   %.53 = shufflevector <4 x float> %.50, <4 x float> %.50, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.54 = fmul contract <4 x float> %.52, %.49
-  %.55 = fmul contract <4 x float> %.53, %.49
+  %.54 = fmul contract <4 x float> %.49, %.52
+  %.55 = fmul contract <4 x float> %.49, %.53
   %.56 = fadd contract <4 x float> %.55, %.50
   %.57 = select <4 x i1> %.51, <4 x float> %.54, <4 x float> %.49
   %.58 = select <4 x i1> %.51, <4 x float> %.56, <4 x float> %.50
   %.59 = shufflevector <4 x float> %.57, <4 x float> %.57, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
   %.60 = shufflevector <4 x float> %.58, <4 x float> %.58, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.61 = load <4 x float>, ptr %a.before
-  %.62 = load <4 x float>, ptr %h.before
-  %.63 = load i1, ptr %a.started
-  %.64 = fmul contract <4 x float> %.61, %.57
-  %.65 = fmul contract <4 x float> %.62, %.57
+  %.61 = load <4 x float>, ptr %t0.before
+  %.62 = load <4 x float>, ptr %out0.before
+  %.63 = load i1, ptr %t0.started
+  %.64 = fmul contract <4 x float> %.57, %.61
+  %.65 = fmul contract <4 x float> %.57, %.62
   %.66 = fadd contract <4 x float> %.65, %.58
-  %.67 = fmul contract <4 x float> %.61, %.59
-  %.68 = fmul contract <4 x float> %.62, %.59
+  %.67 = fmul contract <4 x float> %.59, %.61
+  %.68 = fmul contract <4 x float> %.59, %.62
   %.69 = fadd contract <4 x float> %.68, %.60
   %.70 = select i1 %.63, <4 x float> %.64, <4 x float> %.57
   %.71 = select i1 %.63, <4 x float> %.67, <4 x float> %.59
-  store <4 x float> %.71, ptr %a.before
+  store <4 x float> %.71, ptr %t0.before
   %.72 = select i1 %.63, <4 x float> %.66, <4 x float> %.58
   %.73 = select i1 %.63, <4 x float> %.69, <4 x float> %.60
-  store <4 x float> %.73, ptr %h.before
-  store i1 true, ptr %a.started
+  store <4 x float> %.73, ptr %out0.before
+  store i1 true, ptr %t0.started
   %.74 = getelementptr inbounds float, ptr %.8, i64 %c.1
   store <4 x float> %.72, ptr %.74, align 4
   %.75 = add i64 %c.1, 4
@@ -143,37 +143,37 @@ c:
   %.110 = icmp sge <4 x i32> %.6, splat (i32 1)
   %.111 = shufflevector <4 x float> %.107, <4 x float> %.107, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
   %.112 = shufflevector <4 x float> %.109, <4 x float> %.109, <4 x i32> <i32 0, i32 0, i32 1, i32 2>
-  %.113 = fmul contract <4 x float> %.111, %.107
-  %.114 = fmul contract <4 x float> %.112, %.107
+  %.113 = fmul contract <4 x float> %.107, %.111
+  %.114 = fmul contract <4 x float> %.107, %.112
   %.115 = fadd contract <4 x float> %.114, %.109
   %.116 = select <4 x i1> %.110, <4 x float> %.113, <4 x float> %.107
   %.117 = select <4 x i1> %.110, <4 x float> %.115, <4 x float> %.109
   %.118 = icmp sge <4 x i32> %.6, splat (i32 2)
   %.119 = shufflevector <4 x float> %.116, <4 x float> %.116, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
   %.120 = shufflevector <4 x float> %.117, <4 x float> %.117, <4 x i32> <i32 0, i32 0, i32 0, i32 1>
-  %.121 = fmul contract <4 x float> %.119, %.116
-  %.122 = fmul contract <4 x float> %.120, %.116
+  %.121 = fmul contract <4 x float> %.116, %.119
+  %.122 = fmul contract <4 x float> %.116, %.120
   %.123 = fadd contract <4 x float> %.122, %.117
   %.124 = select <4 x i1> %.118, <4 x float> %.121, <4 x float> %.116
   %.125 = select <4 x i1> %.118, <4 x float> %.123, <4 x float> %.117
   %.126 = shufflevector <4 x float> %.124, <4 x float> %.124, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
   %.127 = shufflevector <4 x float> %.125, <4 x float> %.125, <4 x i32> <i32 3, i32 3, i32 3, i32 3>
-  %.128 = load <4 x float>, ptr %a.before
-  %.129 = load <4 x float>, ptr %h.before
-  %.130 = load i1, ptr %a.started
-  %.131 = fmul contract <4 x float> %.128, %.124
-  %.132 = fmul contract <4 x float> %.129, %.124
+  %.128 = load <4 x float>, ptr %t0.before
+  %.129 = load <4 x float>, ptr %out0.before
+  %.130 = load i1, ptr %t0.started
+  %.131 = fmul contract <4 x float> %.124, %.128
+  %.132 = fmul contract <4 x float> %.124, %.129
   %.133 = fadd contract <4 x float> %.132, %.125
-  %.134 = fmul contract <4 x float> %.128, %.126
-  %.135 = fmul contract <4 x float> %.129, %.126
+  %.134 = fmul contract <4 x float> %.126, %.128
+  %.135 = fmul contract <4 x float> %.126, %.129
   %.136 = fadd contract <4 x float> %.135, %.127
   %.137 = select i1 %.130, <4 x float> %.131, <4 x float> %.124
   %.138 = select i1 %.130, <4 x float> %.134, <4 x float> %.126
-  store <4 x float> %.138, ptr %a.before
+  store <4 x float> %.138, ptr %t0.before
   %.139 = select i1 %.130, <4 x float> %.133, <4 x float> %.125
   %.140 = select i1 %.130, <4 x float> %.136, <4 x float> %.127
-  store <4 x float> %.140, ptr %h.before
-  store i1 true, ptr %a.started
+  store <4 x float> %.140, ptr %out0.before
+  store i1 true, ptr %t0.started
   %.141 = getelementptr inbounds float, ptr %.8, i64 %.75
   store <4 x float> %.139, ptr %.141, align 4
   %.142 = add i64 %c.1, 8
@@ -187,6 +187,6 @@ tile.end:
   ret void
 }
 
-@recurrence_scratch_bytes = constant i64 0
+@scan_scan_8x24_scratch_bytes = constant i64 0
 
 declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
