@@ -172,7 +172,7 @@ def test_positions_in_turn_are_taken_apart_and_put_together(triton_interpreter, 
     whole = Tile("whole", ("i", "j"), (8, 16))
     divided = tuple(n // parts if x == axis else n for x, n in shape.items())
     turns = tuple(Tile(f"turn{p}", ("i", "j"), divided) for p in range(parts))
-    place = tuple(Slice(Affine(), n) for n in shape.values())
+    place = tuple(Slice(Affine(), n, x) for x, n in shape.items())
     body = (
         Load(whole, "x", place),
         Deinterleave(turns, "whole", axis),

@@ -37,7 +37,7 @@ from search_spaces.programs.statements import (
     fold_identity,
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile, sliced_axes
+from search_spaces.programs.tiles import Bound, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 
@@ -98,8 +98,7 @@ class _Program:
             case Gather():
                 self._gather(s)
             case Position():
-                own = s.dst.axes[-1:] if s.piece.extent is not None else ()
-                self._set(s.dst, self._placed(s.piece, own, s.dst.axes))
+                self._set(s.dst, self._placed(s.piece, s.dst.axes))
             case View():
                 self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
             case Fill():
@@ -185,7 +184,8 @@ class _Program:
         values = values.astype(held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
-            positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
+            piece = Slice(s.bound.start, tile.shape[axis], s.axis, skew=s.bound.skew)
+            positions = self._placed(piece, tile.axes)
             left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
             inside = (positions >= 0) & (positions < s.bound.size)
             values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
@@ -219,20 +219,16 @@ class _Program:
             found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
         return found
 
-    def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
-        """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
-        placed = _aligned(self._positions(piece) if own else self._positions(piece)[0], own, axes)
+    def _placed(self, piece: Slice, axes: tuple[str, ...]) -> Array:
+        """The positions of a slice, shaped to broadcast to a tile with `axes`."""
+        positions = self._positions(piece)
+        placed = _aligned(positions, (piece.axis,), axes) if piece.axis else positions[0]
         if piece.skew is None:
             return placed
         behind = np.zeros((), np.int64)
-        for axis, row, apart in piece.skew.terms:
-            behind = behind + apart * self._placed(row, (axis,) if row.extent is not None else (), axes)
+        for row, apart in piece.skew.terms:
+            behind = behind + apart * self._placed(row, axes)
         return placed - behind % piece.skew.vector
-
-    def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
-        """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
-        own = iter(sliced_axes(slices, axes))
-        return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
 
     def _load(self, s: Load) -> None:
         fill = s.fill
@@ -243,18 +239,14 @@ class _Program:
 
     def _gather(self, s: Gather) -> None:
         source = self.memory[s.buffer]
-        sliced = iter(s.axes)
         inside: Array = np.ones((), dtype=bool)
         at: list[Array] = []
         for index, size in zip(s.index, source.shape, strict=True):
             if isinstance(index, str):
                 tile, values = self.tiles[index]
-                axes = tile.axes
+                positions = _aligned(values, tile.axes, s.dst.axes)
             else:
-                values = self._positions(index)
-                axes = (next(sliced),) if index.extent is not None else ()
-                values = values if axes else values[0]
-            positions = _aligned(values, axes, s.dst.axes)
+                positions = self._placed(index, s.dst.axes)
             within = (positions >= 0) & (positions < size)
             inside = inside & within
             at.append(np.where(within, positions, 0).astype(np.int64))
@@ -263,9 +255,9 @@ class _Program:
 
     def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
         part = self._part(source, slices)
-        if part is not None and part.ndim == len(axes):
+        if part is not None and tuple(sliced(slices)) == axes:
             return part.copy()
-        index = self._indices(slices, axes)
+        index = [self._placed(p, axes) for p in slices]
         inside = np.ones((), dtype=bool)
         for i, size, piece in zip(index, source.shape, slices, strict=True):
             if not piece.clamped:
@@ -279,7 +271,7 @@ class _Program:
         for piece, size in zip(slices, source.shape, strict=True):
             start = piece.start.evaluate(self.variables)
             last = start + piece.step * ((piece.extent or 1) - 1)
-            if piece.skew is not None or piece.before or piece.step < 1 or start < 0 or last >= size:
+            if piece.skew or piece.flat or piece.before or piece.step < 1 or start < 0 or last >= size:
                 return None
             at.append(start if piece.extent is None else slice(start, last + 1, piece.step))
         return np.asarray(source[tuple(at)])
@@ -287,13 +279,13 @@ class _Program:
     def _scatter(self, s: Store) -> None:
         target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
         tile, stored = self.tiles[s.src]
-        extents = [piece.extent for piece in s.slices if piece.extent is not None]
-        values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
+        extents = sliced(s.slices)
+        values = np.broadcast_to(_aligned(stored, tile.axes, s.axes), [*extents.values()])
         part = self._part(target, s.slices)
         if part is not None and extents and not s.atomic:
             part[...] = round_to(values, buffer.dtype)
             return
-        index = self._indices(s.slices, s.axes or tile.axes)
+        index = [self._placed(p, s.axes) for p in s.slices]
         full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
         if not full:
             # One number, as a vector of one.

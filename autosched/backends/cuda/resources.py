@@ -116,10 +116,10 @@ class _Needs:
                 if not ring:
                     self._shared.place(self.operands.stages[s.dst.name].bytes)
             case Load():
-                self._move(s.dst, s.dst.name, self.printer.program.buffer(s.buffer), s.slices, s.dst.axes)
+                self._move(s.dst, s.dst.name, self.printer.program.buffer(s.buffer), s.slices)
             case Store():
                 tile = self._tiles[s.src]
-                self._move(tile, s.src, self.printer.program.buffer(s.buffer), s.slices, s.axes or tile.axes)
+                self._move(tile, s.src, self.printer.program.buffer(s.buffer), s.slices)
             case Dot():
                 for x in self._written(s):
                     self._shared.place(self.operands.stages[x].bytes)
@@ -166,9 +166,9 @@ class _Needs:
             if x not in self.operands.staged and not plan.takes_registers(self._tiles[x], self._layout(x))
         ]
 
-    def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> None:
+    def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...]) -> None:
         """What a tile takes on its way between memory and registers."""
-        along = along_slices(buffer, slices, axes)
+        along = along_slices(buffer, slices)
         layout = moving_layout(tile, self._layout(name), buffer, along, self.printer.indexing, self.printer.warps)
         self._exchange(replace(tile, dtype=buffer.dtype), self._layout(name), layout)
 

@@ -87,13 +87,13 @@ class MemoryPrinter:
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)
         index = tuple(self.tiles.as_index(self.tiles[i], s.dst.axes) if isinstance(i, str) else i for i in s.index)
-        place = self.indexing.looked_up(buffer, self.parameters.pointers[buffer.name], index, s.axes, s.dst.axes)
+        place = self.indexing.looked_up(buffer, self.parameters.pointers[buffer.name], index, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={_outside(s.outside(buffer.dtype))}"] if place.mask else []
         self.block.write(call("tl.load", place.pointer, *masked, before=f"{self.tiles.name(s.dst.name)} = "))
 
     def store(self, s: Store) -> None:
         buffer, tile = self.program.buffer(s.buffer), self.tiles[s.src]
-        axes = s.axes or tile.axes
+        axes = s.axes
         value = self.tiles.operand(tile, axes, buffer.dtype)
         if s.via == "descriptor":
             tiles = descriptor(buffer, s.slices)

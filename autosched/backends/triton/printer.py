@@ -249,7 +249,7 @@ class KernelPrinter:
         return "\n".join([f"{head}({names}):", *self.root.text(1)])
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
-        return self.indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
+        return self.indexing.inside(axis, Slice(bound.start, extent, axis, skew=bound.skew), bound.size)
 
     def _split(self, s: Split) -> None:
         source = self.tiles[s.src]

@@ -56,18 +56,18 @@ class FlatRows:
     @property
     def place(self) -> Mapping[str, Slice]:
         """Where the rows and columns are that are computed; columns are counted before any are written out."""
-        start = Affine.of((self.grid.variable, self.vectors))
-        rows = Flat(self.column.name, start, self._in_row, first=True)
+        start, name = Affine.of((self.grid.variable, self.vectors)), self.column.name
+        rows = Flat(start, self._in_row, first=True)
         return {
-            self.row.name: Slice(Affine(), self.vectors, flat=rows),
-            self.column.name: Slice(Affine(), self.vectors * self.width, flat=replace(rows, first=False)),
+            self.row.name: Slice(Affine(), self.vectors, name, flat=rows),
+            name: Slice(Affine(), self.vectors * self.width, name, flat=replace(rows, first=False)),
         }
 
     @property
     def stored(self) -> Slice:
         """Where they are stored, in buffers whose rows and columns are one dimension."""
         points = self.vectors * self.width
-        return Slice(Affine.of((self.grid.variable, points)), points)
+        return Slice(Affine.of((self.grid.variable, points)), points, self.column.name)
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """An output with rows and columns as one dimension; any other buffer as it is."""

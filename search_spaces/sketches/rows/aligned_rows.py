@@ -38,7 +38,7 @@ class AlignedRows:
 
     def skew(self, place: Place) -> Skew:
         """How far rows at the place are moved back."""
-        return Skew(tuple((axis, place[axis], elements) for axis, elements in self.apart), self.vector)
+        return Skew(tuple((place[axis], elements) for axis, elements in self.apart), self.vector)
 
     @property
     def most(self) -> int:

@@ -164,6 +164,6 @@ def _fastest(program: TileProgram, tile: Tile, maker: Statement) -> str:
     """The axis of an operand along which neighbours are neighbours in memory."""
     if not isinstance(maker, Load):
         return tile.axes[-1]
-    along = along_slices(program.buffer(maker.buffer), maker.slices, tile.axes)
+    along = along_slices(program.buffer(maker.buffer), maker.slices)
     near = [d.axis for d in along if isinstance(d.piece, Slice) and d.axis and d.stride * d.piece.step == 1]
     return near[-1] if near else tile.axes[-1]

@@ -68,7 +68,7 @@ class Staging:
     def copy(self, load: Load) -> Copy:
         """How a load is staged."""
         buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
-        along = along_slices(buffer, load.slices, load.dst.axes)
+        along = along_slices(buffer, load.slices)
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
@@ -159,7 +159,7 @@ class Staging:
 def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
     """How many bytes of a staged load are moved at once."""
     fastest = stage.axes[1]
-    most = vectors(buffer, along_slices(buffer, load.slices, load.dst.axes), indexing).get(fastest, 1)
+    most = vectors(buffer, along_slices(buffer, load.slices), indexing).get(fastest, 1)
     return math.gcd(most, load.dst.extent(fastest)) * stage.element_bytes
 
 

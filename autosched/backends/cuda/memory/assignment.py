@@ -167,22 +167,13 @@ class _Assignment:
             match s:
                 case Load(dst=dst, buffer=name, slices=slices) if dst.name in names:
                     buffer = self._program.buffer(name)
-                    yield dst, buffer, along_slices(buffer, slices, dst.axes)
-                case Store(src=src, buffer=name, slices=slices, axes=axes) if src in names:
+                    yield dst, buffer, along_slices(buffer, slices)
+                case Store(src=src, buffer=name, slices=slices) if src in names:
                     buffer = self._program.buffer(name)
-                    yield self._tiles[src], buffer, along_slices(buffer, slices, axes or self._tiles[src].axes)
+                    yield self._tiles[src], buffer, along_slices(buffer, slices)
                 case Gather(dst=dst, buffer=name) if dst.name in names:
                     buffer = self._program.buffer(name)
-                    yield dst, buffer, along_index(buffer, s)
-
-
-def along_index(buffer: Buffer, s: Gather) -> list[Along]:
-    """The dimensions of a buffer as a look-up goes along them."""
-    names = iter(s.axes)
-    return [
-        Along(stride, size, at, "" if isinstance(at, str) or at.extent is None else next(names))
-        for at, stride, size in zip(s.index, buffer.strides, buffer.shape, strict=True)
-    ]
+                    yield dst, buffer, along_slices(buffer, s.index)
 
 
 def _tied(s: Statement) -> Sequence[str]:

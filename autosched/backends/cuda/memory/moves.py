@@ -78,7 +78,7 @@ class MemoryPrinter:
     def move(self, s: Load) -> Move:
         """Where the elements of a load are, and in which layout they come."""
         buffer = self.program.buffer(s.buffer)
-        along = along_slices(buffer, s.slices, s.dst.axes)
+        along = along_slices(buffer, s.slices)
         layout = moving_layout(s.dst, self.tiles.layout(s.dst.name), buffer, along, self.places.indexing, self.warps)
         return self._move(s.dst, buffer, along, layout)
 
@@ -97,13 +97,8 @@ class MemoryPrinter:
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)
         layout = self.tiles.layout(s.dst.name)
-        names = iter(s.axes)
-        along = []
-        for at, stride, size in zip(s.index, buffer.strides, buffer.shape, strict=True):
-            if isinstance(at, str):
-                along.append(Along(stride, size, self._as_index(at, layout)))
-            else:
-                along.append(Along(stride, size, at, next(names) if at.extent is not None else ""))
+        index = [self._as_index(at, layout) if isinstance(at, str) else at for at in s.index]
+        along = along_slices(buffer, index)
         self._load(self._move(s.dst, buffer, along, layout), s.outside(buffer.dtype), evicted=False)
 
     def _as_index(self, name: str, layout: Layout) -> Held:
@@ -153,7 +148,7 @@ class MemoryPrinter:
 
     def store(self, s: Store) -> None:
         buffer, held = self.program.buffer(s.buffer), self.tiles[s.src]
-        along = along_slices(buffer, s.slices, s.axes or held.tile.axes)
+        along = along_slices(buffer, s.slices)
         layout = moving_layout(held.tile, held.layout, buffer, along, self.places.indexing, self.warps)
         if held_dtype(held.tile.dtype) != held_dtype(buffer.dtype) or layout != held.layout:
             # What is exchanged is rounded before.

@@ -17,7 +17,7 @@ from autosched.backends.cuda.registers.layouts import Layout, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.tiles import Held
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, reach, sliced_axes
+from search_spaces.programs.tiles import Slice, reach
 
 # Offsets up to here fit the integers of 32 bits that indices are computed with.
 _MAX_OFFSET = 2**31 - 1
@@ -25,13 +25,17 @@ _MAX_OFFSET = 2**31 - 1
 
 @dataclass(frozen=True)
 class Along:
-    """A dimension of a buffer as a tile goes along it: a slice, along an axis unless it picks one position; or a tile
-    of indices, which is a name before it has a layout."""
+    """A dimension of a buffer as a tile goes along it: by a slice, or a tile of indices, which is a name before it has
+    a layout."""
 
     stride: int
     size: int
     piece: Slice | Held | str
-    axis: str = ""
+
+    @property
+    def axis(self) -> str:
+        """The axis of the tile, "" for one position and for looked up ones."""
+        return self.piece.axis if isinstance(self.piece, Slice) else ""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class Places:
         assert isinstance(column.piece, Slice)
         assert column.piece.skew is not None
         vector = column.piece.skew.vector
-        apart = {piece: between % vector for _, piece, between in column.piece.skew.terms}
+        apart = {piece: between % vector for piece, between in column.piece.skew.terms}
         for d in along:
             if not isinstance(d.piece, Slice) or d.piece.before or d.piece.flat:
                 return False
@@ -168,13 +172,9 @@ class Places:
         return max(-first, last)
 
 
-def along_slices(buffer: Buffer, slices: Sequence[Slice], axes: Sequence[str]) -> list[Along]:
-    """The dimensions of a buffer as a tile with these axes goes along them, by slices alone."""
-    names = iter(sliced_axes(slices, axes))
-    return [
-        Along(stride, size, piece, next(names) if piece.extent is not None else "")
-        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True)
-    ]
+def along_slices(buffer: Buffer, index: Sequence[Slice | Held | str]) -> list[Along]:
+    """The dimensions of a buffer as a tile goes along them."""
+    return [Along(*of) for of in zip(buffer.strides, buffer.shape, index, strict=True)]
 
 
 def vectors(buffer: Buffer, along: Sequence[Along], indexing: Indexing) -> dict[str, int]:
@@ -195,7 +195,7 @@ def _moves(d: Along, axis: str) -> bool:
     """Whether another dimension moves along an axis as well."""
     if isinstance(d.piece, Held):
         return axis in d.piece.tile.axes
-    return axis == d.axis or (isinstance(d.piece, Slice) and d.piece.flat is not None and d.piece.flat.axis == axis)
+    return axis == d.axis
 
 
 def _is_whole(d: Along, fastest: bool, count: int, indexing: Indexing) -> bool:

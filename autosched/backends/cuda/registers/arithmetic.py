@@ -81,7 +81,7 @@ class Arithmetic:
         at = self._tiles.at(source.tile.axes, source.layout)
         value = converted(source.element(at), source.tile.dtype, s.dst.dtype)
         if s.bound is not None:
-            piece = Slice(s.bound.start, source.tile.extent(s.axis), skew=s.bound.skew)
+            piece = Slice(s.bound.start, source.tile.extent(s.axis), s.axis, skew=s.bound.skew)
             tests = self._tests(s.axis, piece, s.bound.size, source.layout)
             if tests:
                 left_out = constant(fold_identity(s.operator, is_integer(s.dst.dtype)), s.dst.dtype)

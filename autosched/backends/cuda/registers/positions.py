@@ -74,7 +74,7 @@ class Positions:
         if piece.extent is None:
             return start
         if piece.flat is not None:
-            along = self.within(piece.flat.axis, layout[piece.flat.axis])
+            along = self.within(axis, layout[axis])
             count = grouped(sum_of(self.indexing.affine(piece.flat.start), along))
             count = f"({count} {'/' if piece.flat.first else '%'} {piece.flat.size})"
         else:
@@ -83,5 +83,5 @@ class Positions:
 
     def behind(self, skew: Skew, layout: Layout) -> str:
         """How far the positions of a row are moved back."""
-        parts = [scaled(self.position(axis, piece, layout), apart) for axis, piece, apart in skew.terms]
+        parts = [scaled(self.position(piece.axis, piece, layout), apart) for piece, apart in skew.terms]
         return f"{grouped(sum_of(*parts))} % {skew.vector}"

@@ -146,24 +146,21 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(
-        self, buffer: str, slices: Sequence[Slice], tile: Tile, order: Sequence[str] = ()
-    ) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
         """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
 
-        And how far apart the columns are. `order`: of the axes in the buffer, where it is another one.
+        And how far apart the columns are.
         """
         code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
-        axes, offset = iter(order or tile.axes), index(0)
+        offset = index(0)
         stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
         for piece, size, stride in zip(slices, shape, strides, strict=True):
             if piece.extent is None:
                 start = code.affine(piece.start)
             else:
-                axis = next(axes)
                 start = code.start(piece.start, piece.extent, size)
-                stride_of[axis] = stride
-                valid = min(valid, size) if axis == self._column_axis else valid
+                stride_of[piece.axis] = stride
+                valid = min(valid, size) if piece.axis == self._column_axis else valid
             offset = plus(code.b, offset, code.scaled(start, stride))
         dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
         first = code.address(code.base[buffer], offset, dtype)
@@ -190,7 +187,7 @@ class ContractionPrinter:
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        cells, between = self._at(s.buffer, s.slices, source.tile, s.axes)
+        cells, between = self._at(s.buffer, s.slices, source.tile)
         for cell, address, left in cells:
             if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
@@ -208,7 +205,6 @@ class ContractionPrinter:
     def _gather(self, s: Gather) -> None:
         """Each row of the register tile is looked up like the row of a row kernel."""
         code, column = self.code, self._column_axis
-        sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
         chosen = [i for i in s.index if isinstance(i, str)]
         in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
         has_columns, values = column in s.dst.axes, dict[Cell, IRValue]()
@@ -216,14 +212,11 @@ class ContractionPrinter:
 
             def start(piece: Slice, row: int = r) -> IRValue:
                 begin = self._start(piece)
-                return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
-
-            def is_columns(piece: Slice) -> bool:
-                return sliced.get(piece) == column
+                return plus(code.b, begin, index(row)) if piece.axis == self._row_axis else begin
 
             whole = {t: first_element(code.b, self._operand(r, 0, t)) for t in chosen if t not in in_lanes}
             lanes, integral = code.lanes if has_columns else 1, s.dst.name in self.integral
-            found = lookup(code, s, lanes, is_columns, start, whole, integral)
+            found = lookup(code, s, lanes, column, start, whole, integral)
             if has_columns:
                 by_lane = {t: self._operand(r, v, t) for t in in_lanes}
                 values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)

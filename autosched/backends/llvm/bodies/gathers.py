@@ -58,15 +58,15 @@ def lookup(
     code: Code,
     s: Gather,
     lanes: int,
-    columns_of: Callable[[Slice], bool],
+    column: str,
     start_of: Callable[[Slice], IRValue],
     row_values: Mapping[str, IRValue],
     integral: bool,
 ) -> Lookup:
     """Find the place of a gather in the row that is printed.
 
-    `columns_of`: whether a slice is the columns; `start_of`: where it is in this row; `row_values`: the index tiles
-    that have one value per row.
+    `column`: the axis of the columns; `start_of`: where a slice is in this row; `row_values`: the index tiles that have
+    one value per row.
     """
     b, buffer = code.b, code.buffers[s.buffer]
     offset, inside, limit, column_stride = index(0), None, None, 0
@@ -81,10 +81,10 @@ def lookup(
         else:
             number, exists = start_of(at), None
             least, most = reach(at, code.extents)
-            if columns_of(at) and (at.step != 1 or least < 0):
+            if at.axis == column and (at.step != 1 or least < 0):
                 positions.append((Positions.of(code, at, number, size), stride))
                 continue
-            if columns_of(at):
+            if at.axis == column:
                 column_stride = stride
                 limit = None if most < size else minus(b, index(size), number)
             elif least < 0:

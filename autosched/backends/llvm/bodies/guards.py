@@ -77,9 +77,7 @@ class GuardedLoad:
     columns: Positions | None
 
     @staticmethod
-    def of(
-        code: Code, s: Load, is_column: Callable[[Slice], bool], start_of: Callable[[Slice], IRValue], integral: bool
-    ) -> GuardedLoad:
+    def of(code: Code, s: Load, column: str, start_of: Callable[[Slice], IRValue], integral: bool) -> GuardedLoad:
         """Find its place in the row that is printed; `start_of`: where a slice is in this row."""
         b, buffer = code.b, code.buffers[s.buffer]
         offset, inside, stride, columns = index(0), None, 0, None
@@ -87,7 +85,7 @@ class GuardedLoad:
             at = start_of(piece)
             least, most = reach(piece, code.extents)
             surely = least >= 0 and most < size
-            if is_column(piece):
+            if piece.axis == column:
                 stride = between * piece.step
                 columns = None if surely else Positions.of(code, piece, at, size)
             elif not surely:

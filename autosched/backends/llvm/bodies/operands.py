@@ -55,9 +55,7 @@ class OperandTile:
 
     def slice_of(self, axis: str) -> tuple[int, Slice]:
         """The buffer dimension of a tile axis, and the tile's piece of it."""
-        sliced = [d for d, piece in enumerate(self.load.slices) if piece.extent is not None]
-        dimension = sliced[self.load.dst.axes.index(axis)]
-        return dimension, self.load.slices[dimension]
+        return next((d, piece) for d, piece in enumerate(self.load.slices) if piece.axis == axis)
 
     @property
     def own_size(self) -> int:

@@ -41,18 +41,14 @@ class Row:
     def column_axis(self) -> str:
         return self.axes.column
 
-    def pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[str, Slice, int]]:
-        """For every buffer dimension: the axis that it runs along ("" for none), its slice, the size."""
-        shape = self.code.buffers[buffer].shape
-        return [(self.axis(p), p, n) for p, n in zip(slices, shape, strict=True)]
-
-    def axis(self, piece: Slice) -> str:
-        return "" if piece.extent is None else self.axes.of[piece]
+    def pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[Slice, int]]:
+        """For every buffer dimension: its slice, and the size."""
+        return [*zip(slices, self.code.buffers[buffer].shape, strict=True)]
 
     def start(self, piece: Slice) -> IRValue:
         """Where a slice begins in the row that is printed."""
         at = self.code.affine(piece.start)
-        if self.row_axis and self.axis(piece) == self.row_axis:
+        if self.row_axis and piece.axis == self.row_axis:
             assert self.number is not None
             return plus(self.code.b, at, self.code.scaled(self.number, piece.step))
         return at
@@ -60,12 +56,12 @@ class Row:
     def guarded(self, s: Load) -> GuardedLoad:
         """A guarded load in the row that is printed."""
         whole = s.dst.name in self.integral
-        return GuardedLoad.of(self.code, s, lambda p: self.axis(p) == self.column_axis, self.start, whole)
+        return GuardedLoad.of(self.code, s, self.column_axis, self.start, whole)
 
     def lookup(self, s: Gather, lanes: int) -> Lookup:
         columns = {t: self.value(t) for t in used(s) if self.column_axis not in self.tiles[t].axes}
         whole = s.dst.name in self.integral
-        return lookup(self.code, s, lanes, lambda p: self.axis(p) == self.column_axis, self.start, columns, whole)
+        return lookup(self.code, s, lanes, self.column_axis, self.start, columns, whole)
 
     def type_of(self, tile: str) -> str:
         """What one element of a tile is held as."""
@@ -83,7 +79,7 @@ class Row:
         """The address of this row's first column, and how far apart its columns are."""
         code, offset, between = self.code, index(0), 0
         for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
-            if self.axis(piece) == self.column_axis:
+            if piece.axis == self.column_axis:
                 between = stride * piece.step
             offset = plus(code.b, offset, code.scaled(self.start(piece), stride))
         return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), between
@@ -93,11 +89,11 @@ class Row:
         buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
         if buffer.dtype != "float32":
             return False
-        for (axis, piece, _), stride in zip(self.pieces(s.buffer, s.slices), buffer.strides, strict=True):
-            if axis == self.column_axis and stride != 1:
+        for piece, stride in zip(s.slices, buffer.strides, strict=True):
+            if piece.axis == self.column_axis and stride != 1:
                 return False
             moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
-            if any(m % lanes for m in moves) or (axis == self.row_axis and axis and stride % lanes):
+            if any(m % lanes for m in moves) or (piece.axis and piece.axis == self.row_axis and stride % lanes):
                 return False
         return True
 

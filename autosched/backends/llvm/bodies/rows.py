@@ -68,8 +68,8 @@ class RowPrinter:
     def _present_rows(self) -> IRValue:
         """How many rows of this program's tile are inside the buffers."""
         for s in _stores_first(statements(self.row.kernel.body)):
-            for axis, piece, size in self.row.pieces(s.buffer, s.slices):
-                if axis == self.row.row_axis and piece.extent is not None:
+            for piece, size in self.row.pieces(s.buffer, s.slices):
+                if piece.extent is not None and piece.axis == self.row.row_axis:
                     return self.code.remaining(piece.start, piece.extent, size)
         raise CompileError(f"kernel {self.row.kernel.name}: nothing says how much there is along {self.row.row_axis}")
 
@@ -162,8 +162,8 @@ class RowPrinter:
             if isinstance(s, Reduce) and s.bound is not None:
                 return self.code.remaining(s.bound.start, extent, s.bound.size)
         for s in _stores_first(walk.statements):
-            for axis, piece, size in self.row.pieces(s.buffer, s.slices):
-                if axis == column:
+            for piece, size in self.row.pieces(s.buffer, s.slices):
+                if piece.axis == column:
                     return self.code.remaining(piece.start, extent, size)
         return index(extent)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from autosched.backends.printing.scope import Block, Identifiers
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach, sliced_axes
+from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach
 from search_spaces.workloads.expressions.affine import Affine
 
 # Offsets up to here fit the 32-bit integers that Triton computes indices with.
@@ -129,7 +129,6 @@ class Indexing:
         base = Affine()
         terms: list[str] = []
         masks: list[str] = []
-        names = iter(sliced_axes(slices, axes))
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
                 row = f"{buffer.name}_row"
@@ -140,8 +139,7 @@ class Indexing:
                     base += piece.start * stride
                 masks.append("" if piece.clamped else self.mask(row, piece, size))
                 continue
-            axis = next(names)
-            along = expand((axis,), axes)
+            axis, along = piece.axis, expand((piece.axis,), axes)
             if piece.skew:
                 at, inside = self.positions(axis, piece), self.inside(axis, piece, size)
                 offsets = at.name + (".to(tl.int64)" if wide else "") + expand(at.axes, axes)
@@ -165,7 +163,7 @@ class Indexing:
         """
         assert column.skew is not None
         vector = column.skew.vector
-        apart = {piece: between % vector for _, piece, between in column.skew.terms}
+        apart = {piece: between % vector for piece, between in column.skew.terms}
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece is column:
                 before, beyond = self.precedes(piece), self.exceeds(piece, size)
@@ -182,7 +180,6 @@ class Indexing:
         """The place of rows that begin anywhere, from the vector on that each begins in."""
         rows: list[str] = []
         columns, masks = "", list[str]()
-        names = iter(sliced_axes(slices, axes))
         vector = 1
         for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
             if piece.extent is None:
@@ -190,8 +187,7 @@ class Indexing:
                 rows += [start] if start != "0" else []
                 masks.append(self.mask(f"{buffer.name}_row", piece, size))
                 continue
-            axis = next(names)
-            along = expand((axis,), axes)
+            axis, along = piece.axis, expand((piece.axis,), axes)
             if piece.skew is None:
                 rows.append(f"{self._along(axis, piece)}{'.to(tl.int64)' if wide else ''}{along} * {stride}")
                 mask = self.mask(axis, piece, size)
@@ -213,29 +209,23 @@ class Indexing:
         """The identifier of how far positions along an axis are moved back."""
         name = self._identifiers.of(("skew", axis, skew), f"skew_{axis}")
         parts = []
-        for x, piece, apart in skew.terms:
+        for piece, apart in skew.terms:
             if piece.extent is None:
                 parts.append(self.affine(piece.start * apart))
             else:
-                along = self._along(x, piece) + expand((x,), skew.axes)
+                along = self._along(piece.axis, piece) + expand((piece.axis,), skew.axes)
                 parts.append(along if apart == 1 else f"{along} * {apart}")
         self._block.define(name, f"{name} = ({' + '.join(parts)}) % {skew.vector}", self._skewed_by(skew))
         return name
 
     def _skewed_by(self, skew: Skew) -> frozenset[str]:
         """The variables that a skew depends on."""
-        return frozenset(v for _, piece, _ in skew.terms for v in self.variables(piece.start))
+        return frozenset(v for piece, _ in skew.terms for v in self.variables(piece.start))
 
-    def looked_up(
-        self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], sliced: Sequence[str], axes: tuple[str, ...]
-    ) -> Place:
-        """Where a tile with `axes` lies in a buffer of which some dimensions are indexed by integers of 64 bits.
-
-        `sliced`: the axes of the slices that have an extent.
-        """
+    def looked_up(self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], axes: tuple[str, ...]) -> Place:
+        """Where a tile with `axes` lies in a buffer of which some dimensions are indexed by integers of 64 bits."""
         terms: list[str] = []
         masks: list[str] = []
-        names = iter(sliced)
         for at, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
             if isinstance(at, Along):
                 along = expand(at.axes, axes)
@@ -246,10 +236,9 @@ class Indexing:
                 offsets = f"({offsets})" if stride != 1 and len(at.start.terms) + bool(at.start.offset) > 1 else offsets
                 masks.append(self.mask(f"{buffer.name}_row", at, size))
             else:
-                axis = next(names)
-                along = expand((axis,), axes)
-                offsets = f"{self._along(axis, at)}.to(tl.int64){along}"
-                mask = self.mask(axis, at, size)
+                along = expand((at.axis,), axes)
+                offsets = f"{self._along(at.axis, at)}.to(tl.int64){along}"
+                mask = self.mask(at.axis, at, size)
                 masks.append(mask and mask + along)
             terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
         return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
@@ -261,18 +250,19 @@ class Indexing:
         if piece.extent is None:
             return self.affine(piece.start)
         if piece.flat is not None:
-            return self._counted(piece, piece.flat, piece.extent)
+            return self._counted(piece, piece.flat)
         return self.offsets(axis, piece.start, piece.extent, piece.step)
 
-    def _counted(self, piece: Slice, flat: Flat, extent: int) -> str:
+    def _counted(self, piece: Slice, flat: Flat) -> str:
         """The identifier of positions that are counted along an axis of two dimensions."""
-        count = self._identifiers.of(("count", flat, extent), f"{'first' if flat.first else 'second'}_{flat.axis}")
-        text = f"{self.offsets(flat.axis, flat.start, extent)} {'//' if flat.first else '%'} {flat.size}"
+        axis, extent = piece.axis, piece.extent or 1
+        count = self._identifiers.of(("count", axis, flat, extent), f"{'first' if flat.first else 'second'}_{axis}")
+        text = f"{self.offsets(axis, flat.start, extent)} {flat.operator} {flat.size}"
         self._block.define(count, f"{count} = {text}", self.variables(flat.start))
         begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
         if begin == "0" and piece.step == 1:
             return count
-        name = self._identifiers.of(("counted", piece.start, piece.step, flat, extent), f"offs_{flat.axis}")
+        name = self._identifiers.of(("counted", piece.start, piece.step, axis, flat, extent), f"offs_{axis}")
         return self._define(name, along if begin == "0" else f"{begin} + {along}", piece)
 
     def _chosen(self, axis: str, piece: Slice) -> str:
