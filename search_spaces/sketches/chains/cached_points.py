@@ -24,9 +24,6 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
 
-# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there
-# may be as many.
-_FIRST_ROW = 1
 # Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
 _PADDING = 16
 
@@ -83,7 +80,7 @@ class CachedPoints:
         return self._matrix("sums", self.carried.carried[0])
 
     def _matrix(self, name: str, columns: Axis) -> Buffer:
-        return Buffer(self.names.fresh(name), (_FIRST_ROW + self.height, columns.extent + _PADDING), "float32", "own")
+        return Buffer(self.names.fresh(name), (self.height, columns.extent + _PADDING), "float32", "own")
 
     @property
     def pieces(self) -> int:
@@ -95,9 +92,7 @@ class CachedPoints:
         """Where a program keeps what every row is folded to, of what the results are made of."""
         read = {a.tensor for name, e in self.chain.results if self._has_columns(name) for a in accesses(e)}
         folds = [f.name for f in self.chain.folds if f.name in read and f.name not in self.chain.carried]
-        return {
-            f: Buffer(self.names.fresh(f"{f}_of_rows"), (_FIRST_ROW + self.height,), "float32", "own") for f in folds
-        }
+        return {f: Buffer(self.names.fresh(f"{f}_of_rows"), (self.height,), "float32", "own") for f in folds}
 
     @property
     def own(self) -> tuple[Buffer, ...]:
@@ -115,7 +110,7 @@ class CachedPoints:
 
     def _own_rows(self, start: Affine, extent: int) -> Slice:
         """Rows of the program's own memory."""
-        return Slice(start + Affine(offset=_FIRST_ROW), extent, self.chain.m.name)
+        return Slice(start, extent, self.chain.m.name)
 
     def _multiplied(self) -> list[Statement]:
         """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""

@@ -6,7 +6,7 @@ computes (bias, activation, residual …) is done on these values, so an epilogu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -36,6 +36,7 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,14 @@ class RegisterTile:
 
 @dataclass
 class ContractionPrinter:
-    """Prints the statements of one program of a contraction kernel; `sizes` are those of what is stored, by slice."""
+    """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
+    register tile begin, and how far they go."""
 
     code: Code
     dot: Dot
     rows: int
     columns: int
-    sizes: dict[Slice, int]
+    stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
@@ -196,11 +198,12 @@ class ContractionPrinter:
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
     def _start(self, piece: Slice) -> IRValue:
-        """Where a slice begins: one of an output is moved back where it would stick out."""
-        size = self.sizes.get(piece)
-        if piece.extent is None or size is None:
+        """Where a slice begins: as far back as the register tile is moved where its outputs would stick out."""
+        if piece.extent is None or piece.axis not in self.stored:
             return self.code.affine(piece.start)
-        return self.code.start(piece.start, piece.extent, size)
+        begin, size = self.stored[piece.axis]
+        first = self.code.start(begin, piece.extent, size)
+        return plus(self.code.b, first, self.code.affine(piece.start - begin))
 
     def _gather(self, s: Gather) -> None:
         """Each row of the register tile is looked up like the row of a row kernel."""
@@ -288,5 +291,6 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
         )
     rows, columns = dots[0].dst.shape
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
-    sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
-    return ContractionPrinter(code, dots[0], rows, columns, sizes, tiles_of_integers(kernel))
+    outputs = [(s, code.buffers[s.buffer]) for s in stores if code.buffers[s.buffer].role == "output"]
+    stored = {p.axis: (p.start, n) for s, b in outputs for p, n in zip(s.slices, b.shape, strict=True) if p.axis}
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel))
