@@ -16,7 +16,6 @@ from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
 from autosched.backends.cuda.memory.assignment import moving_layout
-from autosched.backends.cuda.memory.places import along_slices
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
 from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
@@ -24,6 +23,7 @@ from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held
 from search_spaces.devices.target import Target
 from search_spaces.devices.warps import MAX_REGISTERS, MAX_THREADS, WARP
+from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import (
     Dot,
     For,
@@ -168,8 +168,8 @@ class _Needs:
 
     def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...]) -> None:
         """What a tile takes on its way between memory and registers."""
-        along = along_slices(buffer, slices)
-        layout = moving_layout(tile, self._layout(name), buffer, along, self.printer.indexing, self.printer.warps)
+        at = address(buffer, slices, self.printer.indexing.extents)
+        layout = moving_layout(tile, self._layout(name), at, self.printer.indexing, self.printer.warps)
         self._exchange(replace(tile, dtype=buffer.dtype), self._layout(name), layout)
 
     def _exchange(self, tile: Tile, source: Layout, target: Layout) -> None:

@@ -31,10 +31,8 @@ class Rearranging:
         if whole and dst.tile.axes == source.tile.axes and dst.tile.shape == source.tile.shape:
             self._take(self._exchange.as_in(source, dst.layout), dst, {})
             return
-        positions = {
-            x: self._positions.position(piece.axis, piece, dst.layout)
-            for piece, x in zip(s.slices, source.tile.axes, strict=True)
-        }
+        placed = zip(source.tile.axes, s.slices, strict=True)
+        positions = {x: self._positions.position(piece, dst.layout) for x, piece in placed}
         self._exchange.read(dst, self._exchange.written(source, source.tile.axes[-1]), positions)
 
     def split(self, s: Split) -> None:
