@@ -63,6 +63,11 @@ class Dimension:
         return self.least < 0
 
     @property
+    def may_leave(self) -> bool:
+        """Whether some position of a slice is outside."""
+        return self.precedes or self.exceeds
+
+    @property
     def tests(self) -> tuple[str, ...]:
         """What must hold of a position for there to be an element: `< size` or `>= 0`, as far as it may not."""
         if isinstance(self.index, str):
@@ -86,7 +91,7 @@ class Dimension:
     @property
     def is_clamped(self) -> bool:
         """Whether positions outside are the first or the last one instead."""
-        return isinstance(self.index, Slice) and self.index.clamped and (self.exceeds or self.precedes)
+        return isinstance(self.index, Slice) and self.index.clamped and self.may_leave
 
     @property
     def between(self) -> int:

@@ -19,6 +19,7 @@ from autosched.backends.llvm.ir.integers import constant, first_element, tiles_o
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
 from autosched.backends.llvm.ir.values import broadcast, index, plus
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
     Fill,
@@ -153,24 +154,20 @@ class ContractionPrinter:
 
         And how far apart the columns are.
         """
-        code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
-        offset = index(0)
-        stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
-        for piece, size, stride in zip(slices, shape, strides, strict=True):
-            if piece.extent is None:
-                start = code.affine(piece.start)
-            else:
-                start = code.start(piece.start, piece.extent, size)
-                stride_of[piece.axis] = stride
-                valid = min(valid, size) if piece.axis == self._column_axis else valid
-            offset = plus(code.b, offset, code.scaled(start, stride))
-        dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
-        first = code.address(code.base[buffer], offset, dtype)
+        code, place = self.code, self.code.place(buffer, slices)
+        dtype, between, below = place.buffer.dtype, place.between(self._column_axis), place.between(self._row_axis)
+        valid = min([self.columns, *(d.size for d in place.dimensions if d.axis == self._column_axis)])
+        first = code.address(code.base[buffer], code.offset(place, self._moved_back), dtype)
         places = (
-            ((r, v), code.address(first, r * stride_of[self._row_axis] + v * code.lanes * between, dtype))
-            for r, v in self._cells(tile)
+            ((r, v), code.address(first, r * below + v * code.lanes * between, dtype)) for r, v in self._cells(tile)
         )
         return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
+
+    def _moved_back(self, d: Dimension) -> IRValue:
+        """Where a slice begins: further ahead where it would stick out."""
+        if d.slice.extent is None:
+            return self.code.affine(d.slice.start)
+        return self.code.start(d.slice.start, d.slice.extent, d.size)
 
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, IRValue]()
