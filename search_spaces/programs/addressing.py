@@ -12,11 +12,11 @@ wide     no                              whether an offset may be too large for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, reach
+from search_spaces.programs.tiles import Before, Slice
 from search_spaces.workloads.expressions.affine import Affine
 
 # The largest integer of 32 bits, which GPUs count positions and offsets in.
@@ -149,3 +149,47 @@ def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, 
     """Where a load, a store or a look-up is in its buffer; the variables of its kernel have these extents."""
     dimensions = zip(index, buffer.shape, buffer.strides, strict=True)
     return Address(buffer, tuple([Dimension.of(at, size, extents, stride) for at, size, stride in dimensions]))
+
+
+def _last(piece: Slice, extents: Mapping[str, int]) -> int:
+    """The greatest position that a slice counts."""
+    last = (piece.extent or 1) - 1
+    if piece.flat is None:
+        return last
+    return (piece.flat.start.maximum(extents) + last) // piece.flat.size if piece.flat.first else piece.flat.size - 1
+
+
+def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The smallest and the largest index that the slice can have."""
+    if piece.before and not _depends(piece):
+        ends = list(_ends(piece, range(_last(piece, extents) + 1)))
+        return min(ends), max(ends)
+    along = piece.step * _last(piece, extents)
+    back = piece.skew.most if piece.skew else 0
+    least, most = piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
+    others = [reach(b.then, extents) for b in piece.before]
+    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])
+
+
+def _depends(piece: Slice) -> bool:
+    """Whether a variable decides which of several positions are taken."""
+    return bool(piece.start.terms) or any(_depends(s) for b in piece.before for s in (b.at, b.then))
+
+
+def _ends(piece: Slice, counted: range) -> Iterator[int]:
+    """The first and the last position of everything that is taken, where the slice counts these."""
+    for b in piece.before:
+        held, counted = _divided(b, counted)
+        yield from _ends(b.then, held)
+    if counted:
+        yield from (piece.start.offset + piece.step * n for n in (counted[0], counted[-1]))
+
+
+def _divided(before: Before, counted: range) -> tuple[range, range]:
+    """The positions that are below the size, and the others."""
+    step, room = before.at.step, before.size - 1 - before.at.start.offset
+    if step == 0:
+        return (counted, range(0)) if room >= 0 else (range(0), counted)
+    place = room // step + 1 if step > 0 else -(room // -step)
+    at = min(max(place - counted.start, 0), len(counted))
+    return (counted[:at], counted[at:]) if step > 0 else (counted[at:], counted[:at])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_spaces.programs.addressing import Address, address
 from search_spaces.programs.combining import combined, held_as
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
@@ -35,8 +36,9 @@ from search_spaces.programs.statements import (
     Store,
     View,
     fold_identity,
+    statements,
 )
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Bound, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
@@ -67,21 +69,29 @@ def _unwritten(name: str) -> float | int:
 
 
 def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
-    buffers = {b.name: b for b in program.buffers}
+    moves = [s for s in statements(kernel.body) if isinstance(s, Load | Gather | Store)]
+    places = {id(s): _place(s, program, loop_extents(kernel)) for s in moves}
     grid = kernel.grid
     if grid.stream is None:
         for position in grid.order():
-            _Program(buffers, memory, dict(position), {}, {}).run(kernel.body)
+            _Program(places, memory, dict(position), {}, {}).run(kernel.body)
         return
     for tile, iterations in grid.shares():
-        _Program(buffers, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
+        _Program(places, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
+
+
+def _place(s: Load | Gather | Store, program: TileProgram, extents: Mapping[str, int]) -> Address:
+    return address(program.buffer(s.buffer), s.index if isinstance(s, Gather) else s.slices, extents)
 
 
 @dataclass
 class _Program:
-    """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams."""
+    """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams.
 
-    buffers: Mapping[str, Buffer]
+    `places`: where statements read and write, by their identity.
+    """
+
+    places: Mapping[int, Address]
     memory: Mapping[str, Array]
     variables: dict[str, int]
     tiles: dict[str, tuple[Tile, Array]]
@@ -100,7 +110,7 @@ class _Program:
             case Position():
                 self._set(s.dst, self._placed(s.piece, s.dst.axes))
             case View():
-                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
+                self._set(s.dst, self.tiles[s.src][1][tuple(self._placed(p, s.dst.axes) for p in s.slices)])
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=held_as(s.dst.dtype)))
             case Dot():
@@ -231,39 +241,44 @@ class _Program:
         return placed - behind % piece.skew.vector
 
     def _load(self, s: Load) -> None:
+        place, source = self.places[id(s)], self.memory[s.buffer]
+        part = self._part(source, s.slices)
+        if part is not None and s.dst.axes == tuple(sliced(s.slices)):
+            self._set(s.dst, part.copy())
+            return
         fill = s.fill
         if not s.guarded and any(piece.skew for piece in s.slices):
             # Whatever lies there, so something that shows.
-            fill = _unwritten(self.buffers[s.buffer].dtype)
-        self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.dst.axes, fill))
+            fill = _unwritten(place.buffer.dtype)
+        self._set(s.dst, self._read(place, source, s.dst, fill))
 
     def _gather(self, s: Gather) -> None:
-        source = self.memory[s.buffer]
-        inside: Array = np.ones((), dtype=bool)
-        at: list[Array] = []
-        for index, size in zip(s.index, source.shape, strict=True):
-            if isinstance(index, str):
-                tile, values = self.tiles[index]
-                positions = _aligned(values, tile.axes, s.dst.axes)
-            else:
-                positions = self._placed(index, s.dst.axes)
-            within = (positions >= 0) & (positions < size)
-            inside = inside & within
-            at.append(np.where(within, positions, 0).astype(np.int64))
-        fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
-        self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
+        place = self.places[id(s)]
+        self._set(s.dst, self._read(place, self.memory[s.buffer], s.dst, s.outside(place.buffer.dtype)))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
-        part = self._part(source, slices)
-        if part is not None and tuple(sliced(slices)) == axes:
-            return part.copy()
-        index = [self._placed(p, axes) for p in slices]
-        inside = np.ones((), dtype=bool)
-        for i, size, piece in zip(index, source.shape, slices, strict=True):
-            if not piece.clamped:
-                inside = inside & (i >= 0) & (i < size)
-        clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
-        return np.where(inside, source[clipped], np.asarray(fill, dtype=source.dtype))
+    def _read(self, place: Address, source: Array, dst: Tile, fill: float | int) -> Array:
+        at, inside = self._elements(place, dst.axes)
+        return np.broadcast_to(np.where(inside, source[at], np.asarray(fill, dtype=source.dtype)), dst.shape)
+
+    def _elements(self, place: Address, axes: tuple[str, ...]) -> tuple[tuple[Array, ...], Array]:
+        """An index for each dimension, and which elements exist, shaped to broadcast to a tile with `axes`.
+
+        Where nothing is to be tested, everything must exist.
+        """
+        index, inside = [], np.ones((), dtype=bool)
+        for d in place.dimensions:
+            if isinstance(d.index, str):
+                tile, values = self.tiles[d.index]
+                positions = _aligned(values, tile.axes, axes)
+            else:
+                positions = self._placed(d.index, axes)
+            within = (positions >= 0) & (positions < d.size)
+            if not d.is_clamped:
+                assert d.tests or within.all(), f"{d.index} of {place.buffer.name} is outside, and not tested"
+                inside = inside & within
+            near = np.clip(positions, 0, d.size - 1) if d.is_clamped else np.where(within, positions, 0)
+            index.append(near.astype(np.int64))
+        return tuple(index), inside
 
     def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
         """What the slices pick, where they do not skip back and forth, and all of it is there."""
@@ -277,24 +292,19 @@ class _Program:
         return np.asarray(source[tuple(at)])
 
     def _scatter(self, s: Store) -> None:
-        target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
-        tile, stored = self.tiles[s.src]
-        extents = sliced(s.slices)
-        values = np.broadcast_to(_aligned(stored, tile.axes, s.axes), [*extents.values()])
+        place, target = self.places[id(s)], self.memory[s.buffer]
+        (tile, stored), element = self.tiles[s.src], place.buffer.dtype
+        values = np.broadcast_to(_aligned(stored, tile.axes, s.axes), [*sliced(s.slices).values()])
         part = self._part(target, s.slices)
-        if part is not None and extents and not s.atomic:
-            part[...] = round_to(values, buffer.dtype)
+        if part is not None and values.ndim and not s.atomic:
+            part[...] = round_to(values, element)
             return
-        index = [self._placed(p, s.axes) for p in s.slices]
-        full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
-        if not full:
-            # One number, as a vector of one.
-            target, full = target.reshape(1), [np.zeros(1, dtype=np.int64)]
-        inside = np.ones(values.size, dtype=bool)
-        for i, size in zip(full, target.shape, strict=True):
-            inside &= (i >= 0) & (i < size)
-        at = tuple(i[inside] for i in full)
-        new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
+        index, inside = self._elements(place, s.axes)
+        there = np.broadcast_to(inside, values.shape)
+        # One number, as a vector of one.
+        at = tuple(np.broadcast_to(i, values.shape)[there] for i in index) or (np.zeros(1, dtype=np.int64),)
+        target = target if index else target.reshape(1)
+        new = round_to(values[there], element).astype(target.dtype)
         if s.atomic:
             np.add.at(target, at, new)
         else:

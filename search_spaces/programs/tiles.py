@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from search_spaces.workloads.dtypes import dtype
@@ -153,60 +153,6 @@ class Panels:
     interleaved: bool = True
 
 
-def may_exceed(piece: Slice, size: int, extents: Mapping[str, int]) -> bool:
-    """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
-    return reach(piece, extents)[1] >= size
-
-
-def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
-    """Whether the slice can begin, or with a negative step end, before a dimension: whether a backend must mask it."""
-    return reach(piece, extents)[0] < 0
-
-
 def sliced(slices: Iterable[Slice]) -> dict[str, int]:
     """The axes that run along the slices, in the order of the dimensions, and their extents."""
     return {piece.axis: piece.extent for piece in slices if piece.extent is not None}
-
-
-def _last(piece: Slice, extents: Mapping[str, int]) -> int:
-    """The greatest position that a slice counts."""
-    last = (piece.extent or 1) - 1
-    if piece.flat is None:
-        return last
-    return (piece.flat.start.maximum(extents) + last) // piece.flat.size if piece.flat.first else piece.flat.size - 1
-
-
-def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
-    """The smallest and the largest index that the slice can have."""
-    if piece.before and not _depends(piece):
-        ends = list(_ends(piece, range(_last(piece, extents) + 1)))
-        return min(ends), max(ends)
-    along = piece.step * _last(piece, extents)
-    back = piece.skew.most if piece.skew else 0
-    least, most = piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
-    others = [reach(b.then, extents) for b in piece.before]
-    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])
-
-
-def _depends(piece: Slice) -> bool:
-    """Whether a variable decides which of several positions are taken."""
-    return bool(piece.start.terms) or any(_depends(s) for b in piece.before for s in (b.at, b.then))
-
-
-def _ends(piece: Slice, counted: range) -> Iterator[int]:
-    """The first and the last position of everything that is taken, where the slice counts these."""
-    for b in piece.before:
-        held, counted = _divided(b, counted)
-        yield from _ends(b.then, held)
-    if counted:
-        yield from (piece.start.offset + piece.step * n for n in (counted[0], counted[-1]))
-
-
-def _divided(before: Before, counted: range) -> tuple[range, range]:
-    """The positions that are below the size, and the others."""
-    step, room = before.at.step, before.size - 1 - before.at.start.offset
-    if step == 0:
-        return (counted, range(0)) if room >= 0 else (range(0), counted)
-    place = room // step + 1 if step > 0 else -(room // -step)
-    at = min(max(place - counted.start, 0), len(counted))
-    return (counted[:at], counted[at:]) if step > 0 else (counted[at:], counted[:at])
