@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Before, Slice
 from search_spaces.workloads.expressions.affine import Affine
@@ -143,6 +144,13 @@ class Address:
             if d is not column:
                 behind[d.index] = behind.get(d.index, 0) + d.stride
         return None if any(apart % vector for apart in behind.values()) else column
+
+
+def why_uncounted(grid: Grid) -> str | None:
+    """Why a GPU does not count the pieces of work of a grid in integers of 32 bits; None where it does."""
+    # A persistent program counts to the end in steps of as many programs as there are.
+    counted = grid.pieces if grid.persistent is None else grid.pieces + grid.programs
+    return f"a grid of {grid.pieces} tiles; GPUs count at most {LARGEST_OFFSET}" if counted > LARGEST_OFFSET else None
 
 
 def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, int]) -> Address:

@@ -11,6 +11,7 @@ from autosched.backends.cuda.memory.ahead import ASYNC_FROM
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.target import HOPPER
+from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Offers, Resources
 
@@ -38,6 +39,8 @@ class CudaLimits:
 def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
     if kernel.launch.producer_warps and target.capability != HOPPER:
         return f"producer warps on compute capability {target.capability / 10}; expected {HOPPER / 10}"
+    if reason := why_uncounted(kernel.grid):
+        return reason
     need = _needs(program, kernel, target)
     if isinstance(need, str):
         return need

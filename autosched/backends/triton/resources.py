@@ -8,6 +8,7 @@ from autosched.backends.triton.chained_loops import held_bytes, is_chained, live
 from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.target import HOPPER, Target
 from search_spaces.devices.warps import GROUP_ROWS, MAX_REGISTERS, MAX_THREADS, WARP, WARP_GROUP
+from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
@@ -162,6 +163,8 @@ def why_too_large(program: TileProgram, target: Target) -> str | None:
 
 
 def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
+    if reason := why_uncounted(kernel.grid):
+        return reason
     need = resources(program, kernel, target)
     if need.threads > MAX_THREADS:
         return f"{need.threads} threads per program; {target.name} allows {MAX_THREADS}"

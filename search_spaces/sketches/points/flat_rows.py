@@ -16,7 +16,7 @@ from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Flat, Slice
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.workload import Axis
+from search_spaces.workloads.workload import MAX_EXTENT, Axis
 
 # Vectors of a tile; 0 where rows and columns are tiled by themselves.
 SIZES = (0, 256, 512, 1024, 2048)
@@ -28,6 +28,8 @@ def why_not_flat(structure: Structure, row: Axis, column: Axis) -> str | None:
     """Why rows and columns are no one axis in memory, wherever results are stored; or that it spares nothing."""
     if row.extent == 1 or column.extent % _WHOLE_TILES == 0:
         return f"columns of {column.extent} in {row.extent} rows fill tiles"
+    if row.extent * column.extent > MAX_EXTENT:
+        return f"{row.extent} rows of {column.extent} columns are no axis; expected at most {MAX_EXTENT} positions"
     for stage, tensor in zip(structure.outputs, structure.workload.outputs, strict=True):
         if stage.axes[-2:] != (row, column):
             return f"{stage.name} does not end with {row.name} and {column.name}"

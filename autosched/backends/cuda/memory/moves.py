@@ -29,7 +29,7 @@ from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
 
-# Above every index (`search_spaces.workloads.workload.MAX_ELEMENTS`), in float32.
+# Above every index (`search_spaces.workloads.workload.MAX_EXTENT`), in float32.
 _MAX_INDEX = "2147483648.0f"
 
 
