@@ -243,7 +243,10 @@ class Partition:
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
         number = self.kernels.chosen[key]
         chosen = None if number is None else region.members[number]
-        return None if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT else chosen
+        if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT:
+            return None
+        # What a chain spares is no tensor of the cuts beside it, either.
+        return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
 
     def _read_elsewhere(self, region: Region) -> dict[Value, int]:
         """How many values outside of the region are computed from each that it computes."""
