@@ -136,7 +136,7 @@ class FaultyTritonBackend:
 
 def _program(behaviour: str) -> TileProgram:
     """The program whose text `render` replaces: it says which buffers there are, and how the kernel is launched."""
-    tile, here = Tile("x", ("i",), (_BLOCK,)), (Slice(Affine.of(("i.0", _BLOCK)), _BLOCK),)
+    tile, here = Tile("x", ("i",), (_BLOCK,)), (Slice(Affine.of(("i.0", _BLOCK)), _BLOCK, "i"),)
     grid = Grid((GridAxis("i.0", ELEMENTS // _BLOCK),))
     kernel = Kernel("doubling", grid, (Load(tile, "x", here), Store("y", here, "x")))
     buffers = [Buffer("x", (ELEMENTS,), "float32", "input"), Buffer("y", (ELEMENTS,), "float32", "output")]

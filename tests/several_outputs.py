@@ -66,7 +66,7 @@ def program_of(workload: Workload, lanes: int = 4) -> TileProgram:
 
 
 def _place(steps: tuple[str, ...] = ("r", "c")) -> tuple[Slice, ...]:
-    own = {"r": Slice(Affine.of(("r.0", TILE_ROWS)), TILE_ROWS), "c": Slice(Affine(), TILE_COLUMNS)}
+    own = {"r": Slice(Affine.of(("r.0", TILE_ROWS)), TILE_ROWS, "r"), "c": Slice(Affine(), TILE_COLUMNS, "c")}
     return tuple(own[s] for s in steps)
 
 

@@ -72,7 +72,11 @@ def test_a_type_that_the_device_lacks_is_told_before_that_the_device_is_not_here
         (lambda: ops.matmul(0, 8, 8), "size 0 is not allowed; expected a positive integer"),
         (lambda: ops.matmul(8, -1, 8), "size -1 is not allowed"),
         (lambda: ops.matmul(8, 8, 2.5), "size 2.5 is not allowed"),
-        (lambda: ops.matmul(2**16, 8, 2**16), r"4294967296 elements; at most 2147483647 \(2\^31 - 1\) are allowed"),
+        (lambda: ops.matmul(2**31, 8, 8), r"size 2147483648; at most 2147483647 \(2\^31 - 1\) is allowed along a dim"),
+        (
+            lambda: ops.matmul(2**25, 8, 2**25),
+            r"1125899906842624 elements; at most 281474976710656 \(2\^48\) are allowed",
+        ),
         (lambda: ops.softmax(8, 0), "size 0 is not allowed"),
         (lambda: ops.layernorm(8, 0), "size 0 is not allowed"),
         (lambda: ops.rmsnorm(8, 0), "size 0 is not allowed"),

@@ -45,21 +45,21 @@ EIGHT_WARPS = Launch(num_warps=8)
 ACC = Tile("acc", ("m", "n"), (128, 64))
 
 
-def piece(extent: int, *terms: tuple[str, int]) -> Slice:
-    return Slice(Affine.of(*terms), extent)
+def piece(axis: str, extent: int, *terms: tuple[str, int]) -> Slice:
+    return Slice(Affine.of(*terms), extent, axis)
 
 
 def matmul(group: tuple[str, int] | None = None, launch: Launch = EIGHT_WARPS) -> TileProgram:
     """512³ in tiles of 128 x 64 x 32: 4 x 8 programs of 16 steps."""
     steps = (
-        Load(Tile("a_tile", ("m", "k"), (128, 32)), "a", (piece(128, ("m.0", 128)), piece(32, ("k.0", 32)))),
-        Load(Tile("b_tile", ("k", "n"), (32, 64)), "b", (piece(32, ("k.0", 32)), piece(64, ("n.0", 64)))),
+        Load(Tile("a_tile", ("m", "k"), (128, 32)), "a", (piece("m", 128, ("m.0", 128)), piece("k", 32, ("k.0", 32)))),
+        Load(Tile("b_tile", ("k", "n"), (32, 64)), "b", (piece("k", 32, ("k.0", 32)), piece("n", 64, ("n.0", 64)))),
         Dot(ACC, "a_tile", "b_tile", "k"),
     )
     body = (
         Fill(ACC, 0.0),
         For("k.0", 16, steps, pipeline_stages=3),
-        Store("out", (piece(128, ("m.0", 128)), piece(64, ("n.0", 64))), "acc"),
+        Store("out", (piece("m", 128, ("m.0", 128)), piece("n", 64, ("n.0", 64))), "acc"),
     )
     kernel = Kernel("matmul", Grid((GridAxis("m.0", 4), GridAxis("n.0", 8)), group), body, launch)
     return TileProgram("matmul", (A, B, OUT), (kernel,))
@@ -109,7 +109,7 @@ def test_loaded_bytes_are_the_repeats_and_unique_bytes_the_buffers() -> None:
 
 def test_a_masked_tile_does_not_count_what_lies_outside_the_buffer() -> None:
     x, y = Buffer("x", (100,), "float32", "input"), Buffer("y", (100,), "float32", "output")
-    place, tile = (piece(64, ("i.0", 64)),), Tile("t", ("i",), (64,))
+    place, tile = (piece("i", 64, ("i.0", 64)),), Tile("t", ("i",), (64,))
     kernel = Kernel("copy", Grid((GridAxis("i.0", 2),)), (Load(tile, "x", place), Store("y", place, "t")))
     (counts,) = count(TileProgram("copy", (x, y), (kernel,)))
     assert counts.loads[0].covered == 1.28
@@ -117,7 +117,7 @@ def test_a_masked_tile_does_not_count_what_lies_outside_the_buffer() -> None:
 
 
 def test_a_branch_counts_as_often_as_it_is_taken_and_a_bound_cuts_trips() -> None:
-    tile, place = Tile("t", ("i",), (8,)), (piece(8, ("k", 8)),)
+    tile, place = Tile("t", ("i",), (8,)), (piece("i", 8, ("k", 8)),)
     load = Load(tile, "x", place)
     inner: tuple[Statement, ...] = (If("k", 0, (load,), (load, load)),)
     loop = For("k", 10, inner, bound=Bound(Affine.of(("k", 1)), 5))
@@ -153,8 +153,12 @@ def test_a_cache_that_holds_everything_is_read_through_once() -> None:
 def panelled(panels: Panels | None) -> TileProgram:
     """One program that takes b by its 8 column panels of 64."""
     body: tuple[Statement, ...] = (
-        Load(Tile("b_tile", ("k", "n"), (512, 512)), "b", (piece(512), piece(512)), panels=panels),
-        For("j", 8, (View(Tile("panel", ("k", "n"), (512, 64)), "b_tile", (piece(512), piece(64, ("j", 64)))),)),
+        Load(Tile("b_tile", ("k", "n"), (512, 512)), "b", (piece("k", 512), piece("n", 512)), panels=panels),
+        For(
+            "j",
+            8,
+            (View(Tile("panel", ("k", "n"), (512, 64)), "b_tile", (piece("k", 512), piece("n", 64, ("j", 64)))),),
+        ),
     )
     return TileProgram("p", (B,), (Kernel("p", Grid(()), body, Launch(lanes=16)),))
 

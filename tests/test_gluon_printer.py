@@ -99,9 +99,9 @@ class Product:
     def _place(self, axes: str) -> tuple[Slice, ...]:
         m, n, k = self.tile
         where = {
-            "m": Slice(Affine.of(("m.0", m)), m),
-            "n": Slice(Affine.of(("n.0", n)), n),
-            "k": Slice(Affine.of(("k.0", k), ("k.split", self._steps * k if self.splits > 1 else 0)), k),
+            "m": Slice(Affine.of(("m.0", m)), m, "m"),
+            "n": Slice(Affine.of(("n.0", n)), n, "n"),
+            "k": Slice(Affine.of(("k.0", k), ("k.split", self._steps * k if self.splits > 1 else 0)), k, "k"),
         }
         outer = (Slice(Affine.of(("x.0", 1))),) if self.batch else ()
         return (*outer, *(where[x] for x in axes))
@@ -143,7 +143,7 @@ class Product:
         place = dict(zip("mn", self._place("mn")[-2:], strict=True))
         for at, tile in enumerate(tiles):
             width = tile.shape[1]
-            here = {**place, column: Slice(place[column].start + Affine(offset=at * width), width)}
+            here = {**place, column: Slice(place[column].start + Affine(offset=at * width), width, column)}
             body += self._fused(tile, here, at) if self.fused else []
             result, where = f"result{at}" if self.fused else tile.name, (here["m"], here["n"])
             body.append(self._stored(result, where))
@@ -169,8 +169,7 @@ class Product:
         outer = (Slice(Affine.of(("k.split", 1))),) if self.splits > 1 else ()
         outer += (Slice(Affine.of(("x.0", 1))),) if self.batch else ()
         via = "descriptor" if self.store == "descriptor" else "pointer"
-        turned = self.swap and not self.fused
-        return Store("out", (*outer, *where), tile, via=via, axes=("m", "n") if turned else ())
+        return Store("out", (*outer, *where), tile, via=via)
 
 
 # Bytes that Triton 3.9 leaves on the stack of tf32 products by way of registers; 3.6 and 3.7 leave none.

@@ -71,7 +71,7 @@ class Attention:
 
     @property
     def _rows(self) -> Slice:
-        return Slice(Affine.of(("m.0", self.tile[0])), self.tile[0])
+        return Slice(Affine.of(("m.0", self.tile[0])), self.tile[0], "m")
 
     def _row(self, name: str) -> Tile:
         return Tile(name, ("m",), (self.tile[0],))
@@ -86,7 +86,7 @@ class Attention:
     def _start(self) -> list[Statement]:
         q = Tile("q", ("m", "d"), (self.tile[0], self.d), self.dtype)
         return [
-            Load(q, "q", (self._head, self._rows, Slice(Affine(), self.d)), via="descriptor"),
+            Load(q, "q", (self._head, self._rows, Slice(Affine(), self.d, "d")), via="descriptor"),
             Fill(self._row("top"), -1e30),
             Fill(self._row("total"), 0.0),
             Fill(self._sums, 0.0),
@@ -104,7 +104,7 @@ class Attention:
         return [boundary, whole]
 
     def _turn(self, start: Affine, masked: bool) -> tuple[Statement, ...]:
-        columns = Slice(start, self.tile[1])
+        columns = Slice(start, self.tile[1], "c")
         k = Tile("k", ("c", "d"), (self.tile[1], self.d), self.dtype)
         v = Tile("v", ("c", "e"), (self.tile[1], self.e), self.dtype)
         s, p = self._points("s"), self._points("p")
@@ -116,7 +116,7 @@ class Attention:
             Map(s, "where", ("visible", "s", -math.inf)),
         ]
         return (
-            Load(k, "k", (self._head, columns, Slice(Affine(), self.d)), via="descriptor"),
+            Load(k, "k", (self._head, columns, Slice(Affine(), self.d, "d")), via="descriptor"),
             Fill(s, 0.0),
             Dot(s, "q", "k", "d"),
             Map(s, "mul", ("s", math.log2(math.e) / math.sqrt(self.d))),
@@ -132,13 +132,13 @@ class Attention:
             Map(self._row("total"), "add", ("total", "sum")),
             Map(self._sums, "mul", ("acc", "rescale")),
             Map(self._points("p16", self.dtype), "cast", ("p",)),
-            Load(v, "v", (self._head, columns, Slice(Affine(), self.e)), via="descriptor"),
+            Load(v, "v", (self._head, columns, Slice(Affine(), self.e, "e")), via="descriptor"),
             Dot(self._sums, "p16", "v", "c"),
             Map(self._row("top"), "maximum", ("top", "next")),
         )
 
     def _end(self) -> list[Statement]:
-        place = (self._head, self._rows, Slice(Affine(), self.e))
+        place = (self._head, self._rows, Slice(Affine(), self.e, "e"))
         out = [Map(self._sums, "div", ("acc", "total")), Store("out", place, "acc", via=self.store)]
         if not self.logarithm:
             return out

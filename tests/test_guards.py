@@ -120,8 +120,8 @@ def lowered(workload: Workload, rows: int | None, columns: int, launch: Launch =
     (stage,) = workload.stages
     grid = GridAxis("r.0", -(-ROWS // (rows or 1))), GridAxis("c.0", -(-COLUMNS // columns))
     place = {
-        "r": Slice(Affine.of(("r.0", rows or 1)), rows),
-        "c": Slice(Affine.of(("c.0", columns)), columns),
+        "r": Slice(Affine.of(("r.0", rows or 1)), rows, "r" if rows else ""),
+        "c": Slice(Affine.of(("c.0", columns)), columns, "c"),
         "w": Slice(Affine.of(("w", 1))),
     }
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, Names())
@@ -329,9 +329,9 @@ class TestAddresses:
         assert "2147483647) & (" in TRITON.render(program, "", H100)
 
     def test_what_is_clamped_is_so_on_both_sides(self) -> None:
-        piece = Slice(Affine(offset=-2), 8, clamped=True)
+        piece = Slice(Affine(offset=-2), 8, "i", clamped=True)
         load = Load(Tile("t", ("i",), (8,)), "x", (piece,))
-        store = Store("out", (Slice(Affine(), 8),), "t")
+        store = Store("out", (Slice(Affine(), 8, "i"),), "t")
         ends = Buffer("x", (4,), "float32", "input"), Buffer("out", (8,), "float32", "output")
         program = TileProgram("ends", ends, (Kernel("ends", Grid((GridAxis("p", 1),)), (load, store)),))
         (got,) = interpret(program, [np.arange(4, dtype=np.float32)])

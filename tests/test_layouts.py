@@ -288,7 +288,7 @@ def test_a_space_says_why_what_an_epilogue_reads_has_no_descriptor() -> None:
 def test_a_single_row_of_any_length_is_described_with_a_stride_that_is_allowed() -> None:
     row = Buffer("out", (1, 4093), "bfloat16", "output")
     assert row.strides == (4093, 1)
-    assert descriptor(row, (Slice(Affine(), 16), Slice(Affine(), 64))).strides == (4096, 1)
+    assert descriptor(row, (Slice(Affine(), 16, "m"), Slice(Affine(), 64, "k"))).strides == (4096, 1)
 
 
 @pytest.mark.parametrize(

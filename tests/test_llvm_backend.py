@@ -199,7 +199,7 @@ def test_a_program_for_a_gpu_is_a_compile_error() -> None:
 
 def row_program(*, atomic: bool = False, zeroed: bool = False) -> TileProgram:
     """out = x, row by row; with `zeroed` only the first of 3 rows is written."""
-    where = (Slice(Affine.of(("r.0", 1)), 1), Slice(Affine(), 16))
+    where = (Slice(Affine.of(("r.0", 1)), 1, "r"), Slice(Affine(), 16, "c"))
     tile = Tile("t", ("r", "c"), (1, 16))
     body = (Load(tile, "x", where), Store("out", where, "t", atomic=atomic))
     grid = Grid((GridAxis("r.0", 1 if zeroed else 3),))

@@ -359,9 +359,9 @@ def test_a_loop_says_which_tile_marks_its_iterations() -> None:
 def marked_sum(extent: int) -> TileProgram:
     """The sum of rows of x within 1 <= i < 5 that are marked."""
     marks, row, total = Tile("marks", ("i",), (8,), "bool"), Tile("row", ("n",), (4,)), Tile("total", ("n",), (4,))
-    columns, i = Slice(Affine(), 4), Affine.of(("i.0", 1))
+    columns, i = Slice(Affine(), 4, "n"), Affine.of(("i.0", 1))
     body = (
-        Load(marks, "kept", (Slice(Affine(), 8),)),
+        Load(marks, "kept", (Slice(Affine(), 8, "i"),)),
         Fill(total, 0.0),
         For(
             "i.0",

@@ -94,12 +94,12 @@ def test_positions_are_no_numbers_of_the_narrow_type_that_is_enlarged(mode: str,
 LARGE: dict[str, tuple[Function, tuple[tuple[int, ...], ...], str]] = {
     "an argument": (lambda x: x + 1, ((2**31,),), r"x\[2147483648\] float32 .* at most 2147483647 along dimension 0"),
     "a result": (
-        lambda x: x[None].expand(2**20, -1) + 1,
-        ((2**12,),),
-        r"add\[1048576, 4096\] float32 .* at most 524287 along dimension 0",
+        lambda x: x[:, None].expand(-1, 2**31) + 1,
+        ((2,),),
+        r"add\[2, 2147483648\] float32 .* at most 2147483647 along dimension 1",
     ),
-    "a sum": (lambda x: x.sum(), ((1, 2**20, 2**12),), r"x\[1, 1048576, 4096\] .* at most 524287 along dimension 1"),
-    "a factor": (lambda x, w: x @ w, ((2**20, 2**12), (2**12, 8)), r"x\[1048576, 4096\] .* along dimension 0"),
+    "a sum": (lambda x: x.sum(), ((1, 2**31, 2),), r"x\[1, 2147483648, 2\] .* at most 2147483647 along dimension 1"),
+    "a factor": (lambda x, w: x @ w, ((2**31, 8), (8, 8)), r"x\[2147483648, 8\] .* along dimension 0"),
 }
 
 

@@ -22,11 +22,12 @@ from autosched.checking.correctness import expect, why_wrong
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import Axis, EmptySearchSpaceError, Schedule, Stage, Workload, target_named
 from search_spaces import Tensor as Input
+from search_spaces.programs.addressing import reach
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Deinterleave, Interleave, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Slice, Tile, reach
+from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call
@@ -172,7 +173,7 @@ def test_positions_in_turn_are_taken_apart_and_put_together(triton_interpreter, 
     whole = Tile("whole", ("i", "j"), (8, 16))
     divided = tuple(n // parts if x == axis else n for x, n in shape.items())
     turns = tuple(Tile(f"turn{p}", ("i", "j"), divided) for p in range(parts))
-    place = tuple(Slice(Affine(), n) for n in shape.values())
+    place = tuple(Slice(Affine(), n, x) for x, n in shape.items())
     body = (
         Load(whole, "x", place),
         Deinterleave(turns, "whole", axis),

@@ -116,7 +116,7 @@ def test_a_fingerprint_depends_on_the_tiles_of_tensor_descriptors_which_the_text
     row, column = Affine((("m.0", 64),)), Affine((("k.0", 32),))
 
     def program(via: Literal["pointer", "descriptor"], extent: int) -> TileProgram:
-        load = Load(a_tile, "a", (Slice(row, extent), Slice(column, 32)), via=via)
+        load = Load(a_tile, "a", (Slice(row, extent, "m"), Slice(column, 32, "k")), via=via)
         return TileProgram("copy", (), (Kernel("copy", Grid(()), (load,)),))
 
     described = {source_fingerprint("code", program("descriptor", extent)) for extent in (64, 128)}

@@ -15,7 +15,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProg
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
-WHERE = (Slice(Affine(), 4),)
+WHERE = (Slice(Affine(), 4, "i"),)
 TILE = Tile("t", ("i",), (4,))
 LOAD, STORE, LAUNCH = Load(TILE, "x", WHERE), Store("out", WHERE, "t"), Launch()
 
@@ -75,8 +75,8 @@ def test_atomic_stores_add_to_what_is_there() -> None:
 
 
 def test_only_a_zeroed_output_begins_as_zeros() -> None:
-    half = dataclasses.replace(STORE, slices=(Slice(Affine(), 2),), src="h")
-    load = Load(Tile("h", ("i",), (2,)), "x", (Slice(Affine(), 2),))
+    half = dataclasses.replace(STORE, slices=(Slice(Affine(), 2, "i"),), src="h")
+    load = Load(Tile("h", ("i",), (2,)), "x", (Slice(Affine(), 2, "i"),))
     x = np.ones(4, np.float32)
     np.testing.assert_array_equal(interpret(program(load, half), [x])[0], [1, 1, np.nan, np.nan])
     np.testing.assert_array_equal(interpret(program(load, half, zeroed=("out",)), [x])[0], [1, 1, 0, 0])

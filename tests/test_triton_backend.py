@@ -91,7 +91,7 @@ class TestPrinting:
         assert "tl.cast(s, tl.int64) * 1073741824 + offs_i.to(tl.int64)" in BACKEND.render(program, "", H200)
 
     def test_names_that_python_reserves_or_that_clash_are_replaced(self):
-        where = (at(("for", 16), extent=16),)
+        where = (at(("for", 16), extent=16, axis="i"),)
         program = TileProgram(
             "pid",
             (Buffer("tl", (64,), "float32", "input"), Buffer("out", (64,), "float32", "output")),
@@ -128,7 +128,7 @@ class TestPrinting:
 
     def test_a_part_of_a_tile_is_refused(self):
         program = pointwise_program(64, "exp")
-        view = View(Tile("v", ("i",), (32,)), "x", (at(extent=32),))
+        view = View(Tile("v", ("i",), (32,)), "x", (at(extent=32, axis="i"),))
         kernel = replace(program.kernels[0], body=(*program.kernels[0].body, view))
         with pytest.raises(CompileError, match="cannot slice"):
             BACKEND.render(replace(program, kernels=(kernel,)), "", H200)
@@ -212,7 +212,7 @@ class TestInterpreted:
 
     def test_branches_on_a_loop_variable(self, triton_interpreter):
         """A running product that starts at 2 in the first turn and grows by 3 in every other one."""
-        t, where = Tile("t", ("i",), (16,)), (at(extent=16),)
+        t, where = Tile("t", ("i",), (16,)), (at(extent=16, axis="i"),)
         branch = If("s", 0, (Map(t, "add", ("t", 2.0)),), (Map(t, "mul", ("t", 3.0)),))
         body = (Fill(t, 0.0), For("s", 4, (branch,)), Store("out", where, "t"))
         program = TileProgram(

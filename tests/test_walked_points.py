@@ -148,8 +148,8 @@ def test_positions_that_float32_rounds_stay_as_they_are() -> None:
         far = Map(Tile("far", ("m", "c"), (16, 16)), "sub", ("at_m", "at_c"))
         read = Map(Tile("y", ("m", "c"), (16, 16)), "exp", ("far",))
         body = (
-            PositionOf(at["m"], Slice(Affine(offset=first), 16)),
-            PositionOf(at["c"], Slice(Affine.of(("c.0", 16)), 16)),
+            PositionOf(at["m"], Slice(Affine(offset=first), 16, "m")),
+            PositionOf(at["c"], Slice(Affine.of(("c.0", 16)), 16, "c")),
             far,
             read,
         )

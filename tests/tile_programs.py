@@ -13,8 +13,10 @@ from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
 
-def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None) -> Slice:
-    return Slice(Affine.of(*terms, offset=offset), extent)
+def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None, axis: str = "") -> Slice:
+    """A slice of an extent is along the axis, or without its name along that of the first variable."""
+    named = axis or (terms[0][0].split(".")[0] if terms else "")
+    return Slice(Affine.of(*terms, offset=offset), extent, named if extent is not None else "")
 
 
 def matmul_program(

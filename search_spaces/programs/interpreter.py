@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_spaces.programs.addressing import Address, address
 from search_spaces.programs.combining import combined, held_as
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
@@ -35,9 +36,10 @@ from search_spaces.programs.statements import (
     Store,
     View,
     fold_identity,
+    statements,
 )
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Bound, Slice, Tile, sliced_axes
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tiles import Bound, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
 
@@ -67,21 +69,29 @@ def _unwritten(name: str) -> float | int:
 
 
 def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
-    buffers = {b.name: b for b in program.buffers}
+    moves = [s for s in statements(kernel.body) if isinstance(s, Load | Gather | Store)]
+    places = {id(s): _place(s, program, loop_extents(kernel)) for s in moves}
     grid = kernel.grid
     if grid.stream is None:
         for position in grid.order():
-            _Program(buffers, memory, dict(position), {}, {}).run(kernel.body)
+            _Program(places, memory, dict(position), {}, {}).run(kernel.body)
         return
     for tile, iterations in grid.shares():
-        _Program(buffers, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
+        _Program(places, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
+
+
+def _place(s: Load | Gather | Store, program: TileProgram, extents: Mapping[str, int]) -> Address:
+    return address(program.buffer(s.buffer), s.index if isinstance(s, Gather) else s.slices, extents)
 
 
 @dataclass
 class _Program:
-    """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams."""
+    """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams.
 
-    buffers: Mapping[str, Buffer]
+    `places`: where statements read and write, by their identity.
+    """
+
+    places: Mapping[int, Address]
     memory: Mapping[str, Array]
     variables: dict[str, int]
     tiles: dict[str, tuple[Tile, Array]]
@@ -98,10 +108,9 @@ class _Program:
             case Gather():
                 self._gather(s)
             case Position():
-                own = s.dst.axes[-1:] if s.piece.extent is not None else ()
-                self._set(s.dst, self._placed(s.piece, own, s.dst.axes))
+                self._set(s.dst, self._placed(s.piece, s.dst.axes))
             case View():
-                self._set(s.dst, self._sliced(self.tiles[s.src][1], s.slices, s.dst.axes, 0.0))
+                self._set(s.dst, self.tiles[s.src][1][tuple(self._placed(p, s.dst.axes) for p in s.slices)])
             case Fill():
                 self._set(s.dst, np.full(s.dst.shape, s.value, dtype=held_as(s.dst.dtype)))
             case Dot():
@@ -185,7 +194,8 @@ class _Program:
         values = values.astype(held_as(s.dst.dtype), copy=False)
         axis = tile.axes.index(s.axis)
         if s.bound is not None:
-            positions = self._placed(Slice(s.bound.start, tile.shape[axis], skew=s.bound.skew), (s.axis,), tile.axes)
+            piece = Slice(s.bound.start, tile.shape[axis], s.axis, skew=s.bound.skew)
+            positions = self._placed(piece, tile.axes)
             left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
             inside = (positions >= 0) & (positions < s.bound.size)
             values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
@@ -219,59 +229,56 @@ class _Program:
             found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)
         return found
 
-    def _placed(self, piece: Slice, own: tuple[str, ...], axes: tuple[str, ...]) -> Array:
-        """The positions of a slice that has the axis `own`, or none, shaped to broadcast to a tile with `axes`."""
-        placed = _aligned(self._positions(piece) if own else self._positions(piece)[0], own, axes)
+    def _placed(self, piece: Slice, axes: tuple[str, ...]) -> Array:
+        """The positions of a slice, shaped to broadcast to a tile with `axes`."""
+        positions = self._positions(piece)
+        placed = _aligned(positions, (piece.axis,), axes) if piece.axis else positions[0]
         if piece.skew is None:
             return placed
         behind = np.zeros((), np.int64)
-        for axis, row, apart in piece.skew.terms:
-            behind = behind + apart * self._placed(row, (axis,) if row.extent is not None else (), axes)
+        for row, apart in piece.skew.terms:
+            behind = behind + apart * self._placed(row, axes)
         return placed - behind % piece.skew.vector
 
-    def _indices(self, slices: Sequence[Slice], axes: tuple[str, ...]) -> list[Array]:
-        """One index array per dimension, shaped to broadcast to a tile with `axes`: at last those that are sliced."""
-        own = iter(sliced_axes(slices, axes))
-        return [self._placed(p, (next(own),) if p.extent is not None else (), axes) for p in slices]
-
     def _load(self, s: Load) -> None:
+        place, source = self.places[id(s)], self.memory[s.buffer]
+        part = self._part(source, s.slices)
+        if part is not None and s.dst.axes == tuple(sliced(s.slices)):
+            self._set(s.dst, part.copy())
+            return
         fill = s.fill
         if not s.guarded and any(piece.skew for piece in s.slices):
             # Whatever lies there, so something that shows.
-            fill = _unwritten(self.buffers[s.buffer].dtype)
-        self._set(s.dst, self._sliced(self.memory[s.buffer], s.slices, s.dst.axes, fill))
+            fill = _unwritten(place.buffer.dtype)
+        self._set(s.dst, self._read(place, source, s.dst, fill))
 
     def _gather(self, s: Gather) -> None:
-        source = self.memory[s.buffer]
-        sliced = iter(s.axes)
-        inside: Array = np.ones((), dtype=bool)
-        at: list[Array] = []
-        for index, size in zip(s.index, source.shape, strict=True):
-            if isinstance(index, str):
-                tile, values = self.tiles[index]
-                axes = tile.axes
-            else:
-                values = self._positions(index)
-                axes = (next(sliced),) if index.extent is not None else ()
-                values = values if axes else values[0]
-            positions = _aligned(values, axes, s.dst.axes)
-            within = (positions >= 0) & (positions < size)
-            inside = inside & within
-            at.append(np.where(within, positions, 0).astype(np.int64))
-        fill = np.asarray(s.outside(self.buffers[s.buffer].dtype), dtype=source.dtype)
-        self._set(s.dst, np.broadcast_to(np.where(inside, source[tuple(at)], fill), s.dst.shape))
+        place = self.places[id(s)]
+        self._set(s.dst, self._read(place, self.memory[s.buffer], s.dst, s.outside(place.buffer.dtype)))
 
-    def _sliced(self, source: Array, slices: Sequence[Slice], axes: tuple[str, ...], fill: float | int) -> Array:
-        part = self._part(source, slices)
-        if part is not None and part.ndim == len(axes):
-            return part.copy()
-        index = self._indices(slices, axes)
-        inside = np.ones((), dtype=bool)
-        for i, size, piece in zip(index, source.shape, slices, strict=True):
-            if not piece.clamped:
-                inside = inside & (i >= 0) & (i < size)
-        clipped = tuple(np.clip(i, 0, size - 1) for i, size in zip(index, source.shape, strict=True))
-        return np.where(inside, source[clipped], np.asarray(fill, dtype=source.dtype))
+    def _read(self, place: Address, source: Array, dst: Tile, fill: float | int) -> Array:
+        at, inside = self._elements(place, dst.axes)
+        return np.broadcast_to(np.where(inside, source[at], np.asarray(fill, dtype=source.dtype)), dst.shape)
+
+    def _elements(self, place: Address, axes: tuple[str, ...]) -> tuple[tuple[Array, ...], Array]:
+        """An index for each dimension, and which elements exist, shaped to broadcast to a tile with `axes`.
+
+        Where nothing is to be tested, everything must exist.
+        """
+        index, inside = [], np.ones((), dtype=bool)
+        for d in place.dimensions:
+            if isinstance(d.index, str):
+                tile, values = self.tiles[d.index]
+                positions = _aligned(values, tile.axes, axes)
+            else:
+                positions = self._placed(d.index, axes)
+            within = (positions >= 0) & (positions < d.size)
+            if not d.is_clamped:
+                assert d.tests or within.all(), f"{d.index} of {place.buffer.name} is outside, and not tested"
+                inside = inside & within
+            near = np.clip(positions, 0, d.size - 1) if d.is_clamped else np.where(within, positions, 0)
+            index.append(near.astype(np.int64))
+        return tuple(index), inside
 
     def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
         """What the slices pick, where they do not skip back and forth, and all of it is there."""
@@ -279,30 +286,25 @@ class _Program:
         for piece, size in zip(slices, source.shape, strict=True):
             start = piece.start.evaluate(self.variables)
             last = start + piece.step * ((piece.extent or 1) - 1)
-            if piece.skew is not None or piece.before or piece.step < 1 or start < 0 or last >= size:
+            if piece.skew or piece.flat or piece.before or piece.step < 1 or start < 0 or last >= size:
                 return None
             at.append(start if piece.extent is None else slice(start, last + 1, piece.step))
         return np.asarray(source[tuple(at)])
 
     def _scatter(self, s: Store) -> None:
-        target, buffer = self.memory[s.buffer], self.buffers[s.buffer]
-        tile, stored = self.tiles[s.src]
-        extents = [piece.extent for piece in s.slices if piece.extent is not None]
-        values = np.broadcast_to(stored.transpose([tile.axes.index(x) for x in s.axes or tile.axes]), extents)
+        place, target = self.places[id(s)], self.memory[s.buffer]
+        (tile, stored), element = self.tiles[s.src], place.buffer.dtype
+        values = np.broadcast_to(_aligned(stored, tile.axes, s.axes), [*sliced(s.slices).values()])
         part = self._part(target, s.slices)
-        if part is not None and extents and not s.atomic:
-            part[...] = round_to(values, buffer.dtype)
+        if part is not None and values.ndim and not s.atomic:
+            part[...] = round_to(values, element)
             return
-        index = self._indices(s.slices, s.axes or tile.axes)
-        full = [np.broadcast_to(i, values.shape).reshape(-1) for i in index]
-        if not full:
-            # One number, as a vector of one.
-            target, full = target.reshape(1), [np.zeros(1, dtype=np.int64)]
-        inside = np.ones(values.size, dtype=bool)
-        for i, size in zip(full, target.shape, strict=True):
-            inside &= (i >= 0) & (i < size)
-        at = tuple(i[inside] for i in full)
-        new = round_to(values.reshape(-1)[inside], buffer.dtype).astype(target.dtype)
+        index, inside = self._elements(place, s.axes)
+        there = np.broadcast_to(inside, values.shape)
+        # One number, as a vector of one.
+        at = tuple(np.broadcast_to(i, values.shape)[there] for i in index) or (np.zeros(1, dtype=np.int64),)
+        target = target if index else target.reshape(1)
+        new = round_to(values[there], element).astype(target.dtype)
         if s.atomic:
             np.add.at(target, at, new)
         else:

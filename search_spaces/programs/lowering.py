@@ -11,7 +11,7 @@ from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.selecting import SelectedRead, Selections, slice_chosen
 from search_spaces.programs.statements import Compared, Fill, Load, Map, Regroup, Statement, Store
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile, sliced
 from search_spaces.workloads.dtypes import dtype, is_float, is_integer
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
@@ -185,10 +185,8 @@ class Emitter:
     def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
         """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
         src = self.everywhere(index, src)
-        order = tuple(x for x in index if self.place[x].extent is not None)
-        axes = order if set(order) == set(src.axes) and order != src.axes else ()
         slices = tuple(self.place[x] for x in index)
-        self.body.append(Store(buffer, slices, src.name, streaming=streaming, axes=axes))
+        self.body.append(Store(buffer, slices, src.name, streaming=streaming))
 
     def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
         """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""
@@ -213,7 +211,7 @@ class Emitter:
         dtype = "float32" if kind is float else "int64"
         for axis, coefficient in index.terms:
             piece = self.place[axis]
-            along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((axis,)), dtype)
+            along = Tile(self.names.fresh(f"at_{axis}"), *self._tiled((piece,)), dtype)
             self.body.append(statements.Position(along, piece))
             along = self._regrouped(along)
             scaled = along if coefficient == 1 else self.map("mul", along, kind(coefficient), dtype=dtype)
@@ -223,14 +221,14 @@ class Emitter:
     def _gather(self, gather: Gather, fill: float | int | None = None) -> Tile:
         index: list[Slice | str] = []
         axes: dict[str, int] = {}
-        sliced: list[str] = []
+        taken: set[str] = set()
         for at in gather.index:
             moving = self._moving(at) if isinstance(at, Affine) else ()
-            if isinstance(at, Affine) and len(moving) < 2 and not set(moving) & {*sliced}:
+            if isinstance(at, Affine) and len(moving) < 2 and not {*moving} & taken:
                 piece = slice_at(at, self.place)
                 index.append(piece)
-                sliced += moving
-                axes.update((x, piece.extent) for x in moving if piece.extent is not None)
+                taken.update(moving)
+                axes.update(sliced([piece]))
             else:
                 by = Apply("to_integer", (Position(at),)) if isinstance(at, Affine) else at
                 looked_up = self.tile(by, f"{gather.tensor}_index")
@@ -239,7 +237,7 @@ class Emitter:
         kept = tuple(x for x in self.place if x in axes)
         element = dtype(self.inputs[gather.tensor]).name
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
-        self.body.append(statements.Gather(dst, gather.tensor, tuple(index), tuple(sliced), fill))
+        self.body.append(statements.Gather(dst, gather.tensor, tuple(index), fill))
         return dst
 
     @property
@@ -272,16 +270,14 @@ class Emitter:
         slices = tuple(slice_chosen(i, lambda form: slice_at(form, self.place)) for i in read.index)
         if read.inside:
             slices = tuple(replace(s, clamped=True) for s in slices)
-        axes = tuple(x for along in read.axes for x in along if self.place[x].extent is not None)
-        return self._loaded(read.tensor, slices, axes, None if read.inside else read.fill)
+        return self._loaded(read.tensor, slices, None if read.inside else read.fill)
 
-    def _tiled(self, axes: Iterable[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Those of the axes that have an extent here, after those along which they are moved back; and the extents."""
-        along = (flat.axis if (flat := self.place[x].flat) else x for x in axes if self.place[x].extent is not None)
-        own = list(dict.fromkeys(along))
-        back = [x for o in own if (skew := self.place[o].skew) for x in skew.axes if x not in own]
-        extents = {x: extent for x in (*back, *own) if (extent := self.place[x].extent) is not None}
-        return tuple(extents), tuple(extents.values())
+    def _tiled(self, slices: Iterable[Slice]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The axes of the slices, after those along which they are moved back; and the extents."""
+        pieces = tuple(slices)
+        own = sliced(pieces)
+        back = sliced(p for piece in pieces if piece.skew for p, _ in piece.skew.terms if p.axis not in own)
+        return (*back, *own), (*back.values(), *own.values())
 
     def _moving(self, index: Affine) -> tuple[str, ...]:
         """The axes of a form that have an extent here."""
@@ -291,13 +287,10 @@ class Emitter:
         if why_not_sliced(access, [x for x, piece in self.place.items() if piece.extent is not None]):
             outside = self._outside(access.tensor, access.fill)
             return self._gather(Gather(access.tensor, access.index), self.fill if outside is None else outside)
-        axes = tuple(x for i in access.index for x in self._moving(i))
-        return self._loaded(access.tensor, slices_at(access, self.place), axes, access.fill)
+        return self._loaded(access.tensor, slices_at(access, self.place), access.fill)
 
-    def _loaded(
-        self, tensor: str, slices: tuple[Slice, ...], along: Iterable[str], outside: float | int | None
-    ) -> Tile:
-        axes, shape = self._tiled(along)
+    def _loaded(self, tensor: str, slices: tuple[Slice, ...], outside: float | int | None) -> Tile:
+        axes, shape = self._tiled(slices)
         outside = self._outside(tensor, outside)
         fill, guarded = self.fill if outside is None else outside, outside is not None
         unnamed = Load(Tile("", axes, shape, dtype(self.inputs[tensor]).name), tensor, slices, fill, guarded=guarded)

@@ -49,11 +49,11 @@ class Neighbours:
             if stride == 1 and piece.extent is not None and piece.step in _TURNS and not (piece.before or piece.flat):
                 begin, place = divmod(piece.start.offset, piece.step)
                 start = Affine(piece.start.terms, begin * piece.step)
-                wide = Slice(start, piece.extent * piece.step)
-                along = sum(p.extent is not None for p in load.slices[:d])
+                wide = Slice(start, piece.extent * piece.step, piece.axis)
+                along = load.dst.axes.index(piece.axis)
                 shape = (*load.dst.shape[:along], piece.extent * piece.step, *load.dst.shape[along + 1 :])
                 slices = (*load.slices[:d], wide, *load.slices[d + 1 :])
-                return replace(load, dst=replace(load.dst, shape=shape), slices=slices), place, load.dst.axes[along]
+                return replace(load, dst=replace(load.dst, shape=shape), slices=slices), place, piece.axis
         return load, 0, ""
 
 

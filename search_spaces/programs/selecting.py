@@ -137,7 +137,9 @@ def slice_chosen(index: Chosen, slice_of: Callable[[Affine], Slice]) -> Slice:
     def lying(form: Affine) -> Slice:
         found = slice_of(form)
         stands = moving is not None and found.extent is None
-        return replace(found, extent=moving.extent, step=0, flat=moving.flat) if moving and stands else found
+        if not (moving and stands):
+            return found
+        return replace(found, extent=moving.extent, axis=moving.axis, step=0, flat=moving.flat)
 
     def chosen(i: Chosen) -> Slice:
         if isinstance(i, Affine):

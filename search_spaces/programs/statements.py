@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
@@ -15,7 +15,7 @@ from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`dst = buffer[slices]`; the axes of `dst` are the sliced dimensions, in the buffer's order.
+    """`dst = buffer[slices]`; `dst` has the axes that the slices name, and those along which these are moved back.
 
     `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
     `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
@@ -37,15 +37,13 @@ class Gather:
     """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
 
     `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
-    `dst` are those of slices and index tiles, broadcast by name; `axes` are those of the slices that have an extent, in
-    order. Where an index is none of its dimension, or a slice is outside the buffer, the element is `fill`; without one
-    it is NaN, 0 in a buffer of integers or booleans.
+    `dst` are those of slices and index tiles, broadcast by name. Where an index is none of its dimension, or a slice is
+    outside the buffer, the element is `fill`; without one it is NaN, 0 in a buffer of integers or booleans.
     """
 
     dst: Tile
     buffer: str
     index: tuple[Slice | str, ...]
-    axes: tuple[str, ...] = ()
     fill: float | int | None = None
 
     def outside(self, element: str) -> float | int:
@@ -57,7 +55,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`dst` = the positions of the piece along its one axis; or without an axis, where the piece picks one index.
+    """`dst` = the positions of the piece along its axis; or without an axis, where the piece picks one index.
 
     In float32, or in int64 where `dst` is.
     """
@@ -68,7 +66,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`dst = src[slices]`, a part of a tile, not copied."""
+    """`dst = src[slices]`, a part of a tile, not copied: a slice for each axis of `src`."""
 
     dst: Tile
     src: str
@@ -217,8 +215,7 @@ class Interleave:
 class Store:
     """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
 
-    `streaming`: bypass the caches (CPU), evict first (GPU). `axes`: the tile's axes in the order of the dimensions that
-    `slices` slices, where the tile has them in another one (GPU).
+    `streaming`: bypass the caches (CPU), evict first (GPU).
     """
 
     buffer: str
@@ -227,7 +224,11 @@ class Store:
     via: Literal["pointer", "descriptor"] = "pointer"
     atomic: bool = False
     streaming: bool = False
-    axes: tuple[str, ...] = ()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The tile's axes, in the order of the dimensions that they run along."""
+        return tuple(sliced(self.slices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from search_spaces.programs.statements import (
     Combination,
@@ -24,22 +24,25 @@ from search_spaces.programs.statements import (
     Statement,
     Store,
     View,
+    produced,
+    statements,
 )
 from search_spaces.programs.tile_program import Launch, TileProgram
-from search_spaces.programs.tiles import Slice
+from search_spaces.programs.tiles import Slice, Tile
 
 
 def to_text(program: TileProgram) -> str:
     """The program as a loop nest, one statement a line."""
     lines = [f"zero {', '.join(program.zeroed)}"] if program.zeroed else []
     for kernel in program.kernels:
+        tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
         grid = kernel.grid
         order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
         extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
         extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
         extra += f", {grid.stream[0]} streamed" if grid.stream else ""
         lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
-        lines.extend(_body_text(kernel.body, "  "))
+        lines.extend(_body_text(kernel.body, tiles, "  "))
     return "\n".join(lines)
 
 
@@ -55,19 +58,19 @@ def _launch_text(launch: Launch) -> str:
     return text + (f", registers ≤ {launch.max_registers}" if launch.max_registers else "")
 
 
-def _body_text(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
+def _body_text(body: tuple[Statement, ...], tiles: Mapping[str, Tile], indent: str) -> Iterator[str]:
     for s in body:
-        yield indent + _statement_text(s)
+        yield indent + _statement_text(s, tiles)
         if isinstance(s, For):
-            yield from _body_text(s.body, indent + "  ")
+            yield from _body_text(s.body, tiles, indent + "  ")
         if isinstance(s, If):
-            yield from _body_text(s.then, indent + "  ")
+            yield from _body_text(s.then, tiles, indent + "  ")
             if s.then and s.otherwise:
                 yield indent + "else:"
-            yield from _body_text(s.otherwise, indent + "  ")
+            yield from _body_text(s.otherwise, tiles, indent + "  ")
 
 
-def _statement_text(s: Statement) -> str:
+def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
     match s:
         case Load():
             how: list[str] = [w for w in (s.via if s.via != "pointer" else "", s.eviction) if w]
@@ -107,7 +110,7 @@ def _statement_text(s: Statement) -> str:
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []
-            how += [f"as {', '.join(s.axes)}"] if s.axes else []
+            how += [f"as {', '.join(s.axes)}"] if _turned(s.axes, tiles[s.src].axes) else []
             return f"store {s.buffer}[{_slices(s.slices)}] = {s.src}{_note(how)}"
         case Prefetch():
             return f"prefetch {s.buffer}[{_slices(s.slices)}]"
@@ -122,6 +125,11 @@ def _statement_text(s: Statement) -> str:
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"
+
+
+def _turned(stored: tuple[str, ...], axes: tuple[str, ...]) -> bool:
+    """Whether the axes of a tile are stored in another order."""
+    return {*stored} == {*axes} and stored != axes
 
 
 def _combination(combine: Combination) -> str:

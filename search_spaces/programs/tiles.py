@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from search_spaces.workloads.dtypes import dtype
@@ -18,6 +18,12 @@ class Tile:
     axes: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str = "float32"
+
+    @staticmethod
+    def along(slices: Iterable[Slice], name: str, dtype: str = "float32") -> Tile:
+        """The tile that lies at these slices."""
+        extents = sliced(slices)
+        return Tile(name, tuple(extents), tuple(extents.values()), dtype)
 
     @property
     def elements(self) -> int:
@@ -37,22 +43,26 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One dimension of a tile's place in a buffer (or in another tile).
+    """One dimension of a tile's place in a buffer (or in another tile), and the axis of the tile that runs along it.
 
-    `extent=None` picks a single index, and the tile does not have that axis. `clamped`: positions beyond the end of the
-    buffer read its last one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from
-    one position to the next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where
-    other positions are taken, the first that applies, as where a dimension is padded by its reflection. `flat`: it is
-    walked together with another dimension.
+    `extent=None` picks a single index, along no axis. `clamped`: positions beyond the end of the buffer read its last
+    one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from one position to the
+    next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where other positions are
+    taken, the first that applies, as where a dimension is padded by its reflection. `flat`: the axis runs along another
+    dimension as well.
     """
 
     start: Affine
     extent: int | None = None
+    axis: str = ""
     clamped: bool = False
     step: int = 1
     skew: Skew | None = None
     before: tuple[Before, ...] = ()
     flat: Flat | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.extent is None) == (not self.axis), f"an extent of {self.extent} along {self.axis or 'no axis'}"
 
     def __str__(self) -> str:
         clamped = " clamped" if self.clamped else ""
@@ -61,7 +71,7 @@ class Slice:
             return f"{first}{self.start}{clamped}"
         step = "" if self.step == 1 else f" step {self.step}"
         back = f" - {self.skew}" if self.skew else ""
-        flat = f" of {self.flat}" if self.flat else ""
+        flat = f" of ({self.axis} from {self.flat.start}) {self.flat.operator} {self.flat.size}" if self.flat else ""
         return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
 
 
@@ -76,46 +86,47 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """An axis of a tile along which two dimensions are walked, the second one `size` positions long.
+    """How an axis of a tile runs along two dimensions, the second one `size` positions long.
 
     Where a slice counts its own positions i, these are (start + i) // size in the first dimension, and in the second
     (start + i) % size. So a tile has positions of as many rows as it takes, and none beyond the end of one.
     """
 
-    axis: str
     start: Affine
     size: int
     first: bool
 
-    def __str__(self) -> str:
-        return f"({self.axis} from {self.start}) {'//' if self.first else '%'} {self.size}"
+    @property
+    def operator(self) -> str:
+        """What makes positions of counts, as Python has it."""
+        return "//" if self.first else "%"
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
     """How far a row begins behind a whole number of vectors: the sum of `terms` modulo `vector`, in elements.
 
-    A term is an axis, where it lies, and how many elements its neighbours are apart. Moved back by that, the slices of
+    A term is where an axis lies, and how many elements its neighbours are apart. Moved back by that, the slices of
     rows that begin anywhere in memory begin at vectors, each with some elements of the row before it:
 
         rows of 5 elements, vectors of 4   |0 0 0 0|0 1 1 1|1 1 2 2|…   row 1 is moved back by 5 % 4 = 1
     """
 
-    terms: tuple[tuple[str, Slice, int], ...]
+    terms: tuple[tuple[Slice, int], ...]
     vector: int
 
     def __str__(self) -> str:
-        return f"({' + '.join(f'{axis}*{apart}' for axis, _, apart in self.terms)}) % {self.vector}"
+        return f"({' + '.join(f'{piece.axis or piece.start}*{apart}' for piece, apart in self.terms)}) % {self.vector}"
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The axes of a tile along which it differs."""
-        return tuple(axis for axis, piece, _ in self.terms if piece.extent is not None)
+        return tuple(piece.axis for piece, _ in self.terms if piece.axis)
 
     @property
     def most(self) -> int:
         """The largest that it can be."""
-        return self.vector - math.gcd(self.vector, *(apart for _, _, apart in self.terms))
+        return self.vector - math.gcd(self.vector, *(apart for _, apart in self.terms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,64 +153,6 @@ class Panels:
     interleaved: bool = True
 
 
-def may_exceed(piece: Slice, size: int, extents: Mapping[str, int]) -> bool:
-    """Whether the slice can reach beyond a dimension of `size`: whether a backend must mask it."""
-    return reach(piece, extents)[1] >= size
-
-
-def may_precede(piece: Slice, extents: Mapping[str, int]) -> bool:
-    """Whether the slice can begin, or with a negative step end, before a dimension: whether a backend must mask it."""
-    return reach(piece, extents)[0] < 0
-
-
-def sliced_axes(slices: Sequence[Slice], axes: Sequence[str]) -> list[str]:
-    """The axes of a tile that the sliced dimensions have, in order, which are its last ones."""
-    flat = {piece.flat.axis for piece in slices if piece.flat}
-    others = sum(piece.extent is not None and piece.flat is None for piece in slices)
-    own = [x for x in axes if x not in flat]
-    names = iter(own[len(own) - others :])
-    return [piece.flat.axis if piece.flat else next(names) for piece in slices if piece.extent is not None]
-
-
-def _last(piece: Slice, extents: Mapping[str, int]) -> int:
-    """The greatest position that a slice counts."""
-    last = (piece.extent or 1) - 1
-    if piece.flat is None:
-        return last
-    return (piece.flat.start.maximum(extents) + last) // piece.flat.size if piece.flat.first else piece.flat.size - 1
-
-
-def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
-    """The smallest and the largest index that the slice can have."""
-    if piece.before and not _depends(piece):
-        ends = list(_ends(piece, range(_last(piece, extents) + 1)))
-        return min(ends), max(ends)
-    along = piece.step * _last(piece, extents)
-    back = piece.skew.most if piece.skew else 0
-    least, most = piece.start.minimum(extents) + min(0, along) - back, piece.start.maximum(extents) + max(0, along)
-    others = [reach(b.then, extents) for b in piece.before]
-    return min([least, *(first for first, _ in others)]), max([most, *(last for _, last in others)])
-
-
-def _depends(piece: Slice) -> bool:
-    """Whether a variable decides which of several positions are taken."""
-    return bool(piece.start.terms) or any(_depends(s) for b in piece.before for s in (b.at, b.then))
-
-
-def _ends(piece: Slice, counted: range) -> Iterator[int]:
-    """The first and the last position of everything that is taken, where the slice counts these."""
-    for b in piece.before:
-        held, counted = _divided(b, counted)
-        yield from _ends(b.then, held)
-    if counted:
-        yield from (piece.start.offset + piece.step * n for n in (counted[0], counted[-1]))
-
-
-def _divided(before: Before, counted: range) -> tuple[range, range]:
-    """The positions that are below the size, and the others."""
-    step, room = before.at.step, before.size - 1 - before.at.start.offset
-    if step == 0:
-        return (counted, range(0)) if room >= 0 else (range(0), counted)
-    place = room // step + 1 if step > 0 else -(room // -step)
-    at = min(max(place - counted.start, 0), len(counted))
-    return (counted[:at], counted[at:]) if step > 0 else (counted[at:], counted[:at])
+def sliced(slices: Iterable[Slice]) -> dict[str, int]:
+    """The axes that run along the slices, in the order of the dimensions, and their extents."""
+    return {piece.axis: piece.extent for piece in slices if piece.extent is not None}

@@ -240,7 +240,7 @@ def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values
         else:
             count, size = values.tiling(name)
             grid.append(GridAxis(variable, count))
-            place[axis.name] = Slice(Affine.of((variable, size)), size)
+            place[axis.name] = Slice(Affine.of((variable, size)), size, axis.name)
     flat = None
     if vectors := values.integer("flat") if "flat" in values else 0:
         flat = FlatRows(axes.row, axes.column, vectors, values.integer("unrolled_columns"))

@@ -139,8 +139,8 @@ class _Parts:
         """Tile by tile: folds of its rows, what is stored of them, and folds of its columns added to those before."""
         crossed = self.crossed
         start = Affine.of(("r.0", self.height * self.blocks), ("block", self.height))
-        columns = Slice(Affine(), _width(crossed))
-        place = {"r": Slice(start, self.height), "c": columns}
+        columns = Slice(Affine(), _width(crossed), "c")
+        place = {"r": Slice(start, self.height, "r"), "c": columns}
         rows = RowTiles(crossed.rows, self.height)
         emitter = Emitter(place, self._inputs(), names)
         for stage in crossed.rows.folds:
@@ -169,9 +169,9 @@ class _Parts:
 
     def joined(self, names: Names) -> list[Statement]:
         """The parts of some columns, joined, and what is computed of them."""
-        place = {"c": Slice(Affine.of(("c.0", _COLUMNS)), _COLUMNS)}
+        place = {"c": Slice(Affine.of(("c.0", _COLUMNS)), _COLUMNS, "c")}
         emitter = Emitter(place, self._inputs(), names)
-        turn = Slice(Affine.of(("turn", _PARTS)), _PARTS)
+        turn = Slice(Affine.of(("turn", _PARTS)), _PARTS, "s")
         before: list[Statement] = []
         body: list[Statement] = []
         for stage in self.crossed.folds:

@@ -193,7 +193,7 @@ def _lower(
     stages = values.integer("stages") if "stages" in values else 0
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
     walk = ColumnWalk(
-        structure.column.extent,
+        structure.column,
         width,
         one_by_one=one_by_one,
         stages=stages,

@@ -188,7 +188,7 @@ def _lower(
     split, around = values.integer("split"), structure.reduced[:-1]
     stages = values.integer("stages") if "stages" in values else 0
     shares_around = _shares_around(structure, split)
-    walk = ColumnWalk(structure.column.extent, width, split, stages=stages, around=around, shares_around=shares_around)
+    walk = ColumnWalk(structure.column, width, split, stages=stages, around=around, shares_around=shares_around)
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
@@ -269,7 +269,7 @@ class _Parts:
         """Join the partial results of finished walks, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}
-        where = (Slice(Affine(), self.walk.split), *self.rows.place.values())
+        where = (Slice(Affine(), self.walk.split, "s"), *self.rows.place.values())
         shape = (self.walk.split, *self.rows.sliced.values())
         for group in walks:
             tiles = [

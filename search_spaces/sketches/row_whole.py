@@ -151,7 +151,7 @@ def _pieces(structure: Structure, target: Target, aligned: AlignedRows | None) -
         extents[structure.column] = max(16, extents[structure.column])
     # Scans meet what is beyond the rows last.
     return {
-        x: Slice(Affine(offset=x.extent - extent if structure.backwards else 0), extent)
+        x: Slice(Affine(offset=x.extent - extent if structure.backwards else 0), extent, x.name)
         for x, extent in extents.items()
     }
 

@@ -95,7 +95,7 @@ def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tupl
 def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
     workload, split = structure.workload, values.integer("split")
     walk = ColumnWalk(
-        structure.column.extent,
+        structure.column,
         values.tiling("columns")[1],
         split,
         stages=values.integer("stages"),
@@ -155,7 +155,7 @@ class _Parts:
     def wholes(self) -> list[Statement]:
         """Scan the totals of all parts."""
         names, body = Names({s.name for s in self.rows.workload.stages}), list[Statement]()
-        place = self._place(Slice(Affine(), self.walk.split))
+        place = self._place(Slice(Affine(), self.walk.split, "s"))
         shape = (self.walk.split, *self.rows.sliced.values())
         for group in together(self.scans):
             tiles = [

@@ -198,7 +198,7 @@ def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
             place[axis.name] = Slice(start_of((f"{axis.name}.0", values.tile("thin"))) + Affine(offset=row))
         else:
             tile = values.tile("wide")
-            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
     return place
 
 
@@ -247,7 +247,8 @@ class _Turn:
         form, tile_k = self.form, self.values.tile("k")
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         eviction: Literal["", "evict_first"] = "evict_first" if self.values["eviction"] else ""
-        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k) for u in range(self.values.integer("unroll"))]
+        k, turns = form.k.name, range(self.values.integer("unroll"))
+        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in turns]
         places = [_place(form, self.values, row) for row in range(self.rows)]
         tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
         body: list[Statement] = [

@@ -226,29 +226,27 @@ class _Parts:
 
     def load_a(self) -> Load:
         """The cache tile of a, or the one row panel of it that loop i is at."""
-        place = Slice(start_of(("m.0", self.block_m)), self.block_m)
+        place = Slice(start_of(("m.0", self.block_m)), self.block_m, self.form.m.name)
         if self.pack_in_i:
-            place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows)
+            place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
         packing = self.values["pack_a"]
         panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
-        return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", self.form.m.name, place, panels)
+        return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels)
 
     def sweep(self) -> For:
         """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
-        place = Slice(self.n_start, self.sweep_n)
+        place = Slice(self.n_start, self.sweep_n, self.form.n.name)
         panels = None if self.values["pack_b"] == "no" else Panels(self.form.n.name, self.columns)
-        load = self._load(self.form.tensors[1], "b", self.form.n.name, place, panels)
+        load = self._load(self.form.tensors[1], "b", place, panels)
         bound = Bound(self.n_start, self.form.n.extent)
         return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
 
-    def _load(self, access: Access, name: str, axis: str, piece: Slice, panels: Panels | None) -> Load:
-        along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k)
-        place = {**self.outer, **self.around, axis: piece, self.form.k.name: along_k}
+    def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
+        along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
+        place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
         slices = tuple(place[i.terms[0][0]] for i in access.index)
-        kept = [(i.terms[0][0], s.extent) for i, s in zip(access.index, slices, strict=True)]
-        axes, shape = tuple(x for x, e in kept if e is not None), tuple(e for _, e in kept if e is not None)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
-        return Load(Tile(name, axes, shape, element), access.tensor, slices, panels=panels)
+        return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
 
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""
@@ -269,7 +267,8 @@ class _Parts:
         views = [] if self.pack_in_i else [self._view("a", form.tensors[0], form.m.name, "i", self.rows)]
         views.append(self._view("b", form.tensors[1], form.n.name, "j", self.columns))
         unroll = self.values.integer("unroll")
-        place = {**self.outer, form.m.name: Slice(m_start, self.rows), form.n.name: Slice(n_start, self.columns)}
+        rows, columns = Slice(m_start, self.rows, form.m.name), Slice(n_start, self.columns, form.n.name)
+        place = {**self.outer, rows.axis: rows, columns.axis: columns}
         ahead = self.values.integer("prefetch_b")
         dot = Dot(c, "a_panel", "b_panel", form.k.name, unroll=unroll, prefetch_b=ahead)
         finish = self._finish(c, place)
@@ -292,18 +291,18 @@ class _Parts:
             *self.outer.values(),
             Slice(start_of(("m.0", self.cache_m), ("i", 1))),
             Slice(start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
-            Slice(Affine(), self.rows),
-            Slice(Affine(), self.columns),
+            Slice(Affine(), self.rows, self.form.m.name),
+            Slice(Affine(), self.columns, self.form.n.name),
         )
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
         names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in {**self.outer, **self.around}]
-        pieces = {axis: Slice(start_of((variable, width)), width), self.form.k.name: Slice(Affine(), self.tile_k)}
+        own, k = Slice(start_of((variable, width)), width, axis), self.form.k.name
+        pieces = {axis: own, k: Slice(Affine(), self.tile_k, k)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        shape = tuple(pieces[x].extent or 1 for x in names)
-        dst = Tile(f"{tile}_panel", tuple(names), shape, dtypes[access.tensor])
-        return View(dst, tile, tuple(pieces[x] for x in names))
+        slices = tuple(pieces[x] for x in names)
+        return View(Tile.along(slices, f"{tile}_panel", dtypes[access.tensor]), tile, slices)
 
     def _finish(self, c: Tile, place: dict[str, Slice]) -> list[Statement]:
         form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})

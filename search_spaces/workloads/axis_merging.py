@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from search_spaces.workloads.stages import MAX_ELEMENTS
+from search_spaces.workloads.stages import MAX_EXTENT
 
 
 def mergeable(
@@ -19,14 +19,14 @@ def mergeable(
     extents: Mapping[str, int],
     fixed: frozenset[str],
 ) -> tuple[str, str] | None:
-    """The first two axes that can be one, which is no longer than a tensor may be, the outer one first; None if none.
+    """The first two axes that can be one, which is no longer than an axis may be, the outer one first; None if none.
 
     `lists`: the names of axes in all orders that mean something: of loops, of indices. `walks`: for everything in
     memory, how far apart its neighbours along its axes are. `fixed` axes stay as they are.
     """
     for names in lists:
         for outer, inner in itertools.pairwise(names):
-            if {outer, inner} & fixed or extents[outer] * extents[inner] > MAX_ELEMENTS:
+            if {outer, inner} & fixed or extents[outer] * extents[inner] > MAX_EXTENT:
                 continue
             together = all((outer in w) == (inner in w) for w in (*walks, *lists))
             gapless = all(w[outer] == w[inner] * extents[inner] for w in walks if outer in w and inner in w)

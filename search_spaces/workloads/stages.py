@@ -18,8 +18,10 @@ from search_spaces.workloads.expressions.walking import accesses, flops, inlined
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.strides import check_strides, declared_strides, dense_strides, distinct_elements, span
 
-# A tensor may hold this many elements: kernels index with 32-bit integers.
-MAX_ELEMENTS = 2**31 - 1
+# An axis or a dimension may have this many positions: kernels count them in 32-bit integers.
+MAX_EXTENT = 2**31 - 1
+# A tensor may hold this many elements: what addresses of 48 bits reach.
+MAX_ELEMENTS = 2**48
 
 # Operators that may lie within each other when pointwise stages stand where they are read. What prints, writes and
 # reads expressions calls itself, two or three times for each, and Python allows a thousand such calls in all.
@@ -227,12 +229,14 @@ def check_extents(stages: Iterable[Stage]) -> None:
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Raise InputError unless every size is a positive integer and the tensor can be indexed with 32 bits."""
+    """Raise InputError unless every size is a positive integer that 32 bits count, and the tensor fits memory."""
     for size in shape:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InputError(f"{name}: size {size!r} is not allowed; expected a positive integer")
+        if size > MAX_EXTENT:
+            raise InputError(f"{name}: size {size}; at most {MAX_EXTENT} (2^31 - 1) is allowed along a dimension")
     if math.prod(shape) > MAX_ELEMENTS:
-        raise InputError(f"{name}: {math.prod(shape)} elements; at most {MAX_ELEMENTS} (2^31 - 1) are allowed")
+        raise InputError(f"{name}: {math.prod(shape)} elements; at most {MAX_ELEMENTS} (2^48) are allowed")
 
 
 def check_index(read: ex.Access | ex.Gather, index: Affine, size: int | None, stage: Stage) -> None:

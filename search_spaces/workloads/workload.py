@@ -37,6 +37,7 @@ from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
     MAX_ELEMENTS,
+    MAX_EXTENT,
     Axis,
     Reduction,
     Stage,
@@ -60,6 +61,7 @@ from search_spaces.workloads.strides import check_strides, declared_strides
 
 __all__ = [
     "MAX_ELEMENTS",
+    "MAX_EXTENT",
     "PRECISIONS",
     "Axis",
     "Reduction",

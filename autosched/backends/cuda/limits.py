@@ -10,6 +10,7 @@ from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
 from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
+from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import Offers, Resources
 
@@ -39,6 +40,8 @@ def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | No
     producers = kernel.launch.producer_warps
     if producers and (why := why_no_groups(target, producers)):
         return why
+    if reason := why_uncounted(kernel.grid):
+        return reason
     need = _needs(program, kernel, target)
     if isinstance(need, str):
         return need

@@ -16,7 +16,6 @@ from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
 from autosched.backends.cuda.memory.assignment import moving_layout
-from autosched.backends.cuda.memory.places import along_slices
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
 from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
@@ -24,6 +23,7 @@ from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.gpu.warps import WARP
 from search_spaces.devices.target import Target
+from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import (
     Dot,
     For,
@@ -117,10 +117,10 @@ class _Needs:
                 if not ring:
                     self._shared.place(self.operands.stages[s.dst.name].bytes)
             case Load():
-                self._move(s.dst, s.dst.name, self.printer.program.buffer(s.buffer), s.slices, s.dst.axes)
+                self._move(s.dst, s.dst.name, self.printer.program.buffer(s.buffer), s.slices)
             case Store():
                 tile = self._tiles[s.src]
-                self._move(tile, s.src, self.printer.program.buffer(s.buffer), s.slices, s.axes or tile.axes)
+                self._move(tile, s.src, self.printer.program.buffer(s.buffer), s.slices)
             case Dot():
                 for x in self._written(s):
                     self._shared.place(self.operands.stages[x].bytes)
@@ -167,10 +167,10 @@ class _Needs:
             if x not in self.operands.staged and not plan.takes_registers(self._tiles[x], self._layout(x))
         ]
 
-    def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...], axes: tuple[str, ...]) -> None:
+    def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...]) -> None:
         """What a tile takes on its way between memory and registers."""
-        along = along_slices(buffer, slices, axes)
-        layout = moving_layout(tile, self._layout(name), buffer, along, self.printer.indexing, self.printer.warps)
+        at = address(buffer, slices, self.printer.indexing.extents)
+        layout = moving_layout(tile, self._layout(name), at, self.printer.indexing, self.printer.warps)
         self._exchange(replace(tile, dtype=buffer.dtype), self._layout(name), layout)
 
     def _exchange(self, tile: Tile, source: Layout, target: Layout) -> None:

@@ -13,9 +13,10 @@ from typing import TypeVar
 from autosched.backends.backend import CompileError
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.descriptors import why_not_describable
+from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import Gather, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
-from search_spaces.programs.tiles import Slice, may_exceed, may_precede
+from search_spaces.programs.tiles import Slice
 from search_spaces.workloads.dtypes import dtype
 
 _Each = TypeVar("_Each")
@@ -94,11 +95,7 @@ def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -
         raise CompileError(f"{refused} cannot have eviction={load.eviction!r}; use pointers")
     if not load.fill and not load.guarded:
         return descriptor(buffer, load.slices)
-    outside = [
-        stride
-        for piece, size, stride in zip(load.slices, buffer.shape, buffer.strides, strict=True)
-        if may_exceed(piece, size, extents) or may_precede(piece, extents)
-    ]
+    outside = [d.stride for d in address(buffer, load.slices, extents).dimensions if d.may_leave]
     if load.fill and outside:
         raise CompileError(f"{refused} pads with 0, expected {load.fill:g}; use pointers")
     if load.guarded and 0 in outside:

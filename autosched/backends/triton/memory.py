@@ -11,8 +11,9 @@ from autosched.backends.printing.scope import Block, Identifiers, call
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.tiles import TRITON_TYPES, Tiles
+from search_spaces.programs.addressing import Address, address
 from search_spaces.programs.statements import Gather, Load, Store
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice
 
 
@@ -80,20 +81,21 @@ class MemoryPrinter:
             starts = self._starts(described(buffer, s.slices))
             self.block.write(f"{name} = {self.moves.load(self.parameters.descriptors[tiles], starts, shape)}{cast}")
             return
-        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, s.dst.axes)
+        place = self.indexing.place(self.parameters.pointers[buffer.name], self._address(buffer, s.slices), s.dst.axes)
         masked = [f"mask={place.mask}", f"other={_outside(s.fill)}"] if place.mask else []
         self.block.write(call("tl.load", place.pointer, *masked, *eviction, before=f"{name} = ") + cast)
 
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)
-        index = tuple(self.tiles.as_index(self.tiles[i], s.dst.axes) if isinstance(i, str) else i for i in s.index)
-        place = self.indexing.looked_up(buffer, self.parameters.pointers[buffer.name], index, s.axes, s.dst.axes)
+        index = {i: self.tiles.as_index(self.tiles[i], s.dst.axes) for i in s.index if isinstance(i, str)}
+        pointer = self.parameters.pointers[buffer.name]
+        place = self.indexing.looked_up(pointer, self._address(buffer, s.index), index, s.dst.axes)
         masked = [f"mask={place.mask}", f"other={_outside(s.outside(buffer.dtype))}"] if place.mask else []
         self.block.write(call("tl.load", place.pointer, *masked, before=f"{self.tiles.name(s.dst.name)} = "))
 
     def store(self, s: Store) -> None:
         buffer, tile = self.program.buffer(s.buffer), self.tiles[s.src]
-        axes = s.axes or tile.axes
+        axes = s.axes
         value = self.tiles.operand(tile, axes, buffer.dtype)
         if s.via == "descriptor":
             tiles = descriptor(buffer, s.slices)
@@ -103,13 +105,17 @@ class MemoryPrinter:
             added = f"{name}.atomic_add([{starts}], {value})"
             self.block.write(added if s.atomic else self.moves.store(name, starts, value))
             return
-        place = self.indexing.place(buffer, self.parameters.pointers[buffer.name], s.slices, axes, stored=True)
+        pointer = self.parameters.pointers[buffer.name]
+        place = self.indexing.place(pointer, self._address(buffer, s.slices), axes, stored=True)
         mask = [f"mask={place.mask}"] if place.mask else []
         if s.atomic:
             self.block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
             return
         eviction = ['eviction_policy="evict_first"'] if s.streaming else []
         self.block.write(call("tl.store", place.pointer, value, *mask, *eviction))
+
+    def _address(self, buffer: Buffer, index: tuple[Slice | str, ...]) -> Address:
+        return address(buffer, index, self.indexing.extents)
 
     def _starts(self, slices: tuple[Slice, ...]) -> str:
         return ", ".join(self.indexing.affine(piece.start) for piece in slices)

@@ -19,6 +19,7 @@ from autosched.backends.triton.language.marked import open_marked
 from autosched.backends.triton.language.scope import identifier, python_identifiers
 from autosched.backends.triton.language.tiles import TRITON_LAYOUTS, TRITON_TYPES, Layouts, Tiles, constant
 from autosched.backends.triton.memory import TRITON_MOVES, MemoryPrinter, Parameters, TileMoves
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Combination,
     Deinterleave,
@@ -151,7 +152,7 @@ class KernelPrinter:
         if s.piece.extent is None:
             self.tiles.assign(s.dst, f"tl.cast({self.indexing.affine(s.piece.start)}, {TRITON_TYPES[s.dst.dtype]})")
             return
-        positions = self.indexing.positions(s.dst.axes[-1], s.piece)
+        positions = self.indexing.positions(s.piece)
         self.tiles.assign(s.dst, f"{positions.name}.to({TRITON_TYPES[s.dst.dtype]})")
 
     def _view(self, s: View) -> None:
@@ -249,7 +250,8 @@ class KernelPrinter:
         return "\n".join([f"{head}({names}):", *self.root.text(1)])
 
     def _bound_mask(self, bound: Bound, axis: str, extent: int) -> Along | None:
-        return self.indexing.inside(axis, Slice(bound.start, extent, skew=bound.skew), bound.size)
+        piece = Slice(bound.start, extent, axis, skew=bound.skew)
+        return self.indexing.inside(Dimension.of(piece, bound.size, self.indexing.extents))
 
     def _split(self, s: Split) -> None:
         source = self.tiles[s.src]

@@ -86,10 +86,8 @@ def _layout(buffer: Buffer, load: Load, k: str, vector_bytes: int) -> tuple[bool
     if not strided:
         return False, 1
     (step, contiguous), *others = sorted(strided)
-    names = iter(load.dst.axes)
-    axes = [next(names) if piece.extent is not None else "" for piece in load.slices]
     most = vector_bytes // dtype(buffer.dtype).bytes
     # A mask cuts vectors that reach beyond the extent.
     sizes = (buffer.shape[contiguous], *(stride for stride, _ in others))
     fitting = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in sizes)]
-    return axes[contiguous] == k, fitting[0] if fitting and step == 1 else 1
+    return load.slices[contiguous].axis == k, fitting[0] if fitting and step == 1 else 1

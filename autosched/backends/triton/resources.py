@@ -9,6 +9,7 @@ from autosched.backends.triton.chained_loops import held_bytes, is_chained, live
 from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
+from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
@@ -160,6 +161,8 @@ def why_too_large(program: TileProgram, target: Target) -> str | None:
 
 
 def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
+    if reason := why_uncounted(kernel.grid):
+        return reason
     need = resources(program, kernel, target)
     if need.threads > target.threads:
         return f"{need.threads} threads per program; {target.name} allows {target.threads}"

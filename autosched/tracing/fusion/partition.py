@@ -24,12 +24,16 @@ from autosched.tracing.fusion.split_points import multiplied_parts, product_dept
 from autosched.tracing.values.pulled import Fusing, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Eager, Leaf, Product, Reduced, Scanned, Value, View
-from search_spaces.workloads.stages import MAX_ELEMENTS
+from search_spaces.workloads.stages import MAX_EXTENT
 from search_spaces.workloads.strides import dense_strides
 
 # Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
 _ALIKE = 1.001
 _ALONE = Fusing()
+
+
+# A value with more elements is not stored where a chain of kernels' bodies can do without: attention's scores, say.
+_MOST_STORED = 2**31 - 1
 
 
 class NoKernelError(Exception):
@@ -41,19 +45,17 @@ class NoKernelError(Exception):
 
 
 def why_too_large(value: Value) -> str | None:
-    """Which tensor has more elements than kernels index, of those given to compute the value and itself; None if none.
-
-    The message says into which parts the outermost dimension is to be split that can be.
+    """Which tensor has a dimension that kernels do not count, of those given to compute the value and itself; None if
+    none. The message says into which parts it is to be split.
     """
     given = [v for v in below([value]) if isinstance(v, Leaf)]
-    found = next((v for v in (*given, value) if v.elements > MAX_ELEMENTS), None)
+    long = ((v, dim) for v in (*given, value) for dim, size in enumerate(v.shape) if size > MAX_EXTENT)
+    found, dim = next(long, (None, 0))
     if found is None:
         return None
-    parts = ((d, MAX_ELEMENTS * n // found.elements) for d, n in enumerate(found.shape))
-    dim, most = next((d, most) for d, most in parts if most > 0)
     return (
-        f"{found.name}{list(found.shape)} {found.dtype} has {found.elements} elements, and kernels index at most "
-        f"{MAX_ELEMENTS} (2^31 - 1); call it on parts of at most {most} along dimension {dim}"
+        f"{found.name}{list(found.shape)} {found.dtype} has {found.shape[dim]} positions along dimension {dim}, and "
+        f"kernels count at most {MAX_EXTENT} (2^31 - 1); call it on parts of at most {MAX_EXTENT} along dimension {dim}"
     )
 
 
@@ -102,7 +104,7 @@ class Partition:
         """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
         values = list(below(self.results))
         # Where something is too large for memory, only a chain may compute what is after it.
-        too_large = any(v.elements > MAX_ELEMENTS for v in values)
+        too_large = any(v.elements > _MOST_STORED for v in values)
         self._allowed = self.fusing if too_large else replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
@@ -119,7 +121,7 @@ class Partition:
         required = frozenset(self._stored)
         self._depths = product_depths(values)
         for value in split_points(values, self._stored, self._depths):
-            if value.elements <= MAX_ELEMENTS:
+            if value.elements <= _MOST_STORED:
                 self._store(value)
         for value in values:
             self._make_computable(value)
@@ -241,7 +243,10 @@ class Partition:
             self.kernels.chosen[key] = None if found is None else region.members.index(found)
         number = self.kernels.chosen[key]
         chosen = None if number is None else region.members[number]
-        return None if chosen is None or chosen.elements > MAX_ELEMENTS else chosen
+        if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT:
+            return None
+        # What a chain spares is no tensor of the cuts beside it, either.
+        return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
 
     def _read_elsewhere(self, region: Region) -> dict[Value, int]:
         """How many values outside of the region are computed from each that it computes."""

@@ -14,6 +14,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.names import Names
+from search_spaces.workloads.stages import MAX_EXTENT
 
 # The axis of a result without dimensions.
 ROW = "row"
@@ -124,7 +125,11 @@ class Pulled:
         return tuple(a for a in axes if self.extents[a] == 1)
 
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
-        return tuple(Axis(n, self.extents[n]) for n in names)
+        """Raises NotOneKernelError where kernels do not count one of them."""
+        found = tuple(Axis(n, self.extents[n]) for n in names)
+        if long := next((x for x in found if x.extent > MAX_EXTENT), None):
+            raise NotOneKernelError(f"an axis of {long.extent} positions; kernels count at most {MAX_EXTENT}")
+        return found
 
     def ordered(self, names: Sequence[str]) -> tuple[str, ...]:
         """Rows before columns."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_spaces.programs.lowering import Emitter, start_of
+from search_spaces.programs.lowering import Emitter, slices_at, start_of
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
@@ -24,9 +24,6 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage
 
-# Rows of a program's own memory are the second one and those after it: so they are told from columns, of which there
-# may be as many.
-_FIRST_ROW = 1
 # Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
 _PADDING = 16
 
@@ -41,9 +38,10 @@ class _Operand:
     def panel(self, name: str, start: Affine, width: int) -> View:
         """So many positions along its own axis, over all that is summed."""
         tile = self.load.dst
-        pieces = [Slice(start, width) if x == self.axis else Slice(Affine(), tile.extent(x)) for x in tile.axes]
-        shape = tuple(piece.extent or 1 for piece in pieces)
-        return View(Tile(name, tile.axes, shape, tile.dtype), tile.name, tuple(pieces))
+        slices = tuple(
+            Slice(start, width, x) if x == self.axis else Slice(Affine(), tile.extent(x), x) for x in tile.axes
+        )
+        return View(Tile.along(slices, name, tile.dtype), tile.name, slices)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class CachedPoints:
         return self._matrix("sums", self.carried.carried[0])
 
     def _matrix(self, name: str, columns: Axis) -> Buffer:
-        return Buffer(self.names.fresh(name), (_FIRST_ROW + self.height, columns.extent + _PADDING), "float32", "own")
+        return Buffer(self.names.fresh(name), (self.height, columns.extent + _PADDING), "float32", "own")
 
     @property
     def pieces(self) -> int:
@@ -94,9 +92,7 @@ class CachedPoints:
         """Where a program keeps what every row is folded to, of what the results are made of."""
         read = {a.tensor for name, e in self.chain.results if self._has_columns(name) for a in accesses(e)}
         folds = [f.name for f in self.chain.folds if f.name in read and f.name not in self.chain.carried]
-        return {
-            f: Buffer(self.names.fresh(f"{f}_of_rows"), (_FIRST_ROW + self.height,), "float32", "own") for f in folds
-        }
+        return {f: Buffer(self.names.fresh(f"{f}_of_rows"), (self.height,), "float32", "own") for f in folds}
 
     @property
     def own(self) -> tuple[Buffer, ...]:
@@ -109,18 +105,24 @@ class CachedPoints:
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
         """Where the program's rows lie, or others that are given, and where other axes do."""
         outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
-        return {**outer, self.chain.m.name: Slice(start_of(("m.0", self.height)), self.height), **tiles}
+        m = self.chain.m.name
+        return {**outer, m: Slice(start_of(("m.0", self.height)), self.height, m), **tiles}
+
+    def _own_rows(self, start: Affine, extent: int) -> Slice:
+        """Rows of the program's own memory."""
+        return Slice(start, extent, self.chain.m.name)
 
     def _multiplied(self) -> list[Statement]:
         """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""
         rows, columns = self.values.tiling("inner")
-        place = self._place(**{x.name: Slice(Affine(), x.extent) for x in (self.chain.c, *self.inner.summed)})
+        place = self._place(**{x.name: _whole(x) for x in (self.chain.c, *self.inner.summed)})
         a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
         b = self._operand(self.inner.b, place, self.chain.c, self._packing("pack_walked", self.chain.c, columns))
         sums = Tile(self.names.fresh("c"), (self.chain.m.name, self.chain.c.name), (rows, columns))
         at = (start_of(("i", rows)), start_of(("j", columns)))
         tile = self._register_tile(sums, a, b, at, self.inner.summed[0])
-        tile.append(Store(self.points.name, (_own_rows(at[0], rows), Slice(at[1], columns)), sums.name))
+        where = (self._own_rows(at[0], rows), Slice(at[1], columns, self.chain.c.name))
+        tile.append(Store(self.points.name, where, sums.name))
         inner = For("i", self.height // rows, tuple(tile))
         loop = For("j", self.chain.c.extent // columns, (inner,), bound=self._end("j", columns))
         return [a.load, b.load, loop]
@@ -129,9 +131,9 @@ class CachedPoints:
         """The folds of rows of points, and what is multiplied in their place."""
         m, c = self.chain.m.name, self.chain.c
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
-        emitter = Emitter(self._place(**{c.name: Slice(Affine(), c.extent)}), dtypes, self.names)
+        emitter = Emitter(self._place(**{c.name: _whole(c)}), dtypes, self.names)
         extents = {m: self.height, c.name: c.extent}
-        rows, columns = _own_rows(Affine(), self.height), Slice(Affine(), c.extent)
+        rows, columns = self._own_rows(Affine(), self.height), _whole(c)
         points = Tile(self.names.fresh("point"), (m, c.name), (self.height, c.extent))
         emitter.body.append(Load(points, self.points.name, (rows, columns)))
         emitter.tiles[self.inner.stage] = points
@@ -157,20 +159,20 @@ class CachedPoints:
 
     def _summed(self) -> list[Statement]:
         """The carried product, and the results that are made of it."""
-        a, b, sums, at = self._sides(Slice(Affine(), self.chain.c.extent))
+        a, b, sums, at = self._sides(_whole(self.chain.c))
         rows, columns = sums.shape
         tile = self._register_tile(sums, a, b, at, self.chain.c)
         axis, m = self.carried.carried[0], self.chain.m.name
         begin = start_of(("m.0", self.height), *at[0].terms)
-        place = self._place(**{m: Slice(begin, rows), axis.name: Slice(at[1], columns)})
-        tile += self._finished(sums, place, _own_rows(at[0], rows))
+        place = self._place(**{m: Slice(begin, rows, m), axis.name: Slice(at[1], columns, axis.name)})
+        tile += self._finished(sums, place, self._own_rows(at[0], rows))
         return [a.load, b.load, self._each_tile(tile, sums)]
 
     def _summed_in_pieces(self) -> list[Statement]:
         """The same, piece by piece of what is walked, up to where a mask ends."""
         count, length = self.values.tiling("c")
-        a, b, sums, at = self._sides(Slice(start_of(("c.0", length)), length))
-        where = (_own_rows(at[0], sums.shape[0]), Slice(at[1], sums.shape[1]))
+        a, b, sums, at = self._sides(Slice(start_of(("c.0", length)), length, self.chain.c.name))
+        where = (self._own_rows(at[0], sums.shape[0]), Slice(at[1], sums.shape[1], sums.axes[1]))
         before = Tile(self.names.fresh("before"), sums.axes, sums.shape)
         tile = self._register_tile(sums, a, b, at, self.chain.c)
         join = (Load(before, self.sums.name, where), Map(sums, "add", (sums.name, before.name)))
@@ -179,19 +181,19 @@ class CachedPoints:
         return [loop, *self._finished_rows()]
 
     def _finished_rows(self) -> list[Statement]:
-        axis, rows = self.carried.carried[0], _own_rows(Affine(), self.height)
+        axis, rows = self.carried.carried[0], self._own_rows(Affine(), self.height)
         whole = Tile(self.names.fresh("sum"), (self.chain.m.name, axis.name), (self.height, axis.extent))
-        place = self._place(**{axis.name: Slice(Affine(), axis.extent)})
-        load = Load(whole, self.sums.name, (rows, Slice(Affine(), axis.extent)))
+        place = self._place(**{axis.name: _whole(axis)})
+        load = Load(whole, self.sums.name, (rows, _whole(axis)))
         return [load, *self._finished(whole, place, rows)]
 
     def _sides(self, walked: Slice) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
         """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
         rows, columns = self.values.tiling("carried")
         (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
-        place = self._place(**{c: walked, axis.name: Slice(Affine(), axis.extent)})
+        place = self._place(**{c: walked, axis.name: _whole(axis)})
         weights = Tile(self.names.fresh("weights"), (m, c), (self.height, walked.extent or 1))
-        own = (_own_rows(Affine(), self.height), Slice(walked.start, walked.extent or 1))
+        own = (self._own_rows(Affine(), self.height), walked)
         b = self._operand(self.carried.b, place, axis, self._packing("pack_carried", axis, columns))
         sums = Tile(self.names.fresh("c"), (m, axis.name), (rows, columns))
         at = (start_of(("i2", rows)), start_of(("j2", columns)))
@@ -225,10 +227,10 @@ class CachedPoints:
     def _operand(self, e: Expression, place: Mapping[str, Slice], own: Axis, panels: Panels | None) -> _Operand:
         assert isinstance(e, Access)
         element = next(t.dtype for t in self.chain.workload.inputs if t.name == e.tensor)
-        pieces = [(i.terms[0][0], place[i.terms[0][0]]) for i in e.index]
-        kept = [(axis, piece.extent) for axis, piece in pieces if piece.extent is not None]
-        tile = Tile(self.names.fresh(e.tensor), tuple(x for x, _ in kept), tuple(n for _, n in kept), element)
-        return _Operand(Load(tile, e.tensor, tuple(piece for _, piece in pieces), panels=panels), own.name)
+        slices = slices_at(e, place)
+        return _Operand(
+            Load(Tile.along(slices, self.names.fresh(e.tensor), element), e.tensor, slices, panels=panels), own.name
+        )
 
     def _packing(self, knob: str, axis: Axis, width: int) -> Panels | None:
         word = self.values.word(knob)
@@ -237,7 +239,7 @@ class CachedPoints:
     def _end(self, variable: str, columns: int) -> Bound | None:
         """Where columns of the program's rows end that a mask leaves, where what is beyond is not even looked at."""
         mask = mask_of(self.chain)
-        place = self._place(**{self.chain.c.name: Slice(start_of((variable, columns)), columns)})
+        place = self._place(**{(c := self.chain.c.name): Slice(start_of((variable, columns)), columns, c)})
         grows = [b for b in mask.useful(place, variable) if dict(b.start.terms)[variable] > 0]
         found = [b for b in grows if _at_first(b, self.values.tiling("m")[0]) < b.size]
         bodies = [f.expression for f in self.chain.folds if f.name not in self.chain.carried] + [self.carried.a]
@@ -257,9 +259,9 @@ def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
     return access.index[-1].terms[0][0] == axis.name and tensor.effective_strides[-1] == 1
 
 
-def _own_rows(start: Affine, extent: int) -> Slice:
-    """Rows of a program's own memory."""
-    return Slice(start + Affine(offset=_FIRST_ROW), extent)
+def _whole(axis: Axis) -> Slice:
+    """All of an axis."""
+    return Slice(Affine(), axis.extent, axis.name)
 
 
 def _at_first(bound: Bound, tiles: int) -> int:

@@ -75,9 +75,9 @@ class ChainTile:
     def columns(self) -> Slice:
         """Where the columns of an iteration lie."""
         if self.at_once or self.flat:
-            return Slice(Affine(), self.width)
+            return Slice(Affine(), self.width, self.chain.c.name)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
-        return Slice(start_of(("c.0", self.width), *parts), self.width)
+        return Slice(start_of(("c.0", self.width), *parts), self.width, self.chain.c.name)
 
     @cached_property
     def rows(self) -> dict[str, Slice]:
@@ -88,7 +88,7 @@ class ChainTile:
             start = start_of(("m.0", height))
         else:
             start = Affine.of(("m.0", -height), offset=(count - 1) * height)
-        return {**place, self.chain.m.name: Slice(start, height)}
+        return {**place, self.chain.m.name: Slice(start, height, self.chain.m.name)}
 
     @cached_property
     def place(self) -> dict[str, Slice]:
@@ -97,7 +97,7 @@ class ChainTile:
         if around and self.splits > 1:
             dealt = self.chain.walked[0].name
             around[dealt] = Slice(start_of((f"{dealt}.0", 1), ("c.split", self.share)))
-        depths = {x.name: Slice(self._begin(x), self.depth(x)) for x in self.chain.depths}
+        depths = {x.name: Slice(self._begin(x), self.depth(x), x.name) for x in self.chain.depths}
         return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
 
     def depth(self, axis: Axis) -> int:

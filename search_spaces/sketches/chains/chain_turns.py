@@ -112,9 +112,8 @@ class Turn:
         if looped:
             steps, length = tile.values.tiling("d")
             (depth,) = tile.looped
-            inner = replace(
-                emitter.within(), place={**tile.place, depth.name: Slice(start_of(("d.0", length)), length)}
-            )
+            part = Slice(start_of(("d.0", length)), length, depth.name)
+            inner = replace(emitter.within(), place={**tile.place, depth.name: part})
             for product in looped:
                 inner.body.append(self._dot(inner, product, self.program.points[product.stage], depth))
             tensors = {*self.chain.row_tensors, *self.chain.walked_tensors}

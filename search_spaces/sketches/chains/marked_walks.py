@@ -93,7 +93,7 @@ class Marks:
             return Marks(mask, program.chain.c.name, place)
         along = conditions_along(program.chain)
         last = max(n for n, x in enumerate(walked) if x.name in along)
-        whole = {x.name: Slice(Affine(), _reach(program, x)) for x in walked[last + 1 :]}
+        whole = {x.name: Slice(Affine(), _reach(program, x), x.name) for x in walked[last + 1 :]}
         found = Marks(replace(mask, forms=mask.online), walked[last].name, {**place, **whole})
         for axis, conditions in along.items():
             found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
@@ -115,9 +115,9 @@ def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[
     """The tile with an element for every iteration, or more."""
     tile, place = program.tile, program.tile.place[axis]
     count = padded(tile.iterations[axis])
-    along = {axis: Slice(_before(place.start, f"{axis}.0"), count * (place.extent or 1))}
+    along = {axis: Slice(_before(place.start, f"{axis}.0"), count * (place.extent or 1), axis)}
     inner = [x for x in _walked(program.chain, condition) if x.name != axis]
-    along |= {x.name: Slice(Affine(), padded(x.extent)) for x in inner}
+    along |= {x.name: Slice(Affine(), padded(x.extent), x.name) for x in inner}
     emitter = replace(program.emitter(), place={**tile.place, **along})
     points = emitter.tile(condition, f"{axis}_marks")
     body += emitter.body

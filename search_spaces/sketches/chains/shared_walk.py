@@ -79,7 +79,7 @@ def joining(chain: Chain, values: Values) -> Kernel:
     for fold in chain.walk.folds:
         whole = running[fold.name]
         part = Tile(program.names.fresh(f"{fold.name}_parts"), ("s", *whole.axes), (splits, *whole.shape), whole.dtype)
-        place = _place(program, fold, Slice(start_of(), splits))
+        place = _place(program, fold, Slice(start_of(), splits, "s"))
         loads.append(Load(part, _workspace(chain, fold, splits).name, place))
         parts[fold.name] = part
     statements = (*loads, *program.folds.join(parts, running, "s"), *finished(program))

@@ -137,7 +137,7 @@ class DotTile:
             loops.append(("k.0", iterations - peeled))
             parts = (("k.split", iterations * tile_k),) if self.splits > 1 else ()
             start = start_of(("k.0", tile_k), *parts)
-        turn = self._turn(operands, names, "", Slice(start, tile_k), beyond=not peeled)
+        turn = self._turn(operands, names, "", Slice(start, tile_k, self.form.k.name), beyond=not peeled)
         body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
         for variable, extent in reversed(loops):
             innermost = variable == loops[-1][0]
@@ -153,7 +153,7 @@ class DotTile:
             )
         whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
         if peeled:
-            last = Slice(Affine(offset=(steps - 1) * tile_k), tile_k)
+            last = Slice(Affine(offset=(steps - 1) * tile_k), tile_k, self.form.k.name)
             turn = self._turn(operands, names, "_tail", last, beyond=True)
             whole += [*turn.before, *turn.body, *self._dots(turn)]
         return whole

@@ -81,13 +81,13 @@ def operand_copy(workload: Workload, access: Access, transposed: bool) -> Operan
     )
     tile = dict(zip((row, column), _SQUARE if transposed else _TILE, strict=True))
     place = {x: Slice(start_of((f"{x}.0", 1))) for x in outer}
-    place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x]) for x in (row, column)}
+    place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x], x) for x in (row, column)}
     covered = {**extents, order[-1]: length}
     grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in source.axes]
     piece = Tile("piece", (row, column), (tile[row], tile[column]), tensor.dtype)
     body = (
         Load(piece, tensor.name, tuple(place[x] for x in source.axes)),
-        Store(workspace.name, tuple(place[x] for x in order), piece.name, axes=(column, row) if transposed else ()),
+        Store(workspace.name, tuple(place[x] for x in order), piece.name),
     )
     kernel = Kernel(f"{workload.name}_copy_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS))
     return OperandCopy(workspace, kernel, Operand(workspace.name, order, tensor.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.lowering import Emitter, slices_at
 from search_spaces.programs.statements import Load, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -75,11 +75,8 @@ def loaded_turn(
 def _load(
     access: Access, dtypes: Mapping[str, str], name: str, place: Mapping[str, Slice], how: str, free: Collection[str]
 ) -> Load:
-    pieces = [(i.terms[0][0], place[i.terms[0][0]]) for i in access.index]
-    axes = tuple(x for x, s in pieces if s.extent is not None)
-    extents = tuple(s.extent for _, s in pieces if s.extent is not None)
-    load = Load(Tile(name, axes, extents, dtypes[access.tensor]), access.tensor, tuple(s for _, s in pieces))
-    return loaded(load, how, free)
+    slices = slices_at(access, place)
+    return loaded(Load(Tile.along(slices, name, dtypes[access.tensor]), access.tensor, slices), how, free)
 
 
 def computed_turn(

@@ -46,7 +46,7 @@ class OutputTile:
         place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.axes}
         for axis, knob in ((self.form.m, "m"), (self.form.n, "n")):
             tile = self.values.tile(knob)
-            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile)
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
         return place
 
     def grid(self, shares: Sequence[GridAxis], persistent: int | None, stream: tuple[str, int] | None = None) -> Grid:
@@ -69,7 +69,7 @@ class OutputTile:
         for position, tiles in enumerate(zip(*cut, strict=True)):
             width = tiles[0].shape[1]
             start = self.place[column].start + Affine(offset=position * width)
-            yield list(tiles), {**self.place, column: Slice(start, width)}
+            yield list(tiles), {**self.place, column: Slice(start, width, column)}
 
     def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
         tiles = [accumulator]
@@ -94,9 +94,8 @@ class OutputTile:
     ) -> Store:
         """`buffer[index…, axes…] = tile`, or added to what is there."""
         where = (*index, *place.values())
-        order = tuple(x for x in place if x in tile.axes)
         via: Via = "descriptor" if self.values["store"] == "descriptor" else "pointer"
-        return Store(buffer, where, tile.name, via=via, atomic=atomic, axes=() if order == tile.axes else order)
+        return Store(buffer, where, tile.name, via=via, atomic=atomic)
 
 
 def loaded(load: Load, how: str, free: Collection[str]) -> Load:
@@ -105,11 +104,7 @@ def loaded(load: Load, how: str, free: Collection[str]) -> Load:
         return replace(load, via="descriptor")
     if load.guarded:
         return load
-    names = iter(load.dst.axes)
-    axes = [None if s.extent is None else next(names) for s in load.slices]
     # Rows beyond the end give rows of the output beyond its end, which are not stored. Along the last dimension
     # neighbours are loaded as vectors, which needs to know that they are neighbours.
-    rows = {*free} - {axes[-1]}
-    return replace(
-        load, slices=tuple(replace(s, clamped=True) if x in rows else s for x, s in zip(axes, load.slices, strict=True))
-    )
+    rows = {*free} - {load.slices[-1].axis}
+    return replace(load, slices=tuple(replace(s, clamped=True) if s.axis in rows else s for s in load.slices))

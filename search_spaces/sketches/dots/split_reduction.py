@@ -41,17 +41,15 @@ def combine(workload: Workload, form: Contraction, partials: tuple[Buffer, ...],
     place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.axes}
     grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
     for axis, extent in zip((form.m, form.n), tile, strict=True):
-        place[axis.name] = Slice(start_of((f"{axis.name}.0", extent)), extent)
+        place[axis.name] = Slice(start_of((f"{axis.name}.0", extent)), extent, axis.name)
         grid.append(GridAxis(f"{axis.name}.0", -(-axis.extent // extent)))
     names = Names()
-    tiled = {x: s.extent for x, s in place.items() if s.extent is not None}
-    axes, shape = tuple(tiled), tuple(tiled.values())
     emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names)
     for dot, partial in zip(form.dots, partials, strict=True):
         parts = partial.shape[0]
-        part = Tile(names.fresh("parts"), ("s", *axes), (parts, *shape), partial.dtype)
-        acc = Tile(names.fresh("acc"), axes, shape, partial.dtype)
-        where = (Slice(start_of(), parts), *place.values())
+        where = (Slice(start_of(), parts, "s"), *place.values())
+        part = Tile.along(where, names.fresh("parts"), partial.dtype)
+        acc = Tile.along(place.values(), names.fresh("acc"), partial.dtype)
         emitter.body += [Load(part, partial.name, where), Reduce(acc, part.name, "s", "sum")]
         emitter.tiles[dot.stage] = acc
     for name, result in form.results:

@@ -16,7 +16,7 @@ from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Flat, Slice
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.workload import Axis
+from search_spaces.workloads.workload import MAX_EXTENT, Axis
 
 # Vectors of a tile; 0 where rows and columns are tiled by themselves.
 SIZES = (0, 256, 512, 1024, 2048)
@@ -28,6 +28,8 @@ def why_not_flat(structure: Structure, row: Axis, column: Axis) -> str | None:
     """Why rows and columns are no one axis in memory, wherever results are stored; or that it spares nothing."""
     if row.extent == 1 or column.extent % _WHOLE_TILES == 0:
         return f"columns of {column.extent} in {row.extent} rows fill tiles"
+    if row.extent * column.extent > MAX_EXTENT:
+        return f"{row.extent} rows of {column.extent} columns are no axis; expected at most {MAX_EXTENT} positions"
     for stage, tensor in zip(structure.outputs, structure.workload.outputs, strict=True):
         if stage.axes[-2:] != (row, column):
             return f"{stage.name} does not end with {row.name} and {column.name}"
@@ -56,18 +58,18 @@ class FlatRows:
     @property
     def place(self) -> Mapping[str, Slice]:
         """Where the rows and columns are that are computed; columns are counted before any are written out."""
-        start = Affine.of((self.grid.variable, self.vectors))
-        rows = Flat(self.column.name, start, self._in_row, first=True)
+        start, name = Affine.of((self.grid.variable, self.vectors)), self.column.name
+        rows = Flat(start, self._in_row, first=True)
         return {
-            self.row.name: Slice(Affine(), self.vectors, flat=rows),
-            self.column.name: Slice(Affine(), self.vectors * self.width, flat=replace(rows, first=False)),
+            self.row.name: Slice(Affine(), self.vectors, name, flat=rows),
+            name: Slice(Affine(), self.vectors * self.width, name, flat=replace(rows, first=False)),
         }
 
     @property
     def stored(self) -> Slice:
         """Where they are stored, in buffers whose rows and columns are one dimension."""
         points = self.vectors * self.width
-        return Slice(Affine.of((self.grid.variable, points)), points)
+        return Slice(Affine.of((self.grid.variable, points)), points, self.column.name)
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """An output with rows and columns as one dimension; any other buffer as it is."""

@@ -21,6 +21,7 @@ from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.walking import accesses, walk
+from search_spaces.workloads.workload import MAX_EXTENT
 
 ALIGNED = Choice("aligned", (False, True))
 
@@ -34,7 +35,7 @@ class AlignedRows:
 
     def skew(self, place: Place) -> Skew:
         """How far rows at the place are moved back."""
-        return Skew(tuple((axis, place[axis], elements) for axis, elements in self.apart), self.vector)
+        return Skew(tuple((place[axis], elements) for axis, elements in self.apart), self.vector)
 
     @property
     def most(self) -> int:
@@ -45,8 +46,8 @@ class AlignedRows:
 def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
     """How the largest of the tensors with rows lies, where its rows do not begin at vectors; None where they do.
 
-    None, too, where columns are read elsewhere than where they are, where a mask by position leaves some out, and where
-    scans would have elements of the row before.
+    None, too, where columns are read elsewhere than where they are, where a mask by position leaves some out, where
+    scans would have elements of the row before, and where 32 bits do not count how far all rows are moved back.
     """
     if structure.scans:
         return None
@@ -57,7 +58,10 @@ def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
         return None
     _, apart, vector = _largest(structure, bodies, target)
     behind = tuple((axis, elements % vector) for axis, elements in apart.items() if elements % vector)
-    return AlignedRows(behind, vector) if behind else None
+    extents = {x.name: x.extent for x in structure.parallel}
+    # Ends of rows are rounded up to vectors.
+    counted = max(sum(extents[axis] * elements for axis, elements in behind), structure.column.extent + 2 * vector)
+    return AlignedRows(behind, vector) if behind and counted <= MAX_EXTENT else None
 
 
 def vector_of_rows(structure: Structure, target: Target) -> int:

@@ -28,17 +28,17 @@ Turn = Callable[[Slice], list[Statement]]
 
 @dataclass(frozen=True)
 class ColumnWalk:
-    """The walk over `extent` columns, `width` of them an iteration.
+    """The walk over all positions of the axis `column`, `width` of them an iteration.
 
     `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
     an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
-    `unchanged`: forms of the axes; columns `c` of rows at `rows` where one of them is negative change nothing.
+    `unchanged`: forms of the axes; columns of rows at `rows` where one of them is negative change nothing.
     `beside`: makes what every turn does besides. `skew`: how far each piece is moved back.
     `backwards`: from the last column to the first one.
     """
 
-    extent: int
+    column: Axis
     width: int
     split: int = 1
     one_by_one: bool = False
@@ -52,9 +52,13 @@ class ColumnWalk:
     backwards: bool = False
 
     @property
+    def extent(self) -> int:
+        return self.column.extent
+
+    @property
     def columns(self) -> Slice:
         """What an iteration has of the columns, wherever it starts."""
-        return Slice(Affine(), None if self.one_by_one else self.width)
+        return Slice(Affine()) if self.one_by_one else Slice(Affine(), self.width, self.column.name)
 
     @property
     def walked(self) -> dict[str, Slice]:
@@ -125,7 +129,7 @@ class ColumnWalk:
             start = Affine.of((variable, self.width), ("s", share * self.width), offset=first)
             bound = Bound(start, end)
         body = tuple(self._turn(turn, start, self.width))
-        place = {**self.rows, **self.walked, "c": Slice(start, self.width)}
+        place = {**self.rows, **self.walked, self.column.name: Slice(start, self.width, self.column.name)}
         largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
         useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
         return [For(variable, share, body, pipeline_stages=self.stages, bound=bound, useful=useful)]
@@ -133,7 +137,7 @@ class ColumnWalk:
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         turns = [t for t in (turn, self.beside) if t]
         if not self.one_by_one:
-            place = Slice(self._at(start, self.width), self.width, skew=self.skew)
+            place = Slice(self._at(start, self.width), self.width, self.column.name, skew=self.skew)
             return [s for t in turns for s in t(place)]
         places = [Slice(self._at(start + Affine.of(offset=number), 1)) for number in range(columns)]
         return [s for place in places for t in turns for s in t(place)]

@@ -77,7 +77,7 @@ class MovingFolds:
     def join(self, partial: Running, statistics: Running, axis: str) -> list[Statement]:
         """Fold running values along an axis, to the statistics."""
         largest = max(partial.values(), key=lambda t: len(t.axes))
-        emitter = Emitter({x: Slice(Affine(), largest.extent(x)) for x in largest.axes}, {}, self.names)
+        emitter = Emitter({x: Slice(Affine(), largest.extent(x), x) for x in largest.axes}, {}, self.names)
         emitter.tiles.update({before(name): tile for name, tile in partial.items()})
         for fold in self.group.folds:
             moved = partial[fold.name] if fold.moved is None else emitter.tile(fold.moved, "t")

@@ -100,7 +100,7 @@ class RowTiles:
             return {}
         *outer, last = self.structure.parallel
         place = {x.name: Slice(Affine.of((f"{x.name}.0", 1))) for x in outer}
-        place[last.name] = Slice(Affine.of((f"{last.name}.0", self.height)), self.height)
+        place[last.name] = Slice(Affine.of((f"{last.name}.0", self.height)), self.height, last.name)
         return place
 
     def place_with(self, columns: Slice) -> dict[str, Slice]:

@@ -144,10 +144,11 @@ class Scanning:
                 emitter.assign(carry, "cast", value)
             else:
                 last = 0 if scan.reverse else columns.extent - 1
-                whole = (Slice(Affine(), e) for e in value.shape)
-                pieces = zip(value.axes, whole, strict=True)
                 column = self.rows.structure.column.name
-                slices = tuple(Slice(Affine(offset=last)) if axis == column else piece for axis, piece in pieces)
+                slices = tuple(
+                    Slice(Affine(offset=last)) if x == column else Slice(Affine(), e, x)
+                    for x, e in zip(value.axes, value.shape, strict=True)
+                )
                 emitter.body.append(View(carry, value.name, slices))
 
 

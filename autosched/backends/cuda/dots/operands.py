@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.dots.plans import DotPlan, dot_plans
 from autosched.backends.cuda.dots.stages import Stage
-from autosched.backends.cuda.memory.places import along_slices
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import (
     Dot,
@@ -26,7 +25,7 @@ from search_spaces.programs.statements import (
     statements,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Tile
 
 # Iterations that operands which come through registers have in shared memory: one is read, the next is written. More
 # are on their way in registers.
@@ -164,6 +163,6 @@ def _fastest(program: TileProgram, tile: Tile, maker: Statement) -> str:
     """The axis of an operand along which neighbours are neighbours in memory."""
     if not isinstance(maker, Load):
         return tile.axes[-1]
-    along = along_slices(program.buffer(maker.buffer), maker.slices, tile.axes)
-    near = [d.axis for d in along if isinstance(d.piece, Slice) and d.axis and d.stride * d.piece.step == 1]
+    pieces = zip(maker.slices, program.buffer(maker.buffer).strides, strict=True)
+    near = [p.axis for p, stride in pieces if p.axis and stride * p.step == 1]
     return near[-1] if near else tile.axes[-1]

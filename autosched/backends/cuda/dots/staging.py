@@ -17,13 +17,14 @@ from autosched.backends.cuda.dots.stages import CHUNK, Stage
 from autosched.backends.cuda.language.index import Indexing, grouped, sum_of
 from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import memory_type
-from autosched.backends.cuda.memory.places import Place, along_slices, vectors
+from autosched.backends.cuda.memory.places import Place, vectors
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, blocked, registers
 from autosched.backends.cuda.registers.layouts import vector as neighbours
 from autosched.backends.cuda.registers.tiles import Held
 from autosched.backends.printing.scope import Block
 from search_spaces.devices.features import Features
+from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
@@ -68,12 +69,12 @@ class Staging:
     def copy(self, load: Load) -> Copy:
         """How a load is staged."""
         buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
-        along = along_slices(buffer, load.slices, load.dst.axes)
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
         extents = {x: load.dst.extent(x) for x in (fastest, slower)}
         layout = blocked(extents, self.printer.warps, size // stage.element_bytes)
-        place = self.printer.places.place(buffer, along, layout, stored=False)
+        at = address(buffer, load.slices, self.printer.indexing.extents)
+        place = self.printer.places.place(at, layout)
         return Copy(load, stage, layout, place, size, is_asynchronous(self.printer.features, size))
 
     def bring(self, copy: Copy, at: str) -> None:
@@ -159,7 +160,7 @@ class Staging:
 def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
     """How many bytes of a staged load are moved at once."""
     fastest = stage.axes[1]
-    most = vectors(buffer, along_slices(buffer, load.slices, load.dst.axes), indexing).get(fastest, 1)
+    most = vectors(address(buffer, load.slices, indexing.extents), indexing).get(fastest, 1)
     return math.gcd(most, load.dst.extent(fastest)) * stage.element_bytes
 
 

@@ -19,7 +19,7 @@ from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP
 from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.programs.tiles import Slice, Tile, sliced
 
 # Columns of a transposed piece at most, and what they are multiples of: the matrices of one instruction.
 _MOST_COLUMNS = 64
@@ -34,21 +34,20 @@ def group_layout(tile: Tile, axes: tuple[str, ...]) -> Layout:
 
 @dataclass(frozen=True)
 class GroupTile:
-    """A tile of a warp group, whose rows and columns are `axes`, and its place in a buffer, along axes in `order`."""
+    """A tile of a warp group, whose rows and columns are `axes`, and its place in a buffer."""
 
     tile: Tile
     axes: tuple[str, ...]
     buffer: Buffer
     slices: tuple[Slice, ...]
-    order: tuple[str, ...]
 
     @staticmethod
     def stored(s: Store, tile: Tile, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(tile, axes, buffer, s.slices, s.axes or tile.axes)
+        return GroupTile(tile, axes, buffer, s.slices)
 
     @staticmethod
     def brought(s: Load, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(s.dst, axes, buffer, s.slices, s.dst.axes)
+        return GroupTile(s.dst, axes, buffer, s.slices)
 
     @property
     def rows(self) -> int:
@@ -65,7 +64,7 @@ class GroupTile:
     @property
     def transposed(self) -> bool:
         """Whether neighbours in memory are those along the rows."""
-        return self.order[-1] == self.axes[0]
+        return [*sliced(self.slices)][-1] == self.axes[0]
 
     @property
     def packed(self) -> bool:

@@ -104,7 +104,7 @@ def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extent
 
 def _part(load: Load, axis: str, size: int) -> Load:
     """What one block of a cluster loads: so much along an axis."""
-    (own,) = halved((load,), (), axis, size, BLOCK)
+    (own,) = halved((load,), axis, size, BLOCK)
     assert isinstance(own, Load)
     return own
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.backends.printing.scope import Identifiers
-from search_spaces.programs.tiles import Slice, may_exceed, may_precede
 from search_spaces.workloads.expressions.affine import Affine
 
 
@@ -48,14 +47,6 @@ class Indexing:
     def varying(self, value: Affine) -> list[tuple[str, int]]:
         """The terms of variables that have several values."""
         return [(name, c) for name, c in value.terms if self.extents[name] > 1]
-
-    def exceeds(self, piece: Slice, size: int) -> bool:
-        """Whether the slice can reach beyond a dimension of `size`."""
-        return may_exceed(piece, size, self.extents)
-
-    def precedes(self, piece: Slice) -> bool:
-        """Whether the slice can reach below 0."""
-        return may_precede(piece, self.extents)
 
 
 def sum_of(*parts: str) -> str:

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autosched.backends.cuda.language.index import Indexing
 from autosched.backends.cuda.language.types import element_bytes
-from autosched.backends.cuda.memory.places import Along, along_slices, vectors
+from autosched.backends.cuda.memory.places import vectors
 from autosched.backends.cuda.registers.layouts import Layout, Spread, blocked, extent, simplified
 from autosched.backends.cuda.registers.parts import after_digits, cut, first_half, interleaved
 from autosched.backends.gpu.warps import WARP
+from search_spaces.programs.addressing import Address, address
 from search_spaces.programs.statements import (
     Deinterleave,
     Gather,
@@ -35,7 +36,7 @@ from search_spaces.programs.statements import (
     read,
     statements,
 )
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 
 # Two sectors, which is what memory is moved in (CUDA programming guide, "Device Memory Accesses"). With less at
@@ -138,9 +139,9 @@ class _Assignment:
         largest = max(members, key=lambda t: t.elements)
         weights: dict[str, int] = {}
         widths: dict[str, int] = {}
-        for tile, buffer, along in self._moves({t.name for t in members}):
-            for axis, most in vectors(buffer, along, self._indexing).items():
-                weights[axis] = weights.get(axis, 0) + tile.elements * element_bytes(buffer.dtype)
+        for tile, at in self._moves({t.name for t in members}):
+            for axis, most in vectors(at, self._indexing).items():
+                weights[axis] = weights.get(axis, 0) + tile.elements * element_bytes(at.buffer.dtype)
                 if tile.elements == largest.elements and most > 1:
                     # The widest elements in vectors; narrower ones are moved by less at once, but side by side.
                     widths[axis] = min(widths.get(axis, most), most)
@@ -162,27 +163,17 @@ class _Assignment:
         put = [s for s in self._body if isinstance(s, Interleave) and s.dst.name in names]
         return max([1, *parts, *(len(s.src) for s in put if s.axis == axis)])
 
-    def _moves(self, names: set[str]) -> Iterator[tuple[Tile, Buffer, Sequence[Along]]]:
+    def _moves(self, names: set[str]) -> Iterator[tuple[Tile, Address]]:
         for s in self._body:
             match s:
-                case Load(dst=dst, buffer=name, slices=slices) if dst.name in names:
-                    buffer = self._program.buffer(name)
-                    yield dst, buffer, along_slices(buffer, slices, dst.axes)
-                case Store(src=src, buffer=name, slices=slices, axes=axes) if src in names:
-                    buffer = self._program.buffer(name)
-                    yield self._tiles[src], buffer, along_slices(buffer, slices, axes or self._tiles[src].axes)
-                case Gather(dst=dst, buffer=name) if dst.name in names:
-                    buffer = self._program.buffer(name)
-                    yield dst, buffer, along_index(buffer, s)
-
-
-def along_index(buffer: Buffer, s: Gather) -> list[Along]:
-    """The dimensions of a buffer as a look-up goes along them."""
-    names = iter(s.axes)
-    return [
-        Along(stride, size, at, "" if isinstance(at, str) or at.extent is None else next(names))
-        for at, stride, size in zip(s.index, buffer.strides, buffer.shape, strict=True)
-    ]
+                case Load(dst=tile, buffer=name, slices=index) | Gather(dst=tile, buffer=name, index=index):
+                    pass
+                case Store(src=src, buffer=name, slices=index):
+                    tile = self._tiles[src]
+                case _:
+                    continue
+            if tile.name in names:
+                yield tile, address(self._program.buffer(name), index, self._indexing.extents)
 
 
 def _tied(s: Statement) -> Sequence[str]:
@@ -206,15 +197,13 @@ def _overlap(layout: Layout) -> bool:
     return any(a[0] == b[0] and a[1] * a[2] > b[1] for a, b in itertools.pairwise(digits))
 
 
-def moving_layout(
-    tile: Tile, layout: Layout, buffer: Buffer, along: Sequence[Along], indexing: Indexing, warps: int
-) -> Layout:
+def moving_layout(tile: Tile, layout: Layout, at: Address, indexing: Indexing, warps: int) -> Layout:
     """The layout in which to move a tile to or from memory: its own, unless another moves more at once."""
     own = {x: layout[x] for x in tile.axes}
     if tile.elements < WARP * warps:
         return own
-    for axis, most in vectors(buffer, along, indexing).items():
-        size = element_bytes(buffer.dtype)
+    for axis, most in vectors(at, indexing).items():
+        size = element_bytes(at.buffer.dtype)
         wanted = min(_RUN_BYTES, tile.extent(axis) * size)
         if _run(own[axis]) * size >= wanted:
             return own

@@ -18,17 +18,18 @@ from autosched.backends.cuda.language.operators import converted
 from autosched.backends.cuda.language.scope import call
 from autosched.backends.cuda.language.types import constant, held_dtype, memory_type
 from autosched.backends.cuda.memory.assignment import moving_layout
-from autosched.backends.cuda.memory.places import Along, Place, Places, along_slices
+from autosched.backends.cuda.memory.places import Place, Places
 from autosched.backends.cuda.registers.exchange import Exchange
 from autosched.backends.cuda.registers.layouts import Layout, copies, thread_digit
 from autosched.backends.cuda.registers.tiles import Held, Tiles
 from autosched.backends.printing.scope import Block, Identifiers
+from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import Gather, Load, Store
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import is_float
 
-# Above every index (`search_spaces.workloads.workload.MAX_ELEMENTS`), in float32.
+# Above every index (`search_spaces.workloads.workload.MAX_EXTENT`), in float32.
 _MAX_INDEX = "2147483648.0f"
 
 
@@ -78,13 +79,9 @@ class MemoryPrinter:
     def move(self, s: Load) -> Move:
         """Where the elements of a load are, and in which layout they come."""
         buffer = self.program.buffer(s.buffer)
-        along = along_slices(buffer, s.slices, s.dst.axes)
-        layout = moving_layout(s.dst, self.tiles.layout(s.dst.name), buffer, along, self.places.indexing, self.warps)
-        return self._move(s.dst, buffer, along, layout)
-
-    def _move(self, dst: Tile, buffer: Buffer, along: Sequence[Along], layout: Layout) -> Move:
-        place = self.places.place(buffer, along, layout, stored=False)
-        return Move(dst, buffer, layout, place, self.tiles.at(dst.axes, layout))
+        at = address(buffer, s.slices, self.places.indexing.extents)
+        layout = moving_layout(s.dst, self.tiles.layout(s.dst.name), at, self.places.indexing, self.warps)
+        return Move(s.dst, buffer, layout, self.places.place(at, layout), self.tiles.at(s.dst.axes, layout))
 
     def load(self, s: Load, source: str | None = None) -> None:
         """Print a load; from `source`, where its elements are already, those outside being 0."""
@@ -97,14 +94,11 @@ class MemoryPrinter:
     def gather(self, s: Gather) -> None:
         buffer = self.program.buffer(s.buffer)
         layout = self.tiles.layout(s.dst.name)
-        names = iter(s.axes)
-        along = []
-        for at, stride, size in zip(s.index, buffer.strides, buffer.shape, strict=True):
-            if isinstance(at, str):
-                along.append(Along(stride, size, self._as_index(at, layout)))
-            else:
-                along.append(Along(stride, size, at, next(names) if at.extent is not None else ""))
-        self._load(self._move(s.dst, buffer, along, layout), s.outside(buffer.dtype), evicted=False)
+        index = {at: self._as_index(at, layout) for at in s.index if isinstance(at, str)}
+        at = address(buffer, s.index, self.places.indexing.extents)
+        place = self.places.place(at, layout, looked_up=index)
+        move = Move(s.dst, buffer, layout, place, self.tiles.at(s.dst.axes, layout))
+        self._load(move, s.outside(buffer.dtype), evicted=False)
 
     def _as_index(self, name: str, layout: Layout) -> Held:
         """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
@@ -153,8 +147,8 @@ class MemoryPrinter:
 
     def store(self, s: Store) -> None:
         buffer, held = self.program.buffer(s.buffer), self.tiles[s.src]
-        along = along_slices(buffer, s.slices, s.axes or held.tile.axes)
-        layout = moving_layout(held.tile, held.layout, buffer, along, self.places.indexing, self.warps)
+        where = address(buffer, s.slices, self.places.indexing.extents)
+        layout = moving_layout(held.tile, held.layout, where, self.places.indexing, self.warps)
         if held_dtype(held.tile.dtype) != held_dtype(buffer.dtype) or layout != held.layout:
             # What is exchanged is rounded before.
             tile = replace(held.tile, dtype=buffer.dtype)
@@ -163,7 +157,7 @@ class MemoryPrinter:
             value = converted(held.element(at), held.tile.dtype, buffer.dtype)
             self.tiles.each(held.layout, tile.axes, [f"{rounded.element(at)} = {value};"])
             held = self.exchange.as_in(rounded, layout)
-        place = self.places.place(buffer, along, layout, stored=True)
+        place = self.places.place(where, layout, stored=True)
         at = self.tiles.at(held.tile.axes, layout)
         pointer = self._pointer(s.buffer, held.name, place)
         tests = [*place.tests, *self._first_copy(held)]

@@ -14,6 +14,7 @@ from autosched.backends.cuda.registers.layouts import Layout, Spread, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.reduce import Folds
 from autosched.backends.cuda.registers.tiles import Tiles
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import Fill, Map, Position, Reduce, Statement, fold_identity
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import is_integer
@@ -31,8 +32,7 @@ class Arithmetic:
     def position(self, s: Position) -> None:
         """Print the positions of a piece."""
         dst = self._tiles.declare(s.dst)
-        axis = s.dst.axes[-1] if s.piece.extent is not None else ""
-        value = self._positions.position(axis, s.piece, dst.layout)
+        value = self._positions.position(s.piece, dst.layout)
         at = self._tiles.at(s.dst.axes, dst.layout)
         self._tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {held_type(s.dst.dtype)}({value});"])
 
@@ -78,8 +78,9 @@ class Arithmetic:
         at = self._tiles.at(source.tile.axes, source.layout)
         value = converted(source.element(at), source.tile.dtype, s.dst.dtype)
         if s.bound is not None:
-            piece = Slice(s.bound.start, source.tile.extent(s.axis), skew=s.bound.skew)
-            tests = self._tests(s.axis, piece, s.bound.size, source.layout)
+            piece = Slice(s.bound.start, source.tile.extent(s.axis), s.axis, skew=s.bound.skew)
+            bounded = Dimension.of(piece, s.bound.size, self._positions.indexing.extents)
+            tests = self._tests(bounded, source.layout)
             if tests:
                 left_out = constant(fold_identity(s.operator, is_integer(s.dst.dtype)), s.dst.dtype)
                 value = f"{tests} ? {value} : {left_out}"
@@ -95,18 +96,16 @@ class Arithmetic:
         if made is not dst:
             self._exchange.move(made, dst)
 
-    def _tests(self, axis: str, piece: Slice, size: int, layout: Layout) -> str:
-        if _is_cut_at_vectors(piece, size, layout[axis]):
-            within = self._positions.of_vector(axis, layout[axis])
-            at = sum_of(self._positions.indexing.affine(piece.start), within)
+    def _tests(self, d: Dimension, layout: Layout) -> str:
+        if _is_cut_at_vectors(d, layout[d.axis]):
+            within = self._positions.of_vector(d.axis, layout[d.axis])
+            at = sum_of(self._positions.indexing.affine(d.slice.start), within)
         else:
-            at = self._positions.position(axis, piece, layout)
-        tests = [f"{at} >= 0"] if self._positions.indexing.precedes(piece) else []
-        tests += [f"{at} < {size}"] if self._positions.indexing.exceeds(piece, size) else []
-        return " && ".join(tests)
+            at = self._positions.position(d.slice, layout)
+        return " && ".join(f"{at} {t}" for t in reversed(d.tests))
 
 
-def _is_cut_at_vectors(piece: Slice, size: int, spread: Spread) -> bool:
+def _is_cut_at_vectors(d: Dimension, spread: Spread) -> bool:
     """Whether neighbours that a thread holds are all in a dimension, or all outside."""
-    starts = (piece.start.offset, *(coefficient for _, coefficient in piece.start.terms))
-    return piece.skew is None and all(x % vector(spread) == 0 for x in (size, *starts))
+    starts = (d.slice.start.offset, *(coefficient for _, coefficient in d.slice.start.terms))
+    return d.slice.skew is None and all(x % vector(spread) == 0 for x in (d.size, *starts))

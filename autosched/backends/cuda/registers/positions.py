@@ -9,7 +9,6 @@ A thread's part of an axis is defined once, the part of its registers is constan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from autosched.backends.cuda.language.index import Indexing, grouped, scaled, sum_of
 from autosched.backends.cuda.registers.layouts import Layout, Spread, register_offset, simplified, thread_offset
@@ -59,29 +58,27 @@ class Positions:
         """Where the thread's element of this number is along an axis."""
         return sum_of(self.own(axis, spread), grouped(register_offset(spread, grouped(number))))
 
-    def position(self, axis: str, piece: Slice, layout: Layout) -> str:
-        """The position of one of the thread's elements in a dimension, along this axis of a tile."""
-        found = self._counted(axis, replace(piece, before=()), layout)
+    def position(self, piece: Slice, layout: Layout) -> str:
+        """The position of one of the thread's elements in a dimension."""
+        found = self._counted(piece, layout)
         for b in reversed(piece.before):
-            at, then = (self.position(axis, s, layout) for s in (b.at, b.then))
+            at, then = (self.position(s, layout) for s in (b.at, b.then))
             found = f"({at} < {b.size} ? {then} : {found})"
         if piece.skew is not None:
             found = f"{found} - {self.behind(piece.skew, layout)}"
         return found
 
-    def _counted(self, axis: str, piece: Slice, layout: Layout) -> str:
+    def _counted(self, piece: Slice, layout: Layout) -> str:
         start = self.indexing.affine(piece.start)
         if piece.extent is None:
             return start
+        count = self.within(piece.axis, layout[piece.axis])
         if piece.flat is not None:
-            along = self.within(piece.flat.axis, layout[piece.flat.axis])
-            count = grouped(sum_of(self.indexing.affine(piece.flat.start), along))
+            count = grouped(sum_of(self.indexing.affine(piece.flat.start), count))
             count = f"({count} {'/' if piece.flat.first else '%'} {piece.flat.size})"
-        else:
-            count = self.within(axis, layout[axis])
         return sum_of(start, count if piece.step == 1 else scaled(count, piece.step))
 
     def behind(self, skew: Skew, layout: Layout) -> str:
         """How far the positions of a row are moved back."""
-        parts = [scaled(self.position(axis, piece, layout), apart) for axis, piece, apart in skew.terms]
+        parts = [scaled(self.position(piece, layout), apart) for piece, apart in skew.terms]
         return f"{grouped(sum_of(*parts))} % {skew.vector}"

@@ -15,7 +15,6 @@ from autosched.backends.cuda.registers.parts import after_digits, interleaved
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.tiles import Held, Tiles
 from search_spaces.programs.statements import Deinterleave, Interleave, Regroup, Split, View
-from search_spaces.programs.tiles import sliced_axes
 
 
 class Rearranging:
@@ -28,16 +27,12 @@ class Rearranging:
 
     def view(self, s: View) -> None:
         source, dst = self._tiles[s.src], self._tiles.declare(s.dst)
-        names = iter(sliced_axes(s.slices, s.dst.axes))
-        own = [next(names) if piece.extent is not None else "" for piece in s.slices]
         whole = all(not p.start.terms and p.start.offset == 0 and p.step == 1 for p in s.slices)
         if whole and dst.tile.axes == source.tile.axes and dst.tile.shape == source.tile.shape:
             self._take(self._exchange.as_in(source, dst.layout), dst, {})
             return
-        positions = {
-            x: self._positions.position(axis, piece, dst.layout)
-            for piece, axis, x in zip(s.slices, own, source.tile.axes, strict=True)
-        }
+        placed = zip(source.tile.axes, s.slices, strict=True)
+        positions = {x: self._positions.position(piece, dst.layout) for x, piece in placed}
         self._exchange.read(dst, self._exchange.written(source, source.tile.axes[-1]), positions)
 
     def split(self, s: Split) -> None:

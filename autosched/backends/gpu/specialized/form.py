@@ -30,7 +30,6 @@ from search_spaces.programs.statements import (
     Split,
     Statement,
     Store,
-    produced,
 )
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
@@ -79,13 +78,12 @@ class DotForm:
         form = DotForm(kernel, loop, rows_read, columns_read, dots, groups, launch.alternating, epilogue, offers)
         _check_launch(form)
         _check_operands(form)
-        tiles = (*(d.dst for d in dots), *(t for s in epilogue for t in produced(s)))
         if form.blocks > 1:
             if any(isinstance(s, Split) and s.axis == form.cut_axis for s in epilogue):
                 refuse(kernel, f"its epilogue cuts tiles along {form.cut_axis}, as the blocks of a cluster do")
-            epilogue = halved(epilogue, tiles, form.cut_axis, form.cut_size, BLOCK)
+            epilogue = halved(epilogue, form.cut_axis, form.cut_size, BLOCK)
         if form.shares_tile:
-            epilogue = halved(epilogue, tiles, row, form.rows)
+            epilogue = halved(epilogue, row, form.rows)
         return dataclasses.replace(form, epilogue=epilogue)
 
     @property

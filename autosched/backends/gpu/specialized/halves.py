@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 
 from search_spaces.programs.statements import (
     Dot,
@@ -26,34 +25,27 @@ HALF = "half"
 BLOCK = "block"
 
 
-def halved(
-    body: tuple[Statement, ...], tiles: Iterable[Tile], axis: str, rows: int, part: str = HALF
-) -> tuple[Statement, ...]:
-    """The statements for `rows` positions of the axis, from `part * rows` on; `tiles` are what they store, whole.
+def halved(body: tuple[Statement, ...], axis: str, rows: int, part: str = HALF) -> tuple[Statement, ...]:
+    """The statements for `rows` positions of the axis, from `part * rows` on.
 
     Before: store out[m.0*128 : +128, …] = acc          After: store out[half*64 + m.0*128 : +64, …] = acc
     """
-    known = {t.name: t for t in tiles}
-    return tuple(_halved(s, axis, rows, known, part) for s in body)
+    return tuple(_halved(s, axis, rows, part) for s in body)
 
 
-def _halved(s: Statement, axis: str, rows: int, tiles: dict[str, Tile], part: str) -> Statement:
+def _halved(s: Statement, axis: str, rows: int, part: str) -> Statement:
     match s:
         case Load(dst=dst, slices=slices):
-            return dataclasses.replace(
-                s, dst=_tile(dst, axis, rows), slices=_slices(slices, dst.axes, axis, rows, part)
-            )
-        case Gather(dst=dst, index=index, axes=axes):
-            sliced = iter(_slices(tuple(i for i in index if isinstance(i, Slice)), axes, axis, rows, part))
-            looked_up = tuple(i if isinstance(i, str) else next(sliced) for i in index)
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), slices=_slices(slices, axis, rows, part))
+        case Gather(dst=dst, index=index):
+            looked_up = tuple(i if isinstance(i, str) else _slice(i, axis, rows, part) for i in index)
             return dataclasses.replace(s, dst=_tile(dst, axis, rows), index=looked_up)
         case Position(dst=dst, piece=piece):
-            (piece,) = _slices((piece,), dst.axes, axis, rows, part)
-            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=piece)
-        case Store(src=src, slices=slices, axes=axes):
-            return dataclasses.replace(s, slices=_slices(slices, axes or tiles[src].axes, axis, rows, part))
+            return dataclasses.replace(s, dst=_tile(dst, axis, rows), piece=_slice(piece, axis, rows, part))
+        case Store(slices=slices):
+            return dataclasses.replace(s, slices=_slices(slices, axis, rows, part))
         case For(body=body):
-            return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, tiles, part) for inner in body))
+            return dataclasses.replace(s, body=tuple(_halved(inner, axis, rows, part) for inner in body))
         case Map(dst=dst) | Fill(dst=dst) | Dot(dst=dst) | Reduce(dst=dst):
             return dataclasses.replace(s, dst=_tile(dst, axis, rows))
         case Split(first=first, second=second):
@@ -67,11 +59,11 @@ def _tile(tile: Tile, axis: str, rows: int) -> Tile:
     return dataclasses.replace(tile, shape=shape)
 
 
-def _slices(slices: tuple[Slice, ...], axes: tuple[str, ...], axis: str, rows: int, part: str) -> tuple[Slice, ...]:
-    names = iter(axes)
-    return tuple(
-        dataclasses.replace(p, start=p.start + Affine.of((part, p.step * rows)), extent=rows)
-        if p.extent is not None and next(names) == axis
-        else p
-        for p in slices
-    )
+def _slices(slices: tuple[Slice, ...], axis: str, rows: int, part: str) -> tuple[Slice, ...]:
+    return tuple(_slice(p, axis, rows, part) for p in slices)
+
+
+def _slice(piece: Slice, axis: str, rows: int, part: str) -> Slice:
+    if piece.axis != axis:
+        return piece
+    return dataclasses.replace(piece, start=piece.start + Affine.of((part, piece.step * rows)), extent=rows)

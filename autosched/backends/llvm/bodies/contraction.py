@@ -6,7 +6,7 @@ computes (bias, activation, residual …) is done on these values, so an epilogu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -19,6 +19,7 @@ from autosched.backends.llvm.ir.integers import constant, first_element, tiles_o
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
 from autosched.backends.llvm.ir.values import broadcast, index, plus
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
     Fill,
@@ -36,6 +37,7 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,14 @@ class RegisterTile:
 
 @dataclass
 class ContractionPrinter:
-    """Prints the statements of one program of a contraction kernel; `sizes` are those of what is stored, by slice."""
+    """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
+    register tile begin, and how far they go."""
 
     code: Code
     dot: Dot
     rows: int
     columns: int
-    sizes: dict[Slice, int]
+    stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
@@ -146,32 +149,25 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(
-        self, buffer: str, slices: Sequence[Slice], tile: Tile, order: Sequence[str] = ()
-    ) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
         """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
 
-        And how far apart the columns are. `order`: of the axes in the buffer, where it is another one.
+        And how far apart the columns are.
         """
-        code, shape, strides = self.code, self.code.buffers[buffer].shape, self.code.buffers[buffer].strides
-        axes, offset = iter(order or tile.axes), index(0)
-        stride_of, valid = {self._row_axis: 0, self._column_axis: 0}, self.columns
-        for piece, size, stride in zip(slices, shape, strides, strict=True):
-            if piece.extent is None:
-                start = code.affine(piece.start)
-            else:
-                axis = next(axes)
-                start = code.start(piece.start, piece.extent, size)
-                stride_of[axis] = stride
-                valid = min(valid, size) if axis == self._column_axis else valid
-            offset = plus(code.b, offset, code.scaled(start, stride))
-        dtype, between = code.buffers[buffer].dtype, stride_of[self._column_axis]
-        first = code.address(code.base[buffer], offset, dtype)
+        code, place = self.code, self.code.place(buffer, slices)
+        dtype, between, below = place.buffer.dtype, place.between(self._column_axis), place.between(self._row_axis)
+        valid = min([self.columns, *(d.size for d in place.dimensions if d.axis == self._column_axis)])
+        first = code.address(code.base[buffer], code.offset(place, self._moved_back), dtype)
         places = (
-            ((r, v), code.address(first, r * stride_of[self._row_axis] + v * code.lanes * between, dtype))
-            for r, v in self._cells(tile)
+            ((r, v), code.address(first, r * below + v * code.lanes * between, dtype)) for r, v in self._cells(tile)
         )
         return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
+
+    def _moved_back(self, d: Dimension) -> IRValue:
+        """Where a slice begins: further ahead where it would stick out."""
+        if d.slice.extent is None:
+            return self.code.affine(d.slice.start)
+        return self.code.start(d.slice.start, d.slice.extent, d.size)
 
     def _load(self, s: Load) -> None:
         code, values = self.code, dict[Cell, IRValue]()
@@ -190,7 +186,7 @@ class ContractionPrinter:
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
-        cells, between = self._at(s.buffer, s.slices, source.tile, s.axes)
+        cells, between = self._at(s.buffer, s.slices, source.tile)
         for cell, address, left in cells:
             if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
@@ -199,16 +195,16 @@ class ContractionPrinter:
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
     def _start(self, piece: Slice) -> IRValue:
-        """Where a slice begins: one of an output is moved back where it would stick out."""
-        size = self.sizes.get(piece)
-        if piece.extent is None or size is None:
+        """Where a slice begins: as far back as the register tile is moved where its outputs would stick out."""
+        if piece.extent is None or piece.axis not in self.stored:
             return self.code.affine(piece.start)
-        return self.code.start(piece.start, piece.extent, size)
+        begin, size = self.stored[piece.axis]
+        first = self.code.start(begin, piece.extent, size)
+        return plus(self.code.b, first, self.code.affine(piece.start - begin))
 
     def _gather(self, s: Gather) -> None:
         """Each row of the register tile is looked up like the row of a row kernel."""
         code, column = self.code, self._column_axis
-        sliced = dict(zip((i for i in s.index if isinstance(i, Slice) and i.extent is not None), s.axes, strict=True))
         chosen = [i for i in s.index if isinstance(i, str)]
         in_lanes = [t for t in chosen if column in self.tiles[t].tile.axes]
         has_columns, values = column in s.dst.axes, dict[Cell, IRValue]()
@@ -216,14 +212,11 @@ class ContractionPrinter:
 
             def start(piece: Slice, row: int = r) -> IRValue:
                 begin = self._start(piece)
-                return plus(code.b, begin, index(row)) if sliced.get(piece) == self._row_axis else begin
-
-            def is_columns(piece: Slice) -> bool:
-                return sliced.get(piece) == column
+                return plus(code.b, begin, index(row)) if piece.axis == self._row_axis else begin
 
             whole = {t: first_element(code.b, self._operand(r, 0, t)) for t in chosen if t not in in_lanes}
             lanes, integral = code.lanes if has_columns else 1, s.dst.name in self.integral
-            found = lookup(code, s, lanes, is_columns, start, whole, integral)
+            found = lookup(code, s, lanes, column, start, whole, integral)
             if has_columns:
                 by_lane = {t: self._operand(r, v, t) for t in in_lanes}
                 values[r, v] = looked_up(code, found, index(v * code.lanes), by_lane, None)
@@ -295,5 +288,6 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
         )
     rows, columns = dots[0].dst.shape
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
-    sizes = {p: n for s in stores for p, n in zip(s.slices, code.buffers[s.buffer].shape, strict=True)}
-    return ContractionPrinter(code, dots[0], rows, columns, sizes, tiles_of_integers(kernel))
+    outputs = [(s, code.buffers[s.buffer]) for s in stores if code.buffers[s.buffer].role == "output"]
+    stored = {p.axis: (p.start, n) for s, b in outputs for p, n in zip(s.slices, b.shape, strict=True) if p.axis}
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel))

@@ -31,7 +31,7 @@ from autosched.backends.llvm.ir.values import (
     vector,
 )
 from search_spaces.programs.statements import Gather
-from search_spaces.programs.tiles import Slice, reach
+from search_spaces.programs.tiles import Slice
 
 
 @dataclass(frozen=True)
@@ -58,48 +58,48 @@ def lookup(
     code: Code,
     s: Gather,
     lanes: int,
-    columns_of: Callable[[Slice], bool],
+    column: str,
     start_of: Callable[[Slice], IRValue],
     row_values: Mapping[str, IRValue],
     integral: bool,
 ) -> Lookup:
     """Find the place of a gather in the row that is printed.
 
-    `columns_of`: whether a slice is the columns; `start_of`: where it is in this row; `row_values`: the index tiles
-    that have one value per row.
+    `column`: the axis of the columns; `start_of`: where a slice is in this row; `row_values`: the index tiles that have
+    one value per row.
     """
-    b, buffer = code.b, code.buffers[s.buffer]
+    b, place = code.b, code.place(s.buffer, s.index)
     offset, inside, limit, column_stride = index(0), None, None, 0
     by_lane: list[tuple[str, int, int]] = []
     positions: list[tuple[Positions, int]] = []
-    for at, size, stride in zip(s.index, buffer.shape, buffer.strides, strict=True):
+    for d in place.dimensions:
+        at = d.index
         if isinstance(at, str) and at not in row_values:
-            by_lane.append((at, size, stride))
+            by_lane.append((at, d.size, d.stride))
             continue
         if isinstance(at, str):
-            number, exists = _index_of(b, row_values[at], size, 1)
+            number, exists = _index_of(b, row_values[at], d.size, 1)
         else:
             number, exists = start_of(at), None
-            least, most = reach(at, code.extents)
-            if columns_of(at) and (at.step != 1 or least < 0):
-                positions.append((Positions.of(code, at, number, size), stride))
+            if d.axis == column and (at.step != 1 or d.precedes):
+                positions.append((Positions.of(d, number), d.stride))
                 continue
-            if columns_of(at):
-                column_stride = stride
-                limit = None if most < size else minus(b, index(size), number)
-            elif least < 0:
-                exists = b.icmp_unsigned("<", number, index(size))
-            elif most >= size:
-                exists = b.icmp_signed("<", number, index(size))
+            if d.axis == column:
+                column_stride = d.stride
+                limit = minus(b, index(d.size), number) if d.exceeds else None
+            elif d.precedes:
+                exists = b.icmp_unsigned("<", number, index(d.size))
+            elif d.exceeds:
+                exists = b.icmp_signed("<", number, index(d.size))
         if exists is not None:
             number = b.select(exists, number, index(0))
             inside = both(b, inside, exists)
-        offset = plus(b, offset, code.scaled(number, stride))
-    base = code.address(code.base[s.buffer], offset, buffer.dtype)
+        offset = plus(b, offset, code.scaled(number, d.stride))
+    base = code.address(code.base[s.buffer], offset, place.buffer.dtype)
     everywhere = None if inside is None else broadcast(b, inside, lanes)
-    fill = s.outside(buffer.dtype)
+    fill = s.outside(place.buffer.dtype)
     ways = tuple(by_lane), tuple(positions)
-    return Lookup(buffer.dtype, integral, base, everywhere, column_stride, limit, *ways, fill)
+    return Lookup(place.buffer.dtype, integral, base, everywhere, column_stride, limit, *ways, fill)
 
 
 def looked_up(code: Code, found: Lookup, at: IRValue, values: Mapping[str, IRValue], mask: IRValue | None) -> IRValue:

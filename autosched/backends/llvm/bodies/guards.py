@@ -25,8 +25,9 @@ from autosched.backends.llvm.ir.values import (
     shuffle,
     times,
 )
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import Load
-from search_spaces.programs.tiles import Slice, reach
+from search_spaces.programs.tiles import Slice
 
 # Positions up to here are compared in 32 bits: twice as many in a vector as in 64, and lanes may be a little beyond.
 _NARROW = 2**30
@@ -42,8 +43,8 @@ class Positions:
     narrow: bool
 
     @staticmethod
-    def of(code: Code, piece: Slice, first: IRValue, size: int) -> Positions:
-        return Positions(first, piece.step, size, max(map(abs, (*reach(piece, code.extents), size))) < _NARROW)
+    def of(d: Dimension, first: IRValue) -> Positions:
+        return Positions(first, d.slice.step, d.size, max(map(abs, (d.least, d.most, d.size))) < _NARROW)
 
     def vector(self, b: Builder, at: IRValue, lanes: int, element: str = I64) -> IRValue:
         """Those of the columns from `at` on."""
@@ -77,25 +78,26 @@ class GuardedLoad:
     columns: Positions | None
 
     @staticmethod
-    def of(
-        code: Code, s: Load, is_column: Callable[[Slice], bool], start_of: Callable[[Slice], IRValue], integral: bool
-    ) -> GuardedLoad:
+    def of(code: Code, s: Load, column: str, start_of: Callable[[Slice], IRValue], integral: bool) -> GuardedLoad:
         """Find its place in the row that is printed; `start_of`: where a slice is in this row."""
-        b, buffer = code.b, code.buffers[s.buffer]
-        offset, inside, stride, columns = index(0), None, 0, None
-        for piece, size, between in zip(s.slices, buffer.shape, buffer.strides, strict=True):
-            at = start_of(piece)
-            least, most = reach(piece, code.extents)
-            surely = least >= 0 and most < size
-            if is_column(piece):
-                stride = between * piece.step
-                columns = None if surely else Positions.of(code, piece, at, size)
-            elif not surely:
-                exists = b.icmp_unsigned("<", at, index(size))
-                inside = both(b, inside, exists)
-                at = b.select(exists, at, index(0))
-            offset = plus(b, offset, code.scaled(at, between))
-        return GuardedLoad(s, integral, offset, stride, inside, columns)
+        b, place = code.b, code.place(s.buffer, s.slices)
+        inside: IRValue | None = None
+        columns: Positions | None = None
+
+        def start(d: Dimension) -> IRValue:
+            nonlocal inside, columns
+            at = start_of(d.slice)
+            if not d.may_leave:
+                return at
+            if d.axis == column:
+                columns = Positions.of(d, at)
+                return at
+            exists = b.icmp_unsigned("<", at, index(d.size))
+            inside = both(b, inside, exists)
+            return b.select(exists, at, index(0))
+
+        offset = code.offset(place, start)
+        return GuardedLoad(s, integral, offset, place.between(column), inside, columns)
 
     def row_value(self, code: Code) -> IRValue:
         """The one element of a load without columns."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import index, minus, plus, poison, smaller, transpose_4x4
+from autosched.backends.llvm.ir.values import index, minus, poison, smaller, transpose_4x4
+from search_spaces.programs.addressing import Address, Dimension
 from search_spaces.programs.statements import Load, View
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Panels, Slice
+from search_spaces.programs.tiles import Panels
 from search_spaces.workloads.expressions.affine import Affine
 
 # Elements between packed rows beyond their length, so that they do not all start in one cache set.
@@ -43,7 +44,7 @@ class OperandTile:
     """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
 
     load: Load
-    buffer: Buffer
+    place: Address
     own: str
     reduction: str
     packed: IRValue | None
@@ -53,55 +54,55 @@ class OperandTile:
         """Reduction positions of the tile."""
         return self.load.dst.extent(self.reduction)
 
-    def slice_of(self, axis: str) -> tuple[int, Slice]:
-        """The buffer dimension of a tile axis, and the tile's piece of it."""
-        sliced = [d for d, piece in enumerate(self.load.slices) if piece.extent is not None]
-        dimension = sliced[self.load.dst.axes.index(axis)]
-        return dimension, self.load.slices[dimension]
+    @property
+    def buffer(self) -> Buffer:
+        return self.place.buffer
+
+    def along(self, axis: str) -> Dimension:
+        """The buffer dimension of a tile axis."""
+        return next(d for d in self.place.dimensions if d.axis == axis)
 
     @property
     def own_size(self) -> int:
         """The size of the buffer along the operand's own axis."""
-        return self.buffer.shape[self.slice_of(self.own)[0]]
+        return self.along(self.own).size
 
     @property
     def own_stride(self) -> int:
         """Of a single position there is none, and it may as well be that of neighbours."""
-        return 1 if self.own_size == 1 else self.buffer.strides[self.slice_of(self.own)[0]]
+        return 1 if self.own_size == 1 else self.along(self.own).stride
 
     @property
     def reduction_stride(self) -> int:
-        return self.buffer.strides[self.slice_of(self.reduction)[0]]
+        return self.along(self.reduction).stride
 
     def remaining_steps(self, code: Code) -> IRValue:
         """How many reduction positions of this tile are inside the buffer."""
-        dimension, piece = self.slice_of(self.reduction)
-        return code.remaining(piece.start, self.steps, self.buffer.shape[dimension])
+        d = self.along(self.reduction)
+        return code.remaining(d.slice.start, self.steps, d.size)
 
     def shortest_steps(self, code: Code) -> int:
         """The fewest reduction positions that any tile of the loop has."""
-        dimension, piece = self.slice_of(self.reduction)
-        size = self.buffer.shape[dimension]
-        last = piece.start.maximum(code.extents)
-        return min(self.steps, size - last)
+        d = self.along(self.reduction)
+        return min(self.steps, d.size - d.slice.start.maximum(code.extents))
 
 
 def operand(code: Code, load: Load, reduction: str) -> OperandTile:
     """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
     own = next(x for x in load.dst.axes if x != reduction)
-    buffer = code.buffers[load.buffer]
+    place = code.place(load.buffer, load.slices)
     if load.panels is None:
-        return OperandTile(load, buffer, own, reduction, None)
+        return OperandTile(load, place, own, reduction, None)
     packed = code.take_scratch(_packed_elements(load, own, reduction, load.panels))
-    result = OperandTile(load, buffer, own, reduction, packed)
+    result = OperandTile(load, place, own, reduction, packed)
     _pack(code, result, load.panels)
     return result
 
 
 def panel(code: Code, source: OperandTile, view: View | None, width: int) -> Panel:
     """The panel that a view cuts from an operand (the operand's only one without a view)."""
-    _, piece = source.slice_of(source.own)
-    offset = view.slices[source.load.dst.axes.index(source.own)].start if view else Affine()
+    piece = source.along(source.own).slice
+    offset = next(p.start for p in view.slices if p.axis == source.own) if view else Affine()
     valid = min(width, source.own_size)
     panels = source.load.panels
     if panels is None or source.packed is None:
@@ -127,14 +128,11 @@ def _panel_elements(source: OperandTile, panels: Panels) -> int:
 
 def _address_in_place(code: Code, source: OperandTile, own_start: Affine, width: int) -> IRValue:
     """The address of element (own_start, 0) of the operand in its buffer; own_start moved back at the edge."""
-    own_dimension, _ = source.slice_of(source.own)
-    offset = index(0)
-    for dimension, (piece, stride) in enumerate(zip(source.load.slices, source.buffer.strides, strict=True)):
-        if dimension == own_dimension:
-            at = code.start(own_start, width, source.buffer.shape[dimension])
-        else:
-            at = code.affine(piece.start)
-        offset = plus(code.b, offset, code.scaled(at, stride))
+
+    def start(d: Dimension) -> IRValue:
+        return code.start(own_start, width, d.size) if d.axis == source.own else code.affine(d.slice.start)
+
+    offset = code.offset(source.place, start)
     return code.address(code.base[source.load.buffer], offset, source.buffer.dtype)
 
 
@@ -158,9 +156,8 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
-    dimension, piece = source.slice_of(source.own)
-    extent = source.load.dst.extent(source.own)
-    present = code.remaining(piece.start, extent, source.buffer.shape[dimension])
+    piece, extent = source.along(source.own).slice, source.load.dst.extent(source.own)
+    present = code.remaining(piece.start, extent, source.own_size)
     variable = f"{source.load.dst.name}.panel"
     assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:

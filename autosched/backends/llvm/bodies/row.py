@@ -14,7 +14,7 @@ from autosched.backends.llvm.bodies.passes import used
 from autosched.backends.llvm.bodies.row_axes import RowAxes
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import F32, I64, IRValue
-from autosched.backends.llvm.ir.values import index, plus
+from autosched.backends.llvm.ir.values import plus
 from search_spaces.programs.statements import Gather, Load, Store
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
@@ -41,18 +41,10 @@ class Row:
     def column_axis(self) -> str:
         return self.axes.column
 
-    def pieces(self, buffer: str, slices: Sequence[Slice]) -> list[tuple[str, Slice, int]]:
-        """For every buffer dimension: the axis that it runs along ("" for none), its slice, the size."""
-        shape = self.code.buffers[buffer].shape
-        return [(self.axis(p), p, n) for p, n in zip(slices, shape, strict=True)]
-
-    def axis(self, piece: Slice) -> str:
-        return "" if piece.extent is None else self.axes.of[piece]
-
     def start(self, piece: Slice) -> IRValue:
         """Where a slice begins in the row that is printed."""
         at = self.code.affine(piece.start)
-        if self.row_axis and self.axis(piece) == self.row_axis:
+        if self.row_axis and piece.axis == self.row_axis:
             assert self.number is not None
             return plus(self.code.b, at, self.code.scaled(self.number, piece.step))
         return at
@@ -60,12 +52,12 @@ class Row:
     def guarded(self, s: Load) -> GuardedLoad:
         """A guarded load in the row that is printed."""
         whole = s.dst.name in self.integral
-        return GuardedLoad.of(self.code, s, lambda p: self.axis(p) == self.column_axis, self.start, whole)
+        return GuardedLoad.of(self.code, s, self.column_axis, self.start, whole)
 
     def lookup(self, s: Gather, lanes: int) -> Lookup:
         columns = {t: self.value(t) for t in used(s) if self.column_axis not in self.tiles[t].axes}
         whole = s.dst.name in self.integral
-        return lookup(self.code, s, lanes, lambda p: self.axis(p) == self.column_axis, self.start, columns, whole)
+        return lookup(self.code, s, lanes, self.column_axis, self.start, columns, whole)
 
     def type_of(self, tile: str) -> str:
         """What one element of a tile is held as."""
@@ -81,23 +73,20 @@ class Row:
 
     def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[IRValue, int]:
         """The address of this row's first column, and how far apart its columns are."""
-        code, offset, between = self.code, index(0), 0
-        for piece, stride in zip(slices, code.buffers[buffer].strides, strict=True):
-            if self.axis(piece) == self.column_axis:
-                between = stride * piece.step
-            offset = plus(code.b, offset, code.scaled(self.start(piece), stride))
-        return code.address(code.base[buffer], offset, code.buffers[buffer].dtype), between
+        code, place = self.code, self.code.place(buffer, slices)
+        offset = code.offset(place, lambda d: self.start(d.slice))
+        return code.address(code.base[buffer], offset, place.buffer.dtype), place.between(self.column_axis)
 
     def aligned(self, s: Store) -> bool:
         """Whether every vector of this store starts at a multiple of its size: what a streaming store needs."""
         buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
         if buffer.dtype != "float32":
             return False
-        for (axis, piece, _), stride in zip(self.pieces(s.buffer, s.slices), buffer.strides, strict=True):
-            if axis == self.column_axis and stride != 1:
+        for d in self.code.place(s.buffer, s.slices).dimensions:
+            if d.axis == self.column_axis and d.stride != 1:
                 return False
-            moves = [c * stride for _, c in piece.start.terms] + [piece.start.offset * stride]
-            if any(m % lanes for m in moves) or (axis == self.row_axis and axis and stride % lanes):
+            moves = [c * d.stride for _, c in d.slice.start.terms] + [d.slice.start.offset * d.stride]
+            if any(m % lanes for m in moves) or (d.axis and d.axis == self.row_axis and d.stride % lanes):
                 return False
         return True
 

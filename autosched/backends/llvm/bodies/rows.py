@@ -68,9 +68,9 @@ class RowPrinter:
     def _present_rows(self) -> IRValue:
         """How many rows of this program's tile are inside the buffers."""
         for s in _stores_first(statements(self.row.kernel.body)):
-            for axis, piece, size in self.row.pieces(s.buffer, s.slices):
-                if axis == self.row.row_axis and piece.extent is not None:
-                    return self.code.remaining(piece.start, piece.extent, size)
+            for d in self.code.place(s.buffer, s.slices).dimensions:
+                if d.slice.extent is not None and d.axis == self.row.row_axis:
+                    return self.code.remaining(d.slice.start, d.slice.extent, d.size)
         raise CompileError(f"kernel {self.row.kernel.name}: nothing says how much there is along {self.row.row_axis}")
 
     # -- values per row
@@ -162,9 +162,9 @@ class RowPrinter:
             if isinstance(s, Reduce) and s.bound is not None:
                 return self.code.remaining(s.bound.start, extent, s.bound.size)
         for s in _stores_first(walk.statements):
-            for axis, piece, size in self.row.pieces(s.buffer, s.slices):
-                if axis == column:
-                    return self.code.remaining(piece.start, extent, size)
+            for d in self.code.place(s.buffer, s.slices).dimensions:
+                if d.axis == column:
+                    return self.code.remaining(d.slice.start, extent, d.size)
         return index(extent)
 
     def _column_tiles(self, s: Statement) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,9 +27,10 @@ from autosched.backends.llvm.ir.values import (
     truth,
     vector,
 )
+from search_spaces.programs.addressing import Address, Dimension, address
 from search_spaces.programs.statements import For
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Bound
+from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.workloads.dtypes import DTYPES, is_float
 from search_spaces.workloads.expressions.affine import Affine
 
@@ -129,6 +130,17 @@ class Code:
 
     def scaled(self, value: IRValue, factor: int) -> IRValue:
         return times(self.b, value, factor)
+
+    def place(self, buffer: str, at: Sequence[Slice | str]) -> Address:
+        """Where a load, a store or a look-up is in a buffer."""
+        return address(self.buffers[buffer], at, self.extents)
+
+    def offset(self, place: Address, start_of: Callable[[Dimension], IRValue]) -> IRValue:
+        """How many elements after the buffer's first what begins there lies in every dimension."""
+        offset = index(0)
+        for d in place.dimensions:
+            offset = plus(self.b, offset, self.scaled(start_of(d), d.stride))
+        return offset
 
     def start(self, form: Affine, extent: int, size: int) -> IRValue:
         """Where a piece of `extent` begins in a dimension of `size`, moved back when it would stick out.

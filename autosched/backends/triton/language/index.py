@@ -9,16 +9,13 @@ the start is known:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autosched.backends.printing.scope import Block, Identifiers
-from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Flat, Skew, Slice, may_exceed, may_precede, reach, sliced_axes
+from search_spaces.programs.addressing import Address, Dimension
+from search_spaces.programs.tiles import Flat, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
-
-# Offsets up to here fit the 32-bit integers that Triton computes indices with.
-_MAX_OFFSET = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,6 @@ class Indexing:
         """The variables that the printed form depends on."""
         return frozenset(name for name, _ in self._varying(value))
 
-    def exceeds(self, piece: Slice, size: int) -> bool:
-        """Whether the slice can reach beyond a dimension of `size`."""
-        return may_exceed(piece, size, self.extents)
-
-    def precedes(self, piece: Slice) -> bool:
-        """Whether the slice can reach below 0."""
-        return may_precede(piece, self.extents)
-
     def offsets(self, axis: str, start: Affine, extent: int, step: int = 1) -> str:
         """The identifier of the vector `start + step * (0 … extent - 1)`, defined where needed."""
         name = self._identifiers.of(("offsets", axis, start, extent, step), f"offs_{axis}")
@@ -78,21 +67,19 @@ class Indexing:
         along = f"tl.arange(0, {extent})" if step == 1 else f"tl.arange(0, {extent}) * {step}"
         return self._define(name, along if begin == "0" else f"{begin} + {along}", Slice(start))
 
-    def mask(self, axis: str, piece: Slice, size: int) -> str:
-        """The identifier of the condition that a slice is inside a dimension of `size`, defined where needed."""
-        extent, start = piece.extent, piece.start
-        value = self.affine(start) if extent is None and not piece.before else self._along(axis, piece)
-        tests = [f"{value} < {size}"] if self.exceeds(piece, size) else []
-        # What is too large for 32 bits is negative in them.
-        wraps = reach(piece, self.extents)[1] > _MAX_OFFSET
-        tests += [f"{value} >= 0"] if self.precedes(piece) or wraps else []
-        if not tests:
+    def mask(self, d: Dimension, name: str = "") -> str:
+        """The identifier of the condition that positions exist, defined where needed; `name`: of the axis."""
+        piece, axis = d.slice, d.axis or name
+        if not d.tests:
             return ""
-        name = self._identifiers.of(("mask", axis, replace(piece, clamped=False), size), f"mask_{axis}")
-        return self._define(name, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], piece)
+        value = self._along(axis, piece)
+        tests = [f"{value} {t}" for t in d.tests]
+        mask = self._identifiers.of(("mask", axis, replace(piece, clamped=False), d.size), f"mask_{axis}")
+        return self._define(mask, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], piece)
 
-    def positions(self, axis: str, piece: Slice) -> Along:
+    def positions(self, piece: Slice) -> Along:
         """The positions of a slice, as a vector, or as a tile where they are moved back along other axes."""
+        axis = piece.axis
         along = self._along(axis, piece)
         if piece.skew is None:
             return Along(along, (axis,))
@@ -103,156 +90,107 @@ class Indexing:
         self._block.define(name, f"{name} = {text}", self.variables(piece.start) | self._skewed_by(piece.skew))
         return Along(name, axes)
 
-    def inside(self, axis: str, piece: Slice, size: int) -> Along | None:
-        """The condition that a slice is inside a dimension of `size`; None where it always is."""
+    def inside(self, d: Dimension) -> Along | None:
+        """The condition that positions exist; None where they always do."""
+        piece, axis = d.slice, d.axis
         if piece.skew is None:
-            mask = self.mask(axis, piece, size)
+            mask = self.mask(d)
             return Along(mask, (axis,)) if mask else None
-        tests = [">= 0"] if self.precedes(piece) else []
-        tests += [f"< {size}"] if self.exceeds(piece, size) else []
-        if not tests:
+        if not d.tests:
             return None
-        at = self.positions(axis, piece)
-        name = self._identifiers.of(("inside", axis, piece, size), f"in_{axis}")
-        text = " & ".join(f"({at.name} {t})" for t in tests)
+        at = self.positions(piece)
+        name = self._identifiers.of(("inside", axis, piece, d.size), f"in_{axis}")
+        text = " & ".join(f"({at.name} {t})" for t in reversed(d.tests))
         self._block.define(name, f"{name} = {text}", self.variables(piece.start) | self._skewed_by(piece.skew))
         return Along(name, at.axes)
 
-    def place(
-        self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...], stored: bool = False
-    ) -> Place:
-        """Where a tile with `axes` lies in a buffer, by pointers; at last the axes of dimensions that are sliced."""
-        wide = self._reach(buffer, slices) > _MAX_OFFSET
-        skewed = next((p for p in slices if p.skew), None)
-        if skewed and self._begins_at_vectors(buffer, slices, skewed, stored):
-            return self._by_vectors(buffer, pointer, slices, axes, wide)
-        base = Affine()
-        terms: list[str] = []
+    def place(self, pointer: str, address: Address, axes: tuple[str, ...], stored: bool = False) -> Place:
+        """Where a tile with `axes` lies in the buffer that begins at the pointer."""
+        if column := address.column_at_vectors(stored):
+            return self._by_vectors(pointer, address, column, axes)
+        start = self.affine(address.base, address.wide)
+        terms = [pointer] if start == "0" else [pointer, start]
         masks: list[str] = []
-        names = iter(sliced_axes(slices, axes))
-        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
-            if piece.extent is None:
-                row = f"{buffer.name}_row"
-                if piece.before:
-                    chosen = self._along(row, piece)
-                    terms.append(f"tl.cast({chosen}, tl.int64) * {stride}" if wide else f"{chosen} * {stride}")
-                else:
-                    base += piece.start * stride
-                masks.append("" if piece.clamped else self.mask(row, piece, size))
+        for d in address.dimensions:
+            terms += [self._term(d, address, axes)] if d.axis or d.is_chosen else []
+            masks.append(self._guard(d, address, axes))
+        return Place(" + ".join(terms), " & ".join(filter(None, masks)))
+
+    def looked_up(self, pointer: str, address: Address, index: Mapping[str, Along], axes: tuple[str, ...]) -> Place:
+        """The same where some dimensions are indexed by integers of 64 bits, by the names of their tiles."""
+        terms, masks = [pointer], list[str]()
+        for d in address.dimensions:
+            if isinstance(d.index, str):
+                at = index[d.index]
+                along = expand(at.axes, axes)
+                terms.append(_scaled(at.name + along, d.stride))
+                masks += [f"({at.name} {t}){along}" for t in d.tests]
                 continue
-            axis = next(names)
-            along = expand((axis,), axes)
-            if piece.skew:
-                at, inside = self.positions(axis, piece), self.inside(axis, piece, size)
-                offsets = at.name + (".to(tl.int64)" if wide else "") + expand(at.axes, axes)
-                terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
-                masks.append(inside.name + expand(inside.axes, axes) if inside else "")
-                continue
-            clamped = piece.clamped and (self.exceeds(piece, size) or self.precedes(piece))
-            positions = self._clamped(axis, piece, size) if clamped else self._along(axis, piece)
-            offsets = positions + (".to(tl.int64)" if wide else "") + along
-            terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
-            mask = "" if clamped else self.mask(axis, piece, size)
-            masks.append(mask and mask + along)
-        start = self.affine(base, wide)
-        return Place(" + ".join([pointer, *([start] if start != "0" else []), *terms]), " & ".join(filter(None, masks)))
+            if d.axis:
+                terms.append(self._term(d, address, axes, wide=True))
+            else:
+                start = d.index.start
+                offset = self.affine(start, wide=True)
+                several = d.stride != 1 and len(start.terms) + bool(start.offset) > 1
+                terms.append(_scaled(f"({offset})" if several else offset, d.stride))
+            masks.append(self._guard(d, address, axes))
+        return Place(" + ".join(terms), " & ".join(filter(None, masks)))
 
-    def _begins_at_vectors(self, buffer: Buffer, slices: tuple[Slice, ...], column: Slice, stored: bool) -> bool:
-        """Whether all rows of the slice that is moved back begin at whole vectors of the buffer, so moved.
+    def _term(self, d: Dimension, address: Address, axes: tuple[str, ...], wide: bool = False) -> str:
+        """What a dimension adds to the offset of a tile; `wide`: in 64 bits in any case."""
+        piece, wide = d.slice, wide or address.wide
+        if not d.axis:
+            chosen = self._along(_row(address), piece)
+            return f"tl.cast({chosen}, tl.int64) * {d.stride}" if wide else f"{chosen} * {d.stride}"
+        at = Along(self._clamped(d), (d.axis,)) if d.is_clamped else self.positions(piece)
+        return _scaled(at.name + (".to(tl.int64)" if wide else "") + expand(at.axes, axes), d.stride)
 
-        A whole vector is read wherever one of its elements is needed, so the buffer must end with one; and is stored
-        only where all of them are.
-        """
-        assert column.skew is not None
-        vector = column.skew.vector
-        apart = {piece: between % vector for _, piece, between in column.skew.terms}
-        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
-            if piece is column:
-                before, beyond = self.precedes(piece), self.exceeds(piece, size)
-                cut = (before or beyond) if stored else (beyond and buffer.span % vector)
-                if stride != 1 or piece.step != 1 or cut:
-                    return False
-            elif stride % vector != apart.pop(piece, 0):
-                return False
-        return not any(apart.values())
+    def _guard(self, d: Dimension, address: Address, axes: tuple[str, ...]) -> str:
+        """The condition that a dimension has an element, for a tile."""
+        if not d.axis:
+            return "" if d.slice.clamped else self.mask(d, _row(address))
+        inside = None if d.is_clamped else self.inside(d)
+        return inside.name + expand(inside.axes, axes) if inside else ""
 
-    def _by_vectors(
-        self, buffer: Buffer, pointer: str, slices: tuple[Slice, ...], axes: tuple[str, ...], wide: bool
-    ) -> Place:
+    def _by_vectors(self, pointer: str, address: Address, column: Dimension, axes: tuple[str, ...]) -> Place:
         """The place of rows that begin anywhere, from the vector on that each begins in."""
-        rows: list[str] = []
-        columns, masks = "", list[str]()
-        names = iter(sliced_axes(slices, axes))
-        vector = 1
-        for piece, stride, size in zip(slices, buffer.strides, buffer.shape, strict=True):
-            if piece.extent is None:
-                start = self.affine(piece.start * stride, wide)
-                rows += [start] if start != "0" else []
-                masks.append(self.mask(f"{buffer.name}_row", piece, size))
+        skew = column.slice.skew
+        assert skew is not None
+        rows, along, masks = list[str](), "", list[str]()
+        for d in address.dimensions:
+            if d is column:
+                along = self._along(d.axis, d.slice) + expand((d.axis,), axes)
+                masks += [f"({along} < {self._end(d, skew)}{expand(skew.axes, axes)})"] if d.exceeds else []
                 continue
-            axis = next(names)
-            along = expand((axis,), axes)
-            if piece.skew is None:
-                rows.append(f"{self._along(axis, piece)}{'.to(tl.int64)' if wide else ''}{along} * {stride}")
-                mask = self.mask(axis, piece, size)
-                masks.append(mask and mask + along)
-                continue
-            vector = piece.skew.vector
-            columns = f"{self._along(axis, piece)}{along}"
-            if self.exceeds(piece, size):
-                back = self._skew(axis, piece.skew)
-                end = self._identifiers.of(("end", axis, piece.skew, size), f"end_{axis}")
-                # Whole vectors, or loads would not be.
-                text = f"({back} + {size + vector - 1}) // {vector} * {vector}"
-                self._block.define(end, f"{end} = {text}", self._skewed_by(piece.skew))
-                masks.append(f"({columns} < {end}{expand(piece.skew.axes, axes)})")
-        begin = f"({' + '.join(rows)}) // {vector} * {vector}" if rows else "0"
-        return Place(f"{pointer} + {begin} + {columns}", " & ".join(filter(None, masks)))
+            start = self._term(d, address, axes) if d.axis else self.affine(d.slice.start * d.stride, address.wide)
+            rows += [start] if start != "0" else []
+            masks.append(self._guard(d, address, axes))
+        begin = f"({' + '.join(rows)}) // {skew.vector} * {skew.vector}" if rows else "0"
+        return Place(f"{pointer} + {begin} + {along}", " & ".join(filter(None, masks)))
+
+    def _end(self, d: Dimension, skew: Skew) -> str:
+        """The identifier of where rows end that are moved back: after whole vectors, or loads would not be."""
+        end = self._identifiers.of(("end", d.axis, skew, d.size), f"end_{d.axis}")
+        text = f"({self._skew(d.axis, skew)} + {d.size + skew.vector - 1}) // {skew.vector} * {skew.vector}"
+        self._block.define(end, f"{end} = {text}", self._skewed_by(skew))
+        return end
 
     def _skew(self, axis: str, skew: Skew) -> str:
         """The identifier of how far positions along an axis are moved back."""
         name = self._identifiers.of(("skew", axis, skew), f"skew_{axis}")
         parts = []
-        for x, piece, apart in skew.terms:
+        for piece, apart in skew.terms:
             if piece.extent is None:
                 parts.append(self.affine(piece.start * apart))
             else:
-                along = self._along(x, piece) + expand((x,), skew.axes)
+                along = self._along(piece.axis, piece) + expand((piece.axis,), skew.axes)
                 parts.append(along if apart == 1 else f"{along} * {apart}")
         self._block.define(name, f"{name} = ({' + '.join(parts)}) % {skew.vector}", self._skewed_by(skew))
         return name
 
     def _skewed_by(self, skew: Skew) -> frozenset[str]:
         """The variables that a skew depends on."""
-        return frozenset(v for _, piece, _ in skew.terms for v in self.variables(piece.start))
-
-    def looked_up(
-        self, buffer: Buffer, pointer: str, index: Sequence[Slice | Along], sliced: Sequence[str], axes: tuple[str, ...]
-    ) -> Place:
-        """Where a tile with `axes` lies in a buffer of which some dimensions are indexed by integers of 64 bits.
-
-        `sliced`: the axes of the slices that have an extent.
-        """
-        terms: list[str] = []
-        masks: list[str] = []
-        names = iter(sliced)
-        for at, stride, size in zip(index, buffer.strides, buffer.shape, strict=True):
-            if isinstance(at, Along):
-                along = expand(at.axes, axes)
-                offsets = at.name + along
-                masks += [f"({at.name} >= 0){along}", f"({at.name} < {size}){along}"]
-            elif at.extent is None:
-                offsets = self.affine(at.start, wide=True)
-                offsets = f"({offsets})" if stride != 1 and len(at.start.terms) + bool(at.start.offset) > 1 else offsets
-                masks.append(self.mask(f"{buffer.name}_row", at, size))
-            else:
-                axis = next(names)
-                along = expand((axis,), axes)
-                offsets = f"{self._along(axis, at)}.to(tl.int64){along}"
-                mask = self.mask(axis, at, size)
-                masks.append(mask and mask + along)
-            terms.append(offsets if stride == 1 else f"{offsets} * {stride}")
-        return Place(" + ".join([pointer, *terms]), " & ".join(filter(None, masks)))
+        return frozenset(v for piece, _ in skew.terms for v in self.variables(piece.start))
 
     def _along(self, axis: str, piece: Slice) -> str:
         """The identifier of the positions of a slice; the text of a single one that is not chosen among others."""
@@ -261,18 +199,19 @@ class Indexing:
         if piece.extent is None:
             return self.affine(piece.start)
         if piece.flat is not None:
-            return self._counted(piece, piece.flat, piece.extent)
+            return self._counted(piece, piece.flat)
         return self.offsets(axis, piece.start, piece.extent, piece.step)
 
-    def _counted(self, piece: Slice, flat: Flat, extent: int) -> str:
+    def _counted(self, piece: Slice, flat: Flat) -> str:
         """The identifier of positions that are counted along an axis of two dimensions."""
-        count = self._identifiers.of(("count", flat, extent), f"{'first' if flat.first else 'second'}_{flat.axis}")
-        text = f"{self.offsets(flat.axis, flat.start, extent)} {'//' if flat.first else '%'} {flat.size}"
+        axis, extent = piece.axis, piece.extent or 1
+        count = self._identifiers.of(("count", axis, flat, extent), f"{'first' if flat.first else 'second'}_{axis}")
+        text = f"{self.offsets(axis, flat.start, extent)} {flat.operator} {flat.size}"
         self._block.define(count, f"{count} = {text}", self.variables(flat.start))
         begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
         if begin == "0" and piece.step == 1:
             return count
-        name = self._identifiers.of(("counted", piece.start, piece.step, flat, extent), f"offs_{flat.axis}")
+        name = self._identifiers.of(("counted", piece.start, piece.step, axis, flat, extent), f"offs_{axis}")
         return self._define(name, along if begin == "0" else f"{begin} + {along}", piece)
 
     def _chosen(self, axis: str, piece: Slice) -> str:
@@ -282,13 +221,13 @@ class Indexing:
             text = f"tl.where({self._along(axis, b.at)} < {b.size}, {self._along(axis, b.then)}, {text})"
         return self._define(self._identifiers.of(("chosen", axis, piece), f"chosen_{axis}"), text, piece)
 
-    def _clamped(self, axis: str, piece: Slice, size: int) -> str:
-        """The identifier of the positions of a slice, those outside a dimension of `size` being its first or last."""
-        name = self._identifiers.of(("clamped", axis, piece, size), f"near_{axis}")
-        positions = self._along(axis, piece)
-        positions = f"tl.maximum({positions}, 0)" if self.precedes(piece) else positions
-        positions = f"tl.minimum({positions}, {size - 1})" if self.exceeds(piece, size) else positions
-        return self._define(name, positions, piece)
+    def _clamped(self, d: Dimension) -> str:
+        """The identifier of the positions of a slice, those outside the dimension being its first or last."""
+        name = self._identifiers.of(("clamped", d.axis, d.slice, d.size), f"near_{d.axis}")
+        positions = self._along(d.axis, d.slice)
+        positions = f"tl.maximum({positions}, 0)" if d.precedes else positions
+        positions = f"tl.minimum({positions}, {d.size - 1})" if d.exceeds else positions
+        return self._define(name, positions, d.slice)
 
     def _define(self, name: str, text: str, piece: Slice) -> str:
         self._block.define(name, f"{name} = {text}", self._variables_of(piece))
@@ -302,13 +241,14 @@ class Indexing:
     def _varying(self, value: Affine) -> list[tuple[str, int]]:
         return [(name, c) for name, c in value.terms if self.extents[name] > 1]
 
-    def _reach(self, buffer: Buffer, slices: tuple[Slice, ...]) -> int:
-        """The largest offset that is computed, below 0 or above, masked lanes included."""
-        first = last = 0
-        for piece, stride in zip(slices, buffer.strides, strict=True):
-            least, most = reach(piece, self.extents)
-            first, last = first + least * stride, last + most * stride
-        return max(-first, last)
+
+def _scaled(offsets: str, stride: int) -> str:
+    return offsets if stride == 1 else f"{offsets} * {stride}"
+
+
+def _row(address: Address) -> str:
+    """What single positions in a buffer are called."""
+    return f"{address.buffer.name}_row"
 
 
 def expand(axes: tuple[str, ...], target: tuple[str, ...]) -> str:

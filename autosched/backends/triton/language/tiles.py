@@ -27,7 +27,7 @@ TRITON_TYPES = {
     "uint8": "tl.uint8",
     "bool": "tl.int8",
 }
-# Above every index (`search_spaces.workloads.workload.MAX_ELEMENTS`), in float32.
+# Above every index (`search_spaces.workloads.workload.MAX_EXTENT`), in float32.
 _MAX_INDEX = 2.0**31
 
 

@@ -65,7 +65,7 @@ class WalkForm:
         form = WalkForm(kernel, held, start, loops, loops, after, groups, rows)
         if groups == 1:
             return form
-        start, walk, after = (halved(part, tiles.values(), axis, rows) for part in (start, loops, after))
+        start, walk, after = (halved(part, axis, rows) for part in (start, loops, after))
         return dataclasses.replace(form, start=start, walk=_loops(walk), epilogue=after)
 
     @property
