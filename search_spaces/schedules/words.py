@@ -8,7 +8,7 @@ So two schedules of a backend that differ are two kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.schedules.knobs import KnobValue, Values
@@ -17,24 +17,25 @@ from search_spaces.schedules.rules import Rule
 
 @dataclass(frozen=True)
 class _Word:
-    """A value of decisions, and the plain one in its place; beside which values of another decision, if not of all."""
+    """A value of decisions, and the plain one in its place; where these other decisions are so, if not everywhere."""
 
     decisions: tuple[str, ...]
     said: KnobValue
     plain: KnobValue
-    beside: str = ""
-    others: Callable[[KnobValue], bool] = bool
+    beside: tuple[tuple[str, KnobValue, bool], ...] = ()
 
     def is_said(self, decision: str, values: Mapping[str, KnobValue]) -> bool:
-        return values.get(decision) == self.said and (self.beside not in values or self.others(values[self.beside]))
+        """Whether the values say it; of `beside`, each decision has the value or, where that is false, another one."""
+        there = all((values[name] == value) is so for name, value, so in self.beside if name in values)
+        return values.get(decision) == self.said and there
 
 
 _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_load")
-# Descriptors by which programs without a producer move tensors, and those of parts of a split reduction; loops that
-# compilers flatten into one; kernels that are launched before the one before them has ended.
+# Descriptors by which programs without a producer move tensors, and those of transposed parts of a split reduction;
+# loops that compilers flatten into one; kernels that are launched before the one before them has ended.
 _WORDS: Mapping[str, _Word] = {
-    "descriptors": _Word(_MOVED, "descriptor", "pointer", "specialize", lambda kind: kind == "none"),
-    "descriptors of parts": _Word(("store",), "descriptor", "pointer", "split_k", lambda parts: parts != 1),
+    "descriptors": _Word(_MOVED, "descriptor", "pointer", (("specialize", "none", True),)),
+    "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split_k", 1, False), ("swap", True, True))),
     "flattening": _Word(("grid",), "persistent_flat", "persistent"),
     "early launch": _Word(("join",), "ahead", "after"),
 }
@@ -66,5 +67,5 @@ def word_rules(words: frozenset[str], decisions: frozenset[str]) -> tuple[Rule, 
 
 def _unsaid(name: str, word: _Word, decision: str, decisions: frozenset[str]) -> Rule:
     reason = f"{decision}={word.said} is {decision}={word.plain} for a backend without {name}"
-    about = (decision, *((word.beside,) if word.beside in decisions else ()))
+    about = (decision, *(name for name, _, _ in word.beside if name in decisions))
     return Rule(about, lambda values: reason if word.is_said(decision, values) else None)
