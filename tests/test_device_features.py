@@ -132,6 +132,13 @@ def test_a_backend_of_a_made_up_device_has_limits_of_its_own() -> None:
         build(WORKLOADS["float32"], MADE_UP, limits)
 
 
+def test_tiles_are_no_smaller_than_what_one_instruction_makes() -> None:
+    large = Features(wave=64, registers_per_thread=1024, matrix=(MatrixInstruction(512, 512, 512, ("float16",)),))
+    space = build(ops.matmul(600, 600, 600, dtype="float16"), dataclasses.replace(MADE_UP, own=large))
+    values = {k.name: k.values for k in space.sketch("tiled_dot_gpu").knobs}
+    assert {values[x] for x in "mnk"} == {((2, 512),)}
+
+
 def test_printers_for_waves_of_32_refuse_others() -> None:
     other = dataclasses.replace(target_named("h200"), own=dataclasses.replace(GPUS["h200"].features, wave=64))
     assert backends.for_target(MADE_UP) == backends.for_target(other) == ()

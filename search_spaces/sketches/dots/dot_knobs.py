@@ -110,13 +110,13 @@ def tilings(form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...] =
 
     def sizes(extent: int) -> tuple[int, ...]:
         usual = SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES
-        return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside)))
+        return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside))) or (max(rows, columns),)
 
-    depths = [s for s in REDUCTION_TILES if s % step == 0]
+    depths = tuple(s for s in REDUCTION_TILES if s % step == 0 and least <= s * element_bytes <= most) or (step,)
     return (
         _tiling("m", m.extent, sizes(m.extent), "grid", rows),
         _tiling("n", n.extent, sizes(n.extent), "grid", rows),
-        _tiling("k", k.extent, tuple(s for s in depths if least <= s * element_bytes <= most), "loop", MIN_ROWS),
+        _tiling("k", k.extent, depths, "loop", MIN_ROWS),
     )
 
 
