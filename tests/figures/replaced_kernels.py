@@ -57,8 +57,9 @@ def row(workload: Workload, shipping: Path, file: Path, trials: int, log: Path) 
     samples = interleaved(calls, _ROUNDS, timer_for(device, "cold", products=bool(workload.contracted)))
     ratios = []
     for name in ("replayed", "tuned"):
-        least, most = ratio_interval(samples["other"], samples[name])
-        ratios.append(f"{paired_ratio(samples['other'], samples[name]):.3f} ({least:.3f}–{most:.3f})")
+        within = ratio_interval(samples["other"], samples[name])
+        assert within is not None
+        ratios.append(f"{paired_ratio(samples['other'], samples[name]):.3f} ({within.low:.3f}–{within.high:.3f})")
     times = (duration_text(statistics.median(samples[name])) for name in calls)
     return (workload.label, *times, *ratios, tuned.schedule.one_line)
 

@@ -185,7 +185,7 @@ class _Assembly:
         product = contraction(workload) if sums else None
         if product and (product.is_matrix_product or self.pulled.fusing.computed):
             return
-        if self.pulled.multiplies:
+        if self.pulled.multiplies and any(s.factors for s in workload.stages):
             raise NotOneKernelError(f"no sketch computes {workload}")
         try:
             structure_of(workload)
