@@ -137,9 +137,10 @@ def contraction(workload: Workload) -> Contraction | None:
     they are in the workload.
     """
     found = _found(workload)
+    if found is None and (rows := with_unit_rows(workload)):
+        workload, found = rows, _found(rows)
     if found is None:
-        rows = with_unit_rows(workload)
-        return contraction(rows) if rows else None
+        return None
     batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
     if batch != found.axes[: len(batch)]:
         found = _found(with_axes_first(workload, batch)) or found
