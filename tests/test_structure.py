@@ -91,7 +91,7 @@ def stored(schedule: Schedule) -> str:
 def test_vectors_run_across_rows_that_are_shorter_than_they() -> None:
     space = best_spaces.build(interleaved_rows(), TARGETS[0]).restricted("pointwise", across=[True])
     text = stored(space.sample(np.random.default_rng(0)))
-    assert "j.0]" in text
+    assert "i2.0]" in text
 
 
 def test_what_is_refused_is_refused_by_what_it_is() -> None:
