@@ -139,7 +139,10 @@ def contraction(workload: Workload) -> Contraction | None:
     found = _found(workload)
     if found is None:
         rows = with_unit_rows(workload)
-        return contraction(rows) if rows else None
+        found = _found(rows) if rows else None
+    if found is None:
+        return None
+    workload = found.workload
     batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
     if batch != found.axes[: len(batch)]:
         found = _found(with_axes_first(workload, batch)) or found
