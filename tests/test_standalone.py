@@ -353,7 +353,8 @@ def test_a_traced_function_of_two_kernels_is_one_file(tmp_path: Path) -> None:
 
     inputs = [torch.randn(32, 48), torch.randn(48, 64), torch.randn(16, 64)]
     text = check_traced(double_product, inputs, tmp_path)
-    assert text.count("@triton.jit") > 1
+    assert text.count("def double_product") == 2
+    assert "@triton.jit" in text
 
 
 def test_results_that_are_views_and_several_results_are_returned(tmp_path: Path) -> None:
