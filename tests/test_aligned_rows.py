@@ -89,7 +89,7 @@ def printed(workload: Workload, sketch: str, **allowed) -> str:
 
 def test_iterations_within_a_row_are_not_masked() -> None:
     source = printed(WORKLOADS["sum of long rows"], "row_looped", columns=((5, 1024),), accumulate=("point",))
-    (loop,) = re.findall(r"tl.load\(x_ptr \+ \(offs_r\[:, None\] \* 5001\) // 4 \* 4 \+ offs_c\[None, :\]\)", source)
+    (loop,) = re.findall(r"tl.load\(in0_ptr \+ \(offs_r\[:, None\] \* 5001\) // 4 \* 4 \+ offs_c\[None, :\]\)", source)
     assert "mask" not in loop
 
 

@@ -116,7 +116,7 @@ def test_a_file_takes_what_the_workload_asked_for_does() -> None:
     asked = dataclasses.replace(tuned, workload=turned(tuned.workload))
     text = workload_text(asked)
     assert "def turned(bias, b, a):" in text
-    assert "def launch_turned(bias, b, a, empty):" in text
+    assert "def launch_turned(in2, in1, in0, empty):" in text
 
 
 def test_a_file_has_a_launcher_for_each_way_in_which_a_kernel_is_called() -> None:
@@ -124,5 +124,5 @@ def test_a_file_has_a_launcher_for_each_way_in_which_a_kernel_is_called() -> Non
     traced = autosched.trace(both_products, a, b)
     text, _ = traced_text(traced, {w.key: sampled(w) for w in traced.workloads})
     assert text.count("@triton.jit") == 1
-    assert "(x0, x1, empty):" in text
-    assert "(x1, x0, empty):" in text
+    assert "(in0, in1, empty):" in text
+    assert "(in1, in0, empty):" in text

@@ -110,7 +110,7 @@ def test_axes_are_classed_by_the_operands_that_they_index() -> None:
 
 
 def test_the_last_axis_is_a_columns_and_axes_that_memory_merges_are_one() -> None:
-    form = contraction(shuffled(3, 45, 70, 131))
+    form = contraction(shuffled(3, 45, 70, 131).scheduled)
     assert form is not None
     assert [[x.extent for x in axes] for axes in (form.rows, form.columns)] == [[70], [3 * 45]]
     assert form.is_matrix_product

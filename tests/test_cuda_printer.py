@@ -198,7 +198,7 @@ class TestText:
     def test_the_schedule_and_the_program_stand_on_top(self) -> None:
         found = program_of(ops.softmax(8, 64), "row_whole")
         text = BACKEND.render(found, "rows=8x1", A100)
-        assert text.startswith("// rows=8x1\n//\n// kernel softmax: grid")
+        assert text.startswith("// rows=8x1\n//\n// kernel max_sum_8: grid")
         assert text == BACKEND.render(found, "rows=8x1", A100)
 
     @pytest.mark.parametrize(("columns", "count"), [(64, 4), (66, 2), (67, 1)])

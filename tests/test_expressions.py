@@ -438,7 +438,7 @@ def test_features_count_look_ups_as_loads_and_are_as_many_as_ever() -> None:
         assert len(features(program, H100)) == len(FEATURE_NAMES)
     space = build(embedding(), H100)
     (counts,) = count(space.lower(space.sample(np.random.default_rng(0))))
-    looked_up = next(t for t in counts.loads if t.place == "w")
+    looked_up = next(t for t in counts.loads if t.place == "in0")
     assert looked_up.tile_bytes * looked_up.times * counts.grid_tiles >= ROWS * COLUMNS * 4
     assert looked_up.run_bytes >= 4
     assert looked_up.row_bytes == COLUMNS * 4

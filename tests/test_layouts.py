@@ -180,7 +180,7 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
     expectation, space = expect(workload, inputs)[0], best_spaces.build(workload, target)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(6)):
         program = schedule.program
-        strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
+        strides = {t.name: t.effective_strides for t in (*workload.scheduled.inputs, *workload.scheduled.outputs)}
         assert {b.name: b.strides for b in program.buffers if b.role != "workspace"} == strides
         got = torch.from_numpy(interpreted(workload, program, [x.float() for x in inputs])[0])
         made = got.to(torch_dtype(workload.outputs[0].dtype))

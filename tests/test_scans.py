@@ -28,7 +28,7 @@ from search_spaces.workloads.expressions.walking import accesses
 sys.path.append(str(Path(__file__).parent))
 import best_spaces
 from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
-from scheduled_tensors import interpreted
+from scheduled_tensors import interpreted, launched_on
 from structured_workloads import Build
 
 H200 = GPUS["h200"]
@@ -64,7 +64,8 @@ def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
         schedule = space.sample(np.random.default_rng(seed))
         program = schedule.program
         made = [random_inputs.empty(t, "cpu") for t in workload.outputs]
-        LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)([*inputs, *made])
+        launcher = LLVM.load(LLVM.compile(LLVM.render(program, "", HERE), program, HERE), program)
+        launcher(launched_on(workload, inputs, *made))
         for output, expected in zip(made, expect(workload, inputs), strict=True):
             assert error_ratio(output, expected) <= 1, str(schedule)
 

@@ -75,11 +75,11 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
     text = str(changed(space, space.sample(np.random.default_rng(0)), split_k=1))
     for part in (
         "tiled_dot_gpu",
-        "kernel matmul: grid",
+        "kernel dot_512x512: grid",
         "for k.0 in",
         "acc += dot(a, b) over k",
         "maximum(",
-        "store out[",
+        "store out0[",
     ):
         assert part in text
 
@@ -149,8 +149,8 @@ def test_descriptors_are_offered_only_where_strides_are_aligned() -> None:
     assert knobs["store"] == ("pointer",)
     because = "rows of 333 float16 are 666 bytes apart; descriptors need multiples of 16"
     assert odd.remarks == (
-        f"b: {because}, so b is read by pointers, or copied first",
-        f"out: {because}, so out is written by pointers",
+        f"in1: {because}, so in1 is read by pointers, or copied first",
+        f"out0: {because}, so out0 is written by pointers",
     )
 
 

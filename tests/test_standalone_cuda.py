@@ -74,7 +74,7 @@ def test_the_source_in_a_file_is_compiled_without_autosched(isolated: IsolatedPy
     text = workload_text(tuned(ops.softmax(64, 1000)))
     assert "import triton" not in text
     assert "Needs PyTorch and cuda-bindings with NVRTC." in text
-    assert compiled(isolated, text, "SOFTMAX", 90, tmp_path) == r"b'\x7fELF'"
+    assert compiled(isolated, text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
 
 
 def test_dots_of_one_architecture_alone_are_not_compiled_for_another(isolated: IsolatedPython, tmp_path: Path) -> None:
@@ -82,17 +82,17 @@ def test_dots_of_one_architecture_alone_are_not_compiled_for_another(isolated: I
     starts = spaces.build(product, H200, [CudaBackend()]).seeds()
     text = workload_text(replace(one, schedule=next(s for s in starts if s.knobs["specialize"] != "none")))
     expected = "the GPU has compute capability 10.0; expected 9.0"
-    assert compiled(isolated, text, "MATMUL", 100, tmp_path) == expected
+    assert compiled(isolated, text, "DOT_512X512", 100, tmp_path) == expected
 
 
 def test_other_code_for_hopper_is_compiled_for_what_came_after(isolated: IsolatedPython, tmp_path: Path) -> None:
     text = workload_text(tuned(ops.softmax(64, 1000)))
-    assert compiled(isolated, text, "SOFTMAX", 100, tmp_path) == r"b'\x7fELF'"
+    assert compiled(isolated, text, "MAX_SUM_64", 100, tmp_path) == r"b'\x7fELF'"
 
 
 def test_code_for_an_older_architecture_is_compiled_for_the_device(isolated: IsolatedPython, tmp_path: Path) -> None:
     text = workload_text(tuned(ops.softmax(64, 1000), target_named("v100")))
-    assert compiled(isolated, text, "SOFTMAX", 90, tmp_path) == r"b'\x7fELF'"
+    assert compiled(isolated, text, "MAX_SUM_64", 90, tmp_path) == r"b'\x7fELF'"
 
 
 def test_a_file_for_volta_asks_for_the_last_compiler_that_knows_it(isolated: IsolatedPython, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_file_for_volta_asks_for_the_last_compiler_that_knows_it(isolated: Iso
     text = workload_text(tuned(ops.softmax(64, 1000), target_named("v100")))
     assert "Needs PyTorch and cuda-bindings 12 with NVRTC 12." in text
     expected = "NVRTC 13 has left out the GPU; expected cuda-bindings 12 with NVRTC 12"
-    assert compiled(isolated, text, "SOFTMAX", 70, tmp_path) == expected
+    assert compiled(isolated, text, "MAX_SUM_64", 70, tmp_path) == expected
 
 
 def test_kernels_of_two_backends_stand_in_one_file() -> None:

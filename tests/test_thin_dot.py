@@ -119,7 +119,7 @@ class TestLegality:
 class TestPrograms:
     @CASES
     def test_the_large_operand_is_read_once(self, workload: Workload) -> None:
-        large = form_of(workload).large.tensor
+        large = form_of(workload.scheduled).large.tensor
         for schedule in thin_space(workload).seeds():
             first = schedule.program.kernels[0]
             loop = next(s for s in first.body if isinstance(s, For))

@@ -279,10 +279,10 @@ SPECIAL = {**BROUGHT, "specialize": "cooperative"}
         (BYTES, {**SPECIAL, "m": 256, "n": 128}, "256 x 128 sums for a warp group; expected at most 16384"),
         (HALF, {**SPECIAL, "stages": 1}, "two stages at least, got 1"),
         (SUMS_OF_BYTES, {**SPECIAL, "k": 256}, "256 products of float8_e4m3fn in a row; expected at most 128"),
-        (ops.matmul(512, 16, 512, dtype="float16"), {**SPECIAL, "n": 8}, "rows of tiles of b have 8 elements"),
+        (ops.matmul(512, 16, 512, dtype="float16"), {**SPECIAL, "n": 8}, "rows of tiles of in1 have 8 elements"),
         (ops.matmul(512, 512, 512), SPECIAL, "no dots of float32 as ieee"),
         (BYTES, {**SPECIAL, "n": 256}, "256 columns of sums of int8; expected at most 128"),
-        (BYTES, {**SPECIAL, "n": 64}, "b has to run along k where it is the dot's columns"),
+        (BYTES, {**SPECIAL, "n": 64}, "in1 has to run along k where it is the dot's columns"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

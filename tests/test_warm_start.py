@@ -133,7 +133,8 @@ def test_the_best_that_ships_for_this_very_task_is_measured_here_first(
     records = shipped(tmp_path, OP, HERE, monkeypatch)
     best = min(records, key=lambda r: r.measurement.latency_s)
     result, measurer = tuned(tmp_path / "tuning.jsonl", 16)
-    assert measurer.measured[0] == best.schedule
+    # Or one that is as fast.
+    assert made_up_latency(OP, measurer.measured[0], HERE) == best.measurement.latency_s
     assert (result.trials_known, result.trials_done) == (0, 16)
     assert result.best is not None
     assert result.best.schedule in {r.schedule for r in records} | set(measurer.measured)
@@ -151,7 +152,8 @@ def test_of_what_another_kernel_was_measured_is_tried_again(tmp_path: Path) -> N
     TuningLog(log).append(*old)
     best = min(old, key=lambda r: r.measurement.latency_s)
     result, measurer = tuned(log, 16)
-    assert measurer.measured[0] == best.schedule
+    # Or one that is as fast.
+    assert made_up_latency(OP, measurer.measured[0], HERE) == best.measurement.latency_s
     assert (result.trials_known, result.trials_done) == (0, 16)
 
 

@@ -44,10 +44,9 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
     # Kernels see the same memory in another shape: rows end to end, say.
-    scheduled = workload.scheduled
-    called = dict(zip(workload.canonical.inputs, scheduled.inputs, strict=True))
-    taken = [variables[called[n].name] for n in range(len(workload.inputs))]
-    outputs = [variables[name] for name in scheduled.output_names]
+    inputs, outputs = ([variables[b.name] for b in program.buffers if b.role == role] for role in ("input", "output"))
+    called = dict(zip(workload.canonical.inputs, inputs, strict=True))
+    taken = [called[n] for n in range(len(workload.inputs))]
     lines = [_allocated(name, t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         lines.append(

@@ -70,6 +70,8 @@ class _Naming:
             if stage.factors:
                 of_stages = {*self._along([d for d in read if d[0] in self.stages])}
                 known = [name for name in known if name in of_stages | self.summed]
+            else:
+                known += self._ahead(read)
             self._name(stage, axis.name, known)
             alike[self.names[axis.name]] = None
             if stage.factors:
@@ -80,6 +82,14 @@ class _Naming:
         for local, dimensions in at.items():
             for dimension in dimensions:
                 self.along.setdefault(dimension, {})[self.names[local]] = None
+
+    def _ahead(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:
+        """The names that readers have given to axes of stages that are still to come, along the same dimensions."""
+        for other in self.stages.values():
+            at = _alone(other) if any(a.name not in self.names for a in other.axes) else {}
+            for place, axis in enumerate(other.axes):
+                if {*at.get(axis.name, ())} & {*dimensions}:
+                    yield from self._along([(other.name, place, 1)])
 
     def _along(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:
         return (name for d in dimensions for name in self.along.get(d, ()))
