@@ -1,11 +1,11 @@
 """Where a tile lies in memory: the one pass from slices to base, strides and guards, whose terms printers only spell.
 
-x: 1000 rows of 3000 columns, from one row to the next 4096 elements
-load x[m.0*64 : +64, r.0, k.0*32 : +32 step 2] else 0
+x: 1000 matrices of 8 rows of 512 columns
+load x[m.0*64 : +64, r.0, k.0*64 : +32 step 2] else 0
 
-base     r.0*4096                        what single positions add up to
+base     r.0*512                         what single positions add up to
 m        (m.0*64 + m) * 4096             a term for every dimension that an axis runs along
-k        (k.0*32 + 2*k) * 1              so that neighbours along k are 2 elements apart
+k        (k.0*64 + 2*k) * 1              so that neighbours along k are 2 elements apart
 guards   m.0*64 + m < 1000               where positions may be outside; there the load reads its fill
 wide     no                              whether an offset may be too large for 32 bits
 """
