@@ -171,7 +171,7 @@ def test_a_record_of_a_backend_that_cannot_compile_here_is_replayed_by_no_other(
     schedule = spaces.build(OP, CPU, [LlvmBackend()]).sample(np.random.default_rng(0))
     TuningLog(tmp_path / "log.jsonl").append(untuned_record(schedule, OP, CPU))
     with pytest.raises(AutoschedError, match=r"is of the backend 'llvm': no LLVM; expected it: pip install llvm"):
-        autosched.replay(OP, CPU, log=tmp_path / "log.jsonl", allow_stale=True)
+        autosched.replay(OP, CPU, log=tmp_path / "log.jsonl")
 
 
 # The backend that is asked for

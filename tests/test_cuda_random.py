@@ -21,7 +21,8 @@ def space_of(workload: Workload, target: str) -> SearchSpace:
 
 
 def compile_one(space: SearchSpace, seed: int = 0) -> None:
-    build(space.sample(np.random.default_rng(seed)), space.target, CUDA)
+    schedule = space.sample(np.random.default_rng(seed))
+    build(schedule.program, schedule.one_line, space.target, CUDA)
 
 
 @pytest.mark.parametrize("seed", range(7))

@@ -151,7 +151,7 @@ def test_commands_show_what_a_hostile_log_says_and_nothing_of_it_moves_a_cursor(
         ("log", "diff", log, log),
         ("log", "merge", log, "-o", tmp_path / "merged.jsonl"),
         ("log", "export", "--log", log, "--to", tmp_path / "records"),
-        ("replay", "softmax", "rows=8", "columns=16", "--log", log, "--target", "cpu", "--source", "--allow-stale"),
+        ("replay", "softmax", "rows=8", "columns=16", "--log", log, "--target", "cpu", "--source"),
         ("replay", "softmax", "rows=8", "columns=32", "--log", log, "--target", "cpu"),
     ):
         run(*command)

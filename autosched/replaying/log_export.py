@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autosched.backends.reproduction import Reproduction
-from autosched.replaying.replay import find_best
+from autosched.replaying.replay import MOST_PRINTED
 from search_spaces import Target, Workload
 from search_spaces.devices.target import GPUS
 from tuning_logs import TuningLog, TuningRecord
@@ -71,12 +71,13 @@ def _tasks(log: TuningLog) -> list[TuningRecord]:
 
 def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int) -> Exported | None:
     op, target, policy = example.workload, example.target, example.provenance.policy
-    if log.best(op, target, policy) is None:
+    reproduction, records = Reproduction(MOST_PRINTED), log.records(op, target, policy)
+    exact = log.best(op, target, policy, reproduction.is_exact)
+    winner = exact or log.best(op, target, policy)
+    if winner is None:
         return None
-    reproduction, records = Reproduction(), log.records(op, target, policy)
-    winner = find_best(op, target, [log.path], policy)
-    if reproduction.is_exact(winner):
-        records = [r for r in records if reproduction.is_exact(r)]
+    if exact:
+        records = list(filter(Reproduction().is_exact, records))
     records = worth_shipping(records, best)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -117,6 +118,8 @@ def specialized_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -
         }
         width = _width(chain, units, start.c) if chain.has_several else start.c
         values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], width)}
+        tiles = math.prod(x.extent for x in chain.outer) * Values(values).tiling("m")[0]
+        values["per_sm"] = min(start.per_sm, -(-tiles // target.num_sms))
         if len(chain.walked) > 1:
             values |= {"c": knobs["c"].values[-1], "overlap": False, "skip": True}
         yield Values(values)
