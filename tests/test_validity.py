@@ -219,9 +219,9 @@ def test_a_failed_trial_tells_what_was_printed_and_is_known_while_that_is_the_sa
     assert failed
     assert all(r.measurement.source for r in TuningLog(log))
     rewrite(log, lambda r: replace(r, provenance=replace(r.provenance, generator="0ld")))
-    assert all(map(Reproduction().is_good, failed))
+    assert all(map(Reproduction().is_exact, failed))
     change_panels()
-    stale = [r for r in failed if not Reproduction().is_good(r)]
+    stale = [r for r in failed if not Reproduction().is_exact(r)]
     assert stale == [r for r in failed if panelled(r.schedule)]
 
 

@@ -52,15 +52,17 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         return _why_too_long(structure, target, values, aligned)
 
     knobs = _gpu_knobs(structure, target, aligned) if target.kind == "gpu" else _cpu_knobs(structure, target)
+    needed = ("rows", "warps", *([ALIGNED.name] if aligned else []))
     seeds = _seeds(structure, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
     return (
         Sketch(
             "row_whole",
             knobs,
             lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
-            ("rows", "warps", *([ALIGNED.name] if aligned else [])),
+            (*needed, "persistent"),
             rules=(*_walking(structure, target), *((Rule(("rows", ALIGNED.name), too_long),) if aligned else ())),
             seeds=seeds,
+            resource_knobs=needed,
         ),
     )
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Gather
-from search_spaces.workloads.expressions.walking import distinct
-from search_spaces.workloads.stages import Stage
+from search_spaces.workloads.expressions.walking import accesses, distinct
+from search_spaces.workloads.stages import Axis, Stage
 
 # A dimension of a tensor or of a stage, and in steps of how many elements it is indexed.
 _Dimension = tuple[str, int, int]
@@ -64,12 +64,13 @@ class _Naming:
             self._name(stage, axis.name, [*known, *beside, *self.folded.get(before, ())])
         own = tuple(self.names[a.name] for a in stage.axes)
         alike = self.folded.setdefault(own, {})
-        for axis in stage.reduction.axes if stage.reduction else ():
+        for axis in _folded_axes(stage):
             read = at.get(axis.name, [])
             known = [*self._along(read), *alike, *(x for o in self.owned if {*own} < {*o} for x in o)]
             if stage.factors:
                 of_stages = {*self._along([d for d in read if d[0] in self.stages])}
-                known = [name for name in known if name in of_stages | self.summed]
+                others = [self.names[x.name] for p in self._beside(stage) for x in _folded_axes(p)]
+                known = [name for name in [*known, *others] if name in of_stages | self.summed]
             else:
                 known += self._ahead(read)
             self._name(stage, axis.name, known)
@@ -82,6 +83,19 @@ class _Naming:
         for local, dimensions in at.items():
             for dimension in dimensions:
                 self.along.setdefault(dimension, {})[self.names[local]] = None
+
+    def _beside(self, stage: Stage) -> Iterator[Stage]:
+        """The products that were named, and neither need this one nor are needed by it."""
+        below = self._below(stage)
+        for other in self.stages.values():
+            named = other.factors and all(x.name in self.names for x in _folded_axes(other))
+            if named and other.name not in below and stage.name not in self._below(other):
+                yield other
+
+    def _below(self, stage: Stage) -> set[str]:
+        """The stages that one is computed from."""
+        read = [self.stages[a.tensor] for a in accesses(stage.expression) if a.tensor in self.stages]
+        return {s.name for s in read}.union(*map(self._below, read))
 
     def _ahead(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:
         """The names that readers have given to axes of stages that are still to come, along the same dimensions."""
@@ -102,6 +116,10 @@ class _Naming:
         name = f"i{len(self.extents)}" if found is None else found
         self.extents[name] = extent
         self.names[local] = name
+
+
+def _folded_axes(stage: Stage) -> tuple[Axis, ...]:
+    return stage.reduction.axes if stage.reduction else ()
 
 
 def _alone(stage: Stage) -> dict[str, list[_Dimension]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, reindexed
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression
+from search_spaces.workloads.expressions.walking import accesses, reindexed, variables
 
 
 class UnspellableError(Exception):
@@ -42,6 +42,15 @@ class Line:
         return {**self.own, **self.over}
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it sums products of what has axes of its own on both sides."""
+        match self.expression:
+            case Apply("mul", (a, b)) if self.operator == "sum":
+                of_a, of_b = variables(a), variables(b)
+                return bool(of_a - of_b and of_b - of_a)
+        return False
+
+    @property
     def scanned(self) -> str:
         """The axis that it is scanned along, or ""."""
         return self.scan[0] if self.scan else ""
@@ -67,13 +76,14 @@ class Line:
 def split_axes(lines: Mapping[str, Line]) -> None:
     """Split axes until all stages have the same ones as what reads them, and as what reads the same tensors.
 
-    And those of others of as many points.
+    And those of others of as many points, and of folds beside them of a part of theirs.
     """
     tensors = dict.fromkeys(a.tensor for x in lines.values() for a in accesses(x.expression) if a.tensor not in lines)
     while (
         any(_split_for_stages(line, lines) for line in lines.values())
         or any(_split_for_tensor(tensor, lines.values()) for tensor in tensors)
         or any(_split_as(line, other) for line in lines.values() for other in lines.values())
+        or any(_split_beside(line, other) for line in lines.values() for other in lines.values())
     ):
         pass
 
@@ -130,6 +140,16 @@ def _split_as(line: Line, other: Line) -> bool:
         return False
     inner = [*own[1:], 1]
     return any(_split(line, *loop, step, bound) for loop, step in zip(loops, inner, strict=True) for bound in bounds)
+
+
+def _split_beside(line: Line, other: Line) -> bool:
+    """Split what a stage folds where another fold of such rows has its outer positions; whether it was."""
+    folds = all(x.over and not x.multiplies for x in (line, other))
+    whole, part = (math.prod(x.over.values()) for x in (line, other))
+    if not folds or [*line.own.values()] != [*other.own.values()] or whole <= part or whole % part:
+        return False
+    (axis, extent), step = next(iter(line.over.items())), math.prod([*line.over.values()][1:])
+    return _split(line, axis, extent, step, whole // part)
 
 
 def _split(line: Line, axis: str, extent: int, step: int, bound: int) -> bool:
