@@ -133,7 +133,9 @@ class TestLoadsAhead:
 
     def program(self, target: Target) -> TileProgram:
         space = spaces.build(self.WORKLOAD, target, [BACKEND])
-        (point, *_) = space.restricted("row_looped", stages=[3], columns=[(10, 512)], warps=[2])
+        (point, *_) = space.restricted(
+            "row_looped", stages=[3 if target.features.copy_bytes else 1], columns=[(10, 512)], warps=[2]
+        )
         return space.lower(point)
 
     def test_loops_that_bring_what_comes_next_are_right(self, tmp_path: Path) -> None:

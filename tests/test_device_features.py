@@ -30,7 +30,6 @@ from search_spaces import (
 )
 from search_spaces.devices.features import Features, MatrixInstruction
 from search_spaces.devices.target import GPUS
-from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.statements import Dot, Load, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Limits, Offers, Resources
@@ -38,6 +37,7 @@ from search_spaces.schedules.limits import USUAL, Limits, Offers, Resources
 sys.path.append(str(Path(__file__).parent))
 from chained_workloads import attention
 from fused_workloads import gated
+from scheduled_tensors import interpreted
 
 # Waves of 64, matrix instructions of their own on operands in registers; nothing else that a listed GPU has.
 MADE_UP = dataclasses.replace(
@@ -96,7 +96,7 @@ def test_kernels_for_a_made_up_device_are_right(name: str) -> None:
     workload = WORKLOADS[name]
     inputs = random_inputs(workload, seed=1)
     for schedule in drawn(build(workload, MADE_UP), 4):
-        got = interpret(schedule.program, [x.float().numpy() for x in inputs])
+        got = interpreted(workload, schedule.program, [x.float().numpy() for x in inputs])
         made = [
             torch.from_numpy(np.asarray(g)).to(torch_dtype(t.dtype)) for g, t in zip(got, workload.outputs, strict=True)
         ]

@@ -69,7 +69,7 @@ def test_offsets_are_in_64_bits_where_they_need_be(name: str, backend: str) -> N
 @pytest.mark.parametrize("name", LARGE)
 def test_kernels_of_large_tensors_compile(name: str, backend: str) -> None:
     schedule = next(s for s in some(LARGE[name](), H200, backend, 8) if is_wide(s))
-    artefact = build(schedule, H200, backends.named(backend))
+    artefact = build(schedule.program, schedule.one_line, H200, backends.named(backend))
     assert artefact.binaries
 
 
@@ -101,7 +101,7 @@ def test_rows_that_are_far_apart_are_added_on_a_cpu() -> None:
     backend = backends.named("llvm")
     for schedule in some(workload, CPU, "llvm"):
         out = torch.empty(3)
-        launcher = backend.load(build(schedule, CPU, backend), schedule.program)
+        launcher = backend.load(build(schedule.program, schedule.one_line, CPU, backend), schedule.program)
         launcher([x, out])
         launcher.unload()
         torch.testing.assert_close(out, expected)
@@ -134,7 +134,7 @@ def test_triton_multiplies_rows_that_are_far_apart_in_64_bits(monkeypatch: pytes
 
     monkeypatch.setattr(compile, "_described", keep)
     for schedule in some(workload, H200, "triton"):
-        build(schedule, H200, backends.named("triton"))
+        build(schedule.program, schedule.one_line, H200, backends.named("triton"))
         # In bytes.
         assert re.search(rf"(mul|mad)\.lo\.s64 .* {4 * x.stride(0)}", seen[-1])
 

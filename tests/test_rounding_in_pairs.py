@@ -63,7 +63,7 @@ def test_what_a_function_is_computed_of_is_rounded_in_pairs_and_what_is_stored_i
 def test_one_element_makes_no_pair(shape: tuple[int, int]) -> None:
     workload = traced(lambda x: x.mean(-1).log2(), *shape)
     for schedule in schedules(workload, 4):
-        build_kernel(schedule, H200, backends.named(schedule.backend))
+        build_kernel(schedule.program, schedule.one_line, H200, backends.named(schedule.backend))
 
 
 def test_float16_is_rounded_as_the_compiler_does() -> None:

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "grouped": (grouped, (R(3, 8, 5) + 2,), 1),
     "widened": (lambda x, b: (x.unsqueeze(0) + b.unsqueeze(-1), x.sin()), (R(20), R(6)), 1),
     "rotated_pair": (rotated_pair, (R(2, 3, 4, 6), R(2, 3, 4, 6), R(4, 6), R(4, 6)), 1),
-    "product_over_one": (lambda x, w: (x @ w, x.exp()), (R(6, 1), R(1, 5)), 2),
+    "product_over_one": (lambda x, w: (x @ w, x.exp()), (R(6, 1), R(1, 5)), 1),
     "product_and_activation": (product_and_activation, (R(6, 8), R(5, 8), R(5)), 1),
     "parts_of_one": (read_in_three_parts, (R(4, 66),), 1),
     "gradients": (gradients, (R(9, 9),), 1),

@@ -257,7 +257,9 @@ def sampled(
 
 
 def quick_to_interpret(program: TileProgram) -> bool:
-    """Few turns, and nothing that Triton's interpreter has not: atomic stores by descriptor."""
+    """Few turns, and nothing that Triton's interpreter has not: atomic stores by descriptor, warps with roles."""
+    if any(k.launch.producer_warps for k in program.kernels):
+        return False
     stores = [s for k in program.kernels for s in statements(k.body) if isinstance(s, Store)]
     if any(s.atomic and s.via == "descriptor" for s in stores):
         return False

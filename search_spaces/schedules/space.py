@@ -58,9 +58,8 @@ class Sketch:
 
     @cached_property
     def _decided(self) -> Mapping[str, Decisions]:
-        order, names = in_order(self.knobs, self.decided_first), frozenset(k.name for k in self.knobs)
-        rules = {"": self.rules, **self.rules_of}
-        return {name: Decisions(order, (*word_rules(self._heard(name), names), *x)) for name, x in rules.items()}
+        order, own = in_order(self.knobs, self.decided_first), (*word_rules(self.words, self.knobs), *self.rules)
+        return {name: Decisions(order, rules) for name, rules in {"": own, **self.rules_of}.items()}
 
     def _heard(self, backend: str) -> frozenset[str]:
         return self.words_of.get(backend, self.words)
@@ -79,7 +78,10 @@ class Sketch:
 
     def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:
         """The same for several backends, some of which can make less: by name, with the sketch of those alone."""
-        rules = {name: (*_only(name, sketch.knobs, self.knobs), *sketch.rules) for name, sketch in lesser.items()}
+        rules = {
+            name: (*_only(name, sketch.knobs, self.knobs), *word_rules(sketch.words, sketch.knobs), *sketch.rules)
+            for name, sketch in lesser.items()
+        }
         return replace(self, rules_of=rules, words_of={name: sketch.words for name, sketch in lesser.items()})
 
     def completed(self, values: Values) -> Values:

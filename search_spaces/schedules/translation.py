@@ -8,7 +8,9 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
 # Decisions that were called otherwise.
 _RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
-# What a schedule did that does not name a decision; of a tiling, tiles of one position.
+# Tilings that older schedules do not name: their tiles have one position.
+_UNCUT = ("planes", "volumes")
+# What a schedule did that does not name a decision.
 _UNDECIDED: Mapping[str, KnobValue] = {
     "accumulate": "point",
     "across": False,
@@ -36,7 +38,7 @@ def renamed(decision: str) -> str:
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:
     """The values in the order of the knobs, with those of decisions that they do not name, as far as these are known.
 
-    A knob of one value has that: there is nothing to decide. Values of no knob come last.
+    A knob of one value has that where it is named: there is nothing to decide. Values of no knob come last.
     """
     given = {k.name: _value(k, values) for k in knobs}
     return Values({**{name: value for name, value in given.items() if value is not None}, **_beside(values, given)})
@@ -47,13 +49,13 @@ def _beside(values: Values, given: Mapping[str, KnobValue | None]) -> Values:
 
 
 def _value(knob: Knob, values: Values) -> KnobValue | None:
-    if len(knob.values) == 1:
-        return knob.values[0]
-    return values[knob.name] if knob.name in values else _undecided(knob)
+    if knob.name not in values:
+        return _undecided(knob)
+    return knob.values[0] if len(knob.values) == 1 else values[knob.name]
 
 
 def _undecided(knob: Knob) -> KnobValue | None:
     value = _UNDECIDED.get(knob.name)
-    if value is None:
+    if knob.name in _UNCUT:
         return next((v for v in knob.values if isinstance(v, tuple) and v[1:] == (1,)), None)
     return value if value in knob.values else None

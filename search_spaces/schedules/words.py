@@ -8,10 +8,10 @@ So two schedules of a backend that differ are two kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from search_spaces.schedules.knobs import KnobValue, Values
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 
 
@@ -54,18 +54,20 @@ def plainly(values: Values, words: frozenset[str]) -> Values:
     return Values({**values, **said}) if said else values
 
 
-def word_rules(words: frozenset[str], decisions: frozenset[str]) -> tuple[Rule, ...]:
-    """What schedules for a backend that has these words do not say."""
+def word_rules(words: frozenset[str], knobs: Sequence[Knob]) -> tuple[Rule, ...]:
+    """What schedules for a backend that has these words and knobs do not say."""
+    values = {k.name: k.values for k in knobs}
     return tuple(
-        _unsaid(name, word, decision, decisions)
+        _unsaid(name, word, decision, values)
         for name, word in _WORDS.items()
         if name not in words
         for decision in word.decisions
-        if decision in decisions
+        if decision in values
     )
 
 
-def _unsaid(name: str, word: _Word, decision: str, decisions: frozenset[str]) -> Rule:
+def _unsaid(name: str, word: _Word, decision: str, values: Mapping[str, Sequence[KnobValue]]) -> Rule:
     reason = f"{decision}={word.said} is {decision}={word.plain} for a backend without {name}"
-    about = (decision, *(name for name, _, _ in word.beside if name in decisions))
-    return Rule(about, lambda values: reason if word.is_said(decision, values) else None)
+    # What can only be so need not be decided first.
+    beside = (x for x, value, so in word.beside if x in values and any((v == value) is not so for v in values[x]))
+    return Rule((decision, *beside), lambda chosen: reason if word.is_said(decision, chosen) else None)
