@@ -183,7 +183,9 @@ class _Assembly:
             return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
-        if product and (product.is_matrix_product or self.pulled.fusing.computed):
+        # What does not move along an axis of the batch has rows or columns of several axes.
+        plain = product and product.multiplies_tensors and len(product.reduced) == 1
+        if plain or (product and self.pulled.fusing.computed):
             return
         if self.pulled.multiplies and any(s.factors for s in workload.stages):
             raise NotOneKernelError(f"no sketch computes {workload}")
