@@ -10,6 +10,8 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values
 _RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
 # Tilings that older schedules do not name: their tiles have one position.
 _UNCUT = ("planes", "volumes")
+# Decisions that are none any more where all values are one kernel.
+_SETTLED = ("group", "order", "stages")
 # What a schedule did that does not name a decision.
 _UNDECIDED: Mapping[str, KnobValue] = {
     "accumulate": "point",
@@ -38,7 +40,7 @@ def renamed(decision: str) -> str:
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:
     """The values in the order of the knobs, with those of decisions that they do not name, as far as these are known.
 
-    A knob of one value has that where it is named: there is nothing to decide. Values of no knob come last.
+    Values of no knob come last.
     """
     given = {k.name: _value(k, values) for k in knobs}
     return Values({**{name: value for name, value in given.items() if value is not None}, **_beside(values, given)})
@@ -51,7 +53,8 @@ def _beside(values: Values, given: Mapping[str, KnobValue | None]) -> Values:
 def _value(knob: Knob, values: Values) -> KnobValue | None:
     if knob.name not in values:
         return _undecided(knob)
-    return knob.values[0] if len(knob.values) == 1 else values[knob.name]
+    settled = knob.name in _SETTLED and len(knob.values) == 1
+    return knob.values[0] if settled else values[knob.name]
 
 
 def _undecided(knob: Knob) -> KnobValue | None:
