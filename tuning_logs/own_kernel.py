@@ -13,7 +13,7 @@ from typing import Any
 
 from search_spaces.parsed_json import array, members, scalar, text
 from search_spaces.plain_text import visible
-from search_spaces.workloads.canonical import Canonical
+from search_spaces.workloads.canonical.form import Canonical
 from search_spaces.workloads.workload import Scalar
 
 # As many digits as the keys of workloads have.

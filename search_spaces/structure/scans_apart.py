@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from search_spaces.errors import UnmatchedError
+from search_spaces.workloads.canonical.inlining import at_index
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import rewritten
-from search_spaces.workloads.inlining import at_index
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload

@@ -18,12 +18,12 @@ from dataclasses import replace
 from functools import reduce
 
 from search_spaces.errors import UnmatchedError
+from search_spaces.workloads.canonical.inlining import at_index, element
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses, rewritten
-from search_spaces.workloads.inlining import at_index, element
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 

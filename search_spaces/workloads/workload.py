@@ -24,15 +24,15 @@ from typing import Any
 from search_spaces.errors import InputError
 from search_spaces.parsed_json import Scalar, array, members, scalar, text
 from search_spaces.plain_text import encodable, visible
-from search_spaces.workloads.axis_splitting import UnspellableError
-from search_spaces.workloads.canonical import Canonical, canonical
+from search_spaces.workloads.canonical.axis_splitting import UnspellableError
+from search_spaces.workloads.canonical.form import Canonical, canonical
+from search_spaces.workloads.canonical.respelling import spelled_out
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, dtype, is_float, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.constants import with_constants_computed
 from search_spaces.workloads.expressions.kinds import check_kinds, is_integral
 from search_spaces.workloads.expressions.walking import accesses, affine_forms, distinct, gathers, variables
-from search_spaces.workloads.respelling import spelled_out
 from search_spaces.workloads.scanned_stages import check_scans, scan_text
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import (
@@ -79,7 +79,7 @@ PRECISIONS = ("ieee", "tf32", "fast")
 
 @dataclass(frozen=True)
 class Workload:
-    """An operator at concrete shapes. What computes the same has the same `key` (`search_spaces.workloads.canonical`).
+    """An operator at concrete shapes. What computes the same has the same `key` (`workloads.canonical.form`).
 
     `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
     dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
@@ -239,7 +239,7 @@ class Workload:
 
     @cached_property
     def scheduled(self) -> Workload:
-        """The workload that schedules are of: one for all that have its key (`search_spaces.workloads.respelling`).
+        """The workload that schedules are of: one for all that have its key (`workloads.canonical.respelling`).
 
         Its inputs are those of the canonical form, in order; its outputs are in the order of this one's. Where no
         workload has dimensions for all of the form's addresses, it is this one.

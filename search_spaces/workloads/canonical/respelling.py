@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from search_spaces.workloads import scans
-from search_spaces.workloads.axis_names import axis_names
-from search_spaces.workloads.axis_splitting import Line, UnspellableError, guards_of, split_axes, unguarded
-from search_spaces.workloads.digits import Address, digits, steps_of
+from search_spaces.workloads.canonical.axis_names import axis_names
+from search_spaces.workloads.canonical.axis_splitting import Line, UnspellableError, guards_of, split_axes, unguarded
+from search_spaces.workloads.canonical.digits import Address, digits, steps_of
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position

@@ -24,13 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from search_spaces.workloads.argument_order import ArgumentOrder, constant_text, digest
-from search_spaces.workloads.axis_merging import mergeable
+from search_spaces.workloads.canonical.argument_order import ArgumentOrder, constant_text, digest
+from search_spaces.workloads.canonical.axis_merging import mergeable
+from search_spaces.workloads.canonical.inlining import at_index, inlined
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.walking import accesses, walk
-from search_spaces.workloads.inlining import at_index, inlined
 from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
