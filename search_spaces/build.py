@@ -14,7 +14,6 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.space import SearchSpace, Sketch
-from search_spaces.schedules.streamed_stores import kept_in_caches
 from search_spaces.workloads.workload import Workload
 
 
@@ -60,8 +59,7 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
     found: list[Sketch] = []
     for name, rule in sketches.rules():
         try:
-            derived = (replace(s, words=offers.words) for s in rule.derive(workload, target, offers))
-            found += [kept_in_caches(s, workload, target) for s in derived]
+            found += [replace(s, words=offers.words) for s in rule.derive(workload, target, offers)]
             tried[name] = ""
         except UnmatchedError as why:
             tried[name] = str(why)

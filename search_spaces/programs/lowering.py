@@ -182,11 +182,11 @@ class Emitter:
         """A pointwise operation into a tile that exists (a loop-carried one)."""
         self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
 
-    def store(self, buffer: str, index: tuple[str, ...], src: Tile, streaming: bool = False) -> None:
+    def store(self, buffer: str, index: tuple[str, ...], src: Tile) -> None:
         """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
         src = self.everywhere(index, src)
         slices = tuple(self.place[x] for x in index)
-        self.body.append(Store(buffer, slices, src.name, streaming=streaming))
+        self.body.append(Store(buffer, slices, src.name))
 
     def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
         """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""

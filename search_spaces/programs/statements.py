@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile, sliced
@@ -293,6 +293,21 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
         if isinstance(s, For | If):
             for inner in children(s):
                 yield from statements(inner)
+
+
+def mapped(body: Sequence[Statement], change: Callable[[Statement], Statement]) -> tuple[Statement, ...]:
+    """The body with every statement changed, those of nested bodies before the one that holds them."""
+
+    def within(s: Statement) -> Statement:
+        match s:
+            case For(body=body):
+                return replace(s, body=mapped(body, change))
+            case If(then=then, otherwise=otherwise):
+                return replace(s, then=mapped(then, change), otherwise=mapped(otherwise, change))
+            case _:
+                return s
+
+    return tuple(change(within(s)) for s in body)
 
 
 def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:

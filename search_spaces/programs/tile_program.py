@@ -92,12 +92,16 @@ class Launch:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A grid of programs with one body. A statement may use any tile produced before it in the same program."""
+    """A grid of programs with one body. A statement may use any tile produced before it in the same program.
+
+    `auxiliary`: it copies operands or joins parts for another kernel, and is launched as it was made.
+    """
 
     name: str
     grid: Grid
     body: tuple[Statement, ...]
     launch: Launch = Launch()
+    auxiliary: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from search_spaces.plain_text import visible
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values
-from search_spaces.schedules.translation import renamed
+from search_spaces.schedules.translation import in_todays_words
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Schedule:
     def from_json(data: Any, backend: str = "") -> Schedule:
         """An unbound schedule of that backend. Raises DataError."""
         told = members(data, "schedule", ("sketch", "values"))
-        values = {renamed(k): v for k, v in members(told["values"], "knobs").items()}
+        sketch, values = in_todays_words(text(told["sketch"], "sketch"), members(told["values"], "knobs"))
         text(" ".join(values), "knobs")
         # Most values are flags and small integers, and most of the time that reading a record takes is theirs.
         named: list[tuple[str, Any]] = [
             (k, v if type(v) is bool or (type(v) is int and 0 <= v <= LARGEST) else knob_value(v, k))
             for k, v in values.items()
         ]
-        return Schedule(text(told["sketch"], "sketch"), tuple(named), backend=backend)
+        return Schedule(sketch, tuple(named), backend=backend)
 
 
 def _value_text(value: KnobValue) -> str:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
-# Decisions that were called otherwise.
+# Sketches that were called otherwise.
+_SKETCHES: Mapping[str, str] = {}
+_PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
+    False: {"grid": "tiles", "per_sm": 1},
+    True: {"grid": "persistent", "per_sm": 4},
+}
+# Decisions that were called otherwise, in any sketch.
 _RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
+# The same of one sketch; and of what they decide each value as values of decisions today.
+_RENAMED_IN: Mapping[str, Mapping[str, str]] = {}
+_IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]]] = {
+    "pointwise": {"persistent": _PERSISTENT},
+    "row_whole": {"persistent": _PERSISTENT},
+}
 # Tilings that older schedules do not name: their tiles have one position.
 _UNCUT = ("planes", "volumes")
 # Decisions that are none any more where all values are one kernel.
@@ -18,10 +31,15 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "across": False,
     "aligned": False,
     "ctas": 1,
+    "eviction": "",
     "flat": 0,
+    "grid": "tiles",
+    "group": 1,
     "join": "after",
+    "order": "row_major",
     "partials": "workspace",
     "per_sm": 1,
+    "prefetch": 0,
     "selected": False,
     "skip": False,
     "specialize": "none",
@@ -32,9 +50,14 @@ _UNDECIDED: Mapping[str, KnobValue] = {
 }
 
 
-def renamed(decision: str) -> str:
-    """The name that a decision has now."""
-    return _RENAMED.get(decision, decision)
+def in_todays_words(sketch: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name that a sketch has now, and the decisions of an older schedule as values of today's."""
+    renamed, said = _RENAMED_IN.get(sketch, {}), _IN_OTHER_WORDS.get(sketch, {})
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        meaning = said[name].get(value) if name in said and isinstance(value, Hashable) else None
+        found |= meaning or {renamed.get(name, _RENAMED.get(name, name)): value}
+    return _SKETCHES.get(sketch, sketch), found
 
 
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:

@@ -8,9 +8,16 @@ Axes merge first where every tensor allows it, so that x, y and out of one shape
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.persistence import persistence
+from search_spaces.decisions.prefetching import prefetching
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
@@ -19,7 +26,7 @@ from search_spaces.programs.selecting import Selections
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -35,9 +42,6 @@ from search_spaces.workloads.expressions.expression import Apply
 from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
-
-# Persistent grids start this many programs per multiprocessor: enough to hide latency, few enough to stay resident.
-PERSISTENT_PROGRAMS_PER_SM = 4
 
 # (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
 _SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
@@ -62,9 +66,6 @@ _TILED = ("volumes", "planes", "rows", "columns")
 # What knobs write out, by their names: some positions of these.
 UNROLLED = {"unrolled_rows": "rows", "unrolled_columns": "columns"}
 
-# How far ahead a CPU prefetches: not at all, or far enough to cover the latency of memory at its bandwidth.
-PREFETCH_BYTES = (0, 1024, 4096)
-
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions."""
@@ -74,19 +75,16 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
         )
     axes = tiled_axes(structure)
-    knobs = _gpu_knobs(structure, axes, target) if target.kind == "gpu" else _cpu_knobs(axes, target)
-    named = {k.name: k for k in knobs}
-    return (
-        Sketch(
-            "pointwise",
-            knobs,
-            lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
-            legality_knobs=tuple(x for x in (*_TILED, *UNROLLED, "flat", "warps") if x in named),
-            rules=_rules(axes, named),
-            decided_first=tuple(x for x in ("flat",) if x in named),
-            seeds=_seeds(axes, target.wave, named) if target.kind == "gpu" else (),
-        ),
+    decisions = _on_gpu(structure, axes, target) if target.kind == "gpu" else _on_cpu(structure, axes, target)
+    named = {d.name: d.knob for d in decisions}
+    anchor = Anchor(
+        "pointwise",
+        lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
+        rules=_rules(axes, named),
+        decided_first=tuple(x for x in ("flat",) if x in named),
+        starts=_starts(axes, target.wave, decisions) if target.kind == "gpu" else (),
     )
+    return (derived(anchor, decisions),)
 
 
 def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
@@ -115,26 +113,35 @@ def _why_not_divided(extent: int, values: Values) -> str | None:
     return f"unrolled_columns={width} does not divide {extent} columns, which are one axis with the rows"
 
 
-def _gpu_knobs(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
+def _on_gpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Decision, ...]:
     heights = (*ROWS, *MORE_ROWS) if axes.short else ROWS
     widths = [c for c in COLUMNS if c < 2 * max(LEAST_COLUMNS, axes.column.extent)]
     if axes.column.extent < LEAST_COLUMNS:
         widths.insert(0, padded(axes.column.extent))
     selects = _has_selections(structure)
     flat = selects and why_not_flat(structure, axes.row, axes.column) is None
-    return (
+    tiles: tuple[Knob, ...] = (
         *_outer_tiling("volumes", axes.volume),
         *_outer_tiling("planes", axes.plane),
         _tiling("rows", axes.row, [r for r in heights if r < 2 * axes.row.extent]),
         _tiling("columns", axes.column, widths),
         *([Choice("unrolled_rows", ROWS_WRITTEN_OUT)] if is_shared(structure, axes.row) else []),
         *([Choice("unrolled_columns", COLUMNS_WRITTEN_OUT)] if flat or is_shared(structure, axes.column) else []),
-        *([Choice("selected", (False, True))] if selects else []),
         *([Choice("flat", SIZES)] if flat else []),
-        warp_choice(target, (1, 2, 4, 8, 16)),
-        Choice("persistent", (False, True)),
-        Choice("streaming", (False, True)),
     )
+    deciding = [k.name for k in tiles]
+    return (
+        *map(Decision, tiles),
+        *([Decision(Choice("selected", (False, True)), bears_on="nothing")] if selects else []),
+        num_warps(target),
+        *persistence(target, deciding, lambda values: _tiles(structure, axes, values)),
+        streaming(structure.workload, target),
+    )
+
+
+def _tiles(structure: Structure, axes: TiledAxes, values: Values) -> int:
+    """How many tiles the outputs are cut into."""
+    return math.prod(axis.extent for axis in _grid(structure, axes, values)[0])
 
 
 def _outer_tiling(name: str, axis: Axis) -> tuple[Knob, ...]:
@@ -145,56 +152,54 @@ def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
     return Tiling(name, axis.extent, ("grid", "tile"), tuple(cover(axis.extent, (size,)) for size in sizes))
 
 
-def _seeds(axes: TiledAxes, wave: int, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _starts(axes: TiledAxes, wave: int, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
+    knobs = {d.name: d.knob for d in decisions}
     unrolled = not knobs.keys().isdisjoint(UNROLLED)
     threads = _SHARING_SEEDS if unrolled else _SEEDS
     sizes = [(elements * wave * warps, warps, elements * wave * warps) for elements, warps in threads]
     if axes.turned:
         sizes = [(size, warps, _TURNED_COLUMNS) for size, warps, _ in sizes[:2]] + sizes
-    seeds = []
+    found = []
     for size, warps, width in sizes:
         columns = nearest(knobs["columns"], min(width, axes.column.extent) if axes.short else width)
         assert isinstance(columns, tuple)
         rows = nearest(knobs["rows"], max(1, size / columns[-1]))
         assert isinstance(rows, tuple)
-        tiles: dict[str, KnobValue] = {"rows": rows, "columns": columns}
+        values = Values(rows=rows, columns=columns, warps=warps, selected=True)
         rest = size / columns[-1] / rows[-1]
         for name in ("planes", "volumes"):
             if name in knobs:
-                tiles[name] = chosen = nearest(knobs[name], max(1, rest))
+                values[name] = chosen = nearest(knobs[name], max(1, rest))
                 assert isinstance(chosen, tuple)
                 rest /= chosen[-1]
-        values: dict[str, KnobValue] = {**tiles, "warps": warps, "persistent": False, "streaming": False}
         for written_out in _UNROLLED_SEEDS if unrolled else _UNROLLED_SEEDS[:1]:
-            values |= {**dict(zip(UNROLLED, written_out, strict=True)), "selected": True, "flat": 0}
-            seeds.append(Values({name: values[name] for name in knobs}))
-    return tuple(seeds) + _flat_seeds(axes, knobs)
+            found.append(start(decisions, Values({**values, **dict(zip(UNROLLED, written_out, strict=True))})))
+    return tuple(found) + _flat_starts(axes, decisions)
 
 
-def _flat_seeds(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
+def _flat_starts(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Rows and columns as one axis, in vectors as wide as divide the rows."""
-    first: dict[str, KnobValue] = {name: knob.values[0] for name, knob in knobs.items()}
     width = max(w for w in COLUMNS_WRITTEN_OUT if axes.column.extent % w == 0)
-    starts = _FLAT_SEEDS if "flat" in knobs else ()
-    given = ({"flat": flat, "warps": warps, "unrolled_columns": min(width, most)} for flat, most, warps in starts)
-    return tuple(Values({**first, "selected": True, **values}) for values in given)
+    starts = _FLAT_SEEDS if any(d.name == "flat" for d in decisions) else ()
+    given = (
+        Values(flat=flat, warps=warps, unrolled_columns=min(width, most), selected=True) for flat, most, warps in starts
+    )
+    return tuple(start(decisions, values) for values in given)
 
 
-def _cpu_knobs(axes: TiledAxes, target: Target) -> tuple[Knob, ...]:
+def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Decision, ...]:
     # Vectors along a few positions are mostly empty; across them, elements are stored one by one.
     across = axes.column.extent < 2 * target.lanes < axes.row.extent
     heights = [r for r in ROWS_CPU if r < 2 * axes.row.extent]
     if across:
         heights += sorted({min(c, axes.row.extent) for c in COLUMNS_CPU} - {*heights})
-    return (
+    tiles: tuple[Knob, ...] = (
         *((Choice("across", (False, True)), *_outer_tiling("planes", axes.plane)) if across else ()),
         _tiling("rows", axes.row, heights),
         _tiling("columns", axes.column, sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
-        Choice("vectors", (1, 2, 4, 8)),
-        Choice("prefetch", PREFETCH_BYTES),
-        Choice("streaming", (False, True)),
     )
+    return (*map(Decision, tiles), vectors(), prefetching(), streaming(structure.workload, target))
 
 
 def _why_not_across(values: Values) -> str | None:
@@ -222,8 +227,8 @@ def _why_not_unrolled(tiled: str, name: str, values: Values) -> str | None:
     return f"{name}={count} of {tile} in a tile; at most {tile} are allowed" if count > tile else None
 
 
-def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
-    workload = structure.workload
+def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[GridAxis], dict[str, Slice]]:
+    """The tiles, and where that of a program lies."""
     tilings = {axes.row: "rows", axes.column: "columns"}
     for knob, axis in (("planes", axes.plane), ("volumes", axes.volume)):
         if knob in values and values.tile(knob) > 1:
@@ -241,14 +246,23 @@ def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values
             count, size = values.tiling(name)
             grid.append(GridAxis(variable, count))
             place[axis.name] = Slice(Affine.of((variable, size)), size, axis.name)
-    flat = None
-    if vectors := values.integer("flat") if "flat" in values else 0:
-        flat = FlatRows(axes.row, axes.column, vectors, values.integer("unrolled_columns"))
+    if flat := _flat(axes, values):
         grid = [*(g for g in grid if g.variable not in (f"{axes.row.name}.0", flat.grid.variable)), flat.grid]
         place |= flat.place
+    return grid, place
+
+
+def _flat(axes: TiledAxes, values: Values) -> FlatRows | None:
+    """Rows and columns as one axis, where they are."""
+    count = values.integer("flat", 0)
+    return FlatRows(axes.row, axes.column, count, values.integer("unrolled_columns")) if count else None
+
+
+def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
+    workload, flat = structure.workload, _flat(axes, values)
+    grid, place = _grid(structure, axes, values)
     body = _body(structure, axes, place, flat, values)
-    persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
-    kernel = Kernel(workload.name, Grid(tuple(grid), persistent=persistent), tuple(body), launch(target, values))
+    kernel = Kernel(workload.name, Grid(tuple(grid)), tuple(body), Launch(lanes=target.lanes))
     known = buffers(workload)
     return TileProgram(workload.name, tuple(map(flat.buffer, known)) if flat else known, (kernel,))
 
@@ -257,21 +271,13 @@ def _body(
     structure: Structure, axes: TiledAxes, place: Place, flat: FlatRows | None, values: Values
 ) -> list[Statement]:
     """Every output at the place."""
-    streaming = values.flag("streaming")
     emitter = Emitter(place, {t.name: t.dtype for t in structure.workload.inputs}, Names())
     if values.get("selected"):
         emitter.selections = _selections(structure)
-    rows, columns = (values.integer(name) if name in values else 1 for name in UNROLLED)
+    rows, columns = (values.integer(name, 1) for name in UNROLLED)
     if flat is not None or (rows, columns) != (1, 1):
-        return Unrolling(axes.row.name, axes.column.name, rows, columns).emit(structure, emitter, flat, streaming)
+        return Unrolling(axes.row.name, axes.column.name, rows, columns).emit(structure, emitter, flat)
     for output in structure.outputs:
         result = emitter.tile(structure.body_of(output), output.name)
-        emitter.store(output.name, tuple(a.name for a in output.axes), result, streaming=streaming)
+        emitter.store(output.name, tuple(a.name for a in output.axes), result)
     return emitter.body
-
-
-def launch(target: Target, values: Values) -> Launch:
-    """How an element-wise kernel is launched, from the knobs `warps` (GPU) or `vectors` (CPU)."""
-    if target.kind == "gpu":
-        return Launch(num_warps=values.integer("warps"))
-    return Launch(lanes=target.lanes, vectors=values.integer("vectors"), prefetch_bytes=values.integer("prefetch"))

@@ -9,20 +9,23 @@ The tensor is read once instead of twice, for 4 bytes a column of partial result
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, workspace_name
 from search_spaces.programs.statements import Fill, For, Load, Reduce, Statement, Store
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, padded, warp_choice
+from search_spaces.schedules.knobs import Choice, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_whole import MAX_ELEMENTS
 from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
 from search_spaces.structure.crossed import Crossed, crossed_of
@@ -48,22 +51,19 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError("a CPU folds rows and columns one after the other")
     if _width(crossed) > MAX_ELEMENTS:
         raise UnmatchedError(f"a tile of a row has {_width(crossed)} elements; at most {MAX_ELEMENTS} are allowed")
-    knobs: tuple[Knob, ...] = (
-        Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS)),
-        Choice("blocks", _BLOCKS),
-        warp_choice(target, (1, 2, 4, 8, 16)),
-        Choice("streaming", (False, True)),
+    decisions = (
+        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS))),
+        Decision(Choice("blocks", _BLOCKS)),
+        num_warps(target),
+        streaming(workload, target),
     )
-    return (
-        Sketch(
-            "row_crossed",
-            knobs,
-            lambda values: _lower(crossed, target, values),
-            ("rows", "blocks", "warps"),
-            rules=(Rule(("rows", "blocks"), lambda values: _why_idle(crossed, values)),),
-            seeds=_seeds(crossed, target, knobs),
-        ),
+    anchor = Anchor(
+        "row_crossed",
+        lambda values: _lower(crossed, values),
+        (Rule(("rows", "blocks"), lambda values: _why_idle(crossed, values)),),
+        _starts(crossed, target, decisions),
     )
+    return (derived(anchor, decisions),)
 
 
 def _width(crossed: Crossed) -> int:
@@ -78,34 +78,29 @@ def _why_idle(crossed: Crossed, values: Values) -> str | None:
     return None
 
 
-def _seeds(crossed: Crossed, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _starts(crossed: Crossed, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     found: dict[tuple[int, int, int], Values] = {}
     for elements, warps in _SEEDS:
         rows = max(1, elements * warps * target.wave // _width(crossed))
         for programs in _PROGRAMS_PER_SM:
             wanted = crossed.row.extent / (rows * programs * target.num_sms)
             blocks = max(b for b in _BLOCKS if b <= max(1.0, wanted))
-            if rows in knobs[0].values:
-                point = {"rows": rows, "blocks": blocks, "warps": warps, "streaming": False}
-                found[rows, blocks, warps] = Values(point)
+            if rows in decisions[0].knob.values:
+                found[rows, blocks, warps] = start(decisions, Values(rows=rows, blocks=blocks, warps=warps))
     return tuple(found.values())
 
 
-def _lower(crossed: Crossed, target: Target, values: Values) -> TileProgram:
+def _lower(crossed: Crossed, values: Values) -> TileProgram:
     parts = _Parts(crossed, values.integer("rows"), values.integer("blocks"))
     workload = crossed.workload
     names = Names({s.name for s in workload.stages})
-    first = Kernel(
-        f"{workload.name}_rows",
-        Grid((GridAxis("r.0", parts.count),)),
-        tuple(parts.folded(names, values.flag("streaming"))),
-        launch(target, values),
-    )
+    first = Kernel(f"{workload.name}_rows", Grid((GridAxis("r.0", parts.count),)), tuple(parts.folded(names)))
     second = Kernel(
         f"{workload.name}_columns",
         Grid((GridAxis("c.0", -(-crossed.column.extent // _COLUMNS)),)),
         tuple(parts.joined(names)),
-        launch(target, Values({**values, "warps": _LAST_WARPS})),
+        Launch(num_warps=_LAST_WARPS),
+        auxiliary=True,
     )
     return TileProgram(workload.name, buffers(workload, *map(parts.workspace, crossed.folds)), (first, second))
 
@@ -135,7 +130,7 @@ class _Parts:
     def _inputs(self) -> dict[str, str]:
         return {t.name: t.dtype for t in self.crossed.workload.inputs}
 
-    def folded(self, names: Names, streaming: bool) -> list[Statement]:
+    def folded(self, names: Names) -> list[Statement]:
         """Tile by tile: folds of its rows, what is stored of them, and folds of its columns added to those before."""
         crossed = self.crossed
         start = Affine.of(("r.0", self.height * self.blocks), ("block", self.height))
@@ -145,7 +140,7 @@ class _Parts:
         emitter = Emitter(place, self._inputs(), names)
         for stage in crossed.rows.folds:
             emitter.tiles[stage.name] = fold_along(rows, emitter, stage, {crossed.rows.column: columns}, stage.name)
-        rows.store(crossed.outputs, emitter, streaming)
+        rows.store(crossed.outputs, emitter)
         shape = (_width(crossed),)
         running = [Tile(names.fresh(f"running_{s.name}"), ("c",), shape, folded_in(s)) for s in crossed.folds]
         for stage, tile in zip(crossed.folds, running, strict=True):

@@ -12,34 +12,28 @@ lie across memory are always folded by point: a program then has neighbours in m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.prefetching import prefetching
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.statements import Statement
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import (
-    Choice,
-    Knob,
-    KnobValue,
-    Tiling,
-    Values,
-    cover,
-    nearest,
-    padded,
-    stage_choice,
-    warp_choice,
-)
+from search_spaces.schedules.knobs import Choice, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import (
     ALIGNED,
     AlignedRows,
@@ -52,6 +46,7 @@ from search_spaces.sketches.rows.kept_loops import KeptLoops, Walking
 from search_spaces.sketches.rows.row_parts import (
     RowTiles,
     ready_early,
+    row_grid,
     row_tiling,
     rows_on,
     split_outputs,
@@ -87,19 +82,16 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError("a CPU scans whole rows, of any length")
     walks, where = walks_on(structure, target), unchanged(structure)
     aligned = None if any(where.values()) else aligned_rows(structure, target)
-    knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
+    decisions = _decisions(structure, target, walks, aligned)
     of_rows = walks_on(replace(structure, folds=folds_of_rows(structure)), target) if structure.kept else walks
-    seeds = _seeds(structure, walks, knobs) if target.kind == "gpu" else _cpu_seeds(structure, walks, target, knobs)
-    return (
-        Sketch(
-            "row_looped",
-            knobs,
-            lambda values: rounding_in_pairs(_lower(structure, target, values, of_rows, where, aligned), target),
-            ("rows", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
-            rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
-            seeds=with_aligned(seeds) if aligned else seeds,
-        ),
+    starts = (_starts if target.kind == "gpu" else _cpu_starts)(structure, walks, target, decisions)
+    anchor = Anchor(
+        "row_looped",
+        lambda values: rounding_in_pairs(_lower(structure, target, values, of_rows, where, aligned), target),
+        rules=(Rule(("online", ALIGNED.name), walks.why_not_aligned),) if aligned else (),
+        starts=with_aligned(starts) if aligned else starts,
     )
+    return (derived(anchor, decisions),)
 
 
 def column_tiling(structure: Structure, target: Target) -> Tiling:
@@ -116,62 +108,64 @@ def column_tiling(structure: Structure, target: Target) -> Tiling:
     return Tiling("columns", extent, ("loop", "tile"), tuple(cover(extent, (c,)) for c in fitting))
 
 
-def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ...]:
+def _decisions(structure: Structure, target: Target, walks: Walks, aligned: AlignedRows | None) -> tuple[Decision, ...]:
     shared = (
-        row_tiling(structure, target),
-        column_tiling(structure, target),
-        Choice("online", walks.choices),
+        Decision(row_tiling(structure, target)),
+        Decision(column_tiling(structure, target)),
+        Decision(Choice("online", walks.choices), bears_on="legality" if aligned else "nothing"),
     )
-    streaming = Choice("streaming", (False, True))
-    if target.kind == "gpu":
-        return (
-            *shared,
-            Choice("accumulate", accumulations(structure)),
-            warp_choice(target, (1, 2, 4, 8, 16, 32)),
-            stage_choice(target, (1, 2, 3, 4)),
-            streaming,
-        )
-    return (*shared, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), streaming)
+    streamed = streaming(structure.workload, target)
+    if target.kind != "gpu":
+        return (*shared, vectors(), prefetching(), streamed)
+    return (
+        *shared,
+        Decision(Choice("accumulate", accumulations(structure)), bears_on="nothing"),
+        num_warps(target, most=32),
+        pipelining(target, (1, 2, 3, 4)),
+        *row_grid(structure, target),
+        streamed,
+        *((Decision(ALIGNED),) if aligned else ()),
+    )
 
 
-def _seeds(structure: Structure, walks: Walks, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _starts(structure: Structure, walks: Walks, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, each row read as seldom as can be."""
-    own = {k.name: k for k in knobs}
+    own = {d.name: d.knob for d in decisions}
     own_thread = "thread" if "thread" in accumulations(structure) else "row"
-    seeds = []
+    found = []
     across = _SEEDS_SCANNED if structure.scans else _SEEDS_OUTER
     for (rows, columns, warps, stages), online in product(across if structure.outer else _SEEDS, walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
         by_thread = online and len(walks.starts) == 1 and not structure.outer
-        values = {
-            "rows": nearest(own["rows"], rows),
-            "columns": nearest(own["columns"], columns),
-            "online": online,
-            "accumulate": own_thread if by_thread else "point",
-            "warps": warps,
-            "stages": nearest(own["stages"], stages),
-            "streaming": False,
-        }
-        seeds.append(Values({name: values[name] for name in own if name in values}))
-    return tuple(seeds)
+        values = Values(
+            rows=nearest(own["rows"], rows),
+            columns=nearest(own["columns"], columns),
+            online=online,
+            accumulate=own_thread if by_thread else "point",
+            warps=warps,
+            stages=nearest(own["stages"], stages),
+        )
+        found.append(start(decisions, values))
+    return tuple(found)
 
 
-def _cpu_seeds(structure: Structure, walks: Walks, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _cpu_starts(
+    structure: Structure, walks: Walks, target: Target, decisions: Sequence[Decision]
+) -> tuple[Values, ...]:
     """Rows that lie across memory: long pieces of it, and running values of which a first-level cache holds all."""
     if not structure.outer:
         return ()
-    own = {k.name: k for k in knobs}
+    own = {d.name: d.knob for d in decisions}
     rows = nearest(own["rows"], min(_START_ROWS_CPU, structure.rows / target.num_sms))
     tried = [(4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False)]
     if len(walks.starts) > 1:
         # Squares about a mean in one walk: one time through memory less, and nothing dear for it.
         tried.append((4, 4, 0, True))
-    seeds = []
-    for columns, vectors, prefetch, online in tried:
-        values: dict[str, KnobValue] = {"rows": rows, "columns": nearest(own["columns"], columns), "online": online}
-        values |= {"vectors": vectors, "prefetch": prefetch, "streaming": False}
-        seeds.append(Values({name: values[name] for name in own}))
-    return tuple(seeds)
+    wanted = (
+        Values(rows=rows, columns=nearest(own["columns"], columns), online=online, vectors=count, prefetch=prefetch)
+        for columns, count, prefetch, online in tried
+    )
+    return tuple(start(decisions, values) for values in wanted)
 
 
 def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
@@ -190,13 +184,11 @@ def _lower(
     """`walks`: of folds over all reduced axes; `where`: where points leave folds unchanged."""
     workload = structure.workload
     _, width = values.tiling("columns")
-    stages = values.integer("stages") if "stages" in values else 0
     one_by_one, around = structure.outer and target.kind != "gpu", structure.reduced[:-1]
     walk = ColumnWalk(
         structure.column,
         width,
         one_by_one=one_by_one,
-        stages=stages,
         around=around,
         backwards=structure.backwards,
     )
@@ -204,9 +196,7 @@ def _lower(
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(
-        accumulated(structure, target, values, aligned, "row"), values.flag("online"), values.flag("streaming")
-    )
+    how = Walking(accumulated(structure, target, values, aligned, "row"), values.flag("online"))
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
@@ -216,7 +206,7 @@ def _lower(
         some = replace(walk, unchanged=frozenset() if start else alike(where, group), rows=rows.place)
         body += start
         if early and number == 0:
-            some = storing(some, rows, early, names, how.streaming)
+            some = storing(some, rows, early, names)
         body += reduce_columns(scanned, some, group, names, known, how.by)
     points = [] if early else points
     if structure.kept:
@@ -227,9 +217,9 @@ def _lower(
 
     def write(columns: Slice | None) -> list[Statement]:
         emitter = scanned.emitter(columns, names, known)
-        rows.store(points if columns else per_row, emitter, values.flag("streaming"))
+        rows.store(points if columns else per_row, emitter)
         return emitter.body
 
     body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
-    kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), launch(target, values))
+    kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), Launch(lanes=target.lanes))
     return TileProgram(workload.name, buffers(workload), (kernel,))

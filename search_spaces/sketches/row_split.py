@@ -14,19 +14,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.prefetching import prefetching
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import If, Load, Statement, Store
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, stage_choice, warp_choice
+from search_spaces.schedules.knobs import Choice, Values, nearest
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.sketches.pointwise import PREFETCH_BYTES, launch
 from search_spaces.sketches.row_looped import column_tiling
 from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows, with_aligned
 from search_spaces.sketches.rows.column_walk import ColumnWalk
@@ -49,7 +54,6 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
 
-STREAMING = Choice("streaming", (False, True))
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 # A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
@@ -76,22 +80,17 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError(f"rows of {_points(structure)} elements are too short to share among programs")
     walks, on_cpu = walks_on(structure, target), target.kind != "gpu"
     aligned = aligned_rows(structure, target)
-    knobs = (*_knobs(structure, target, walks), *((ALIGNED,) if aligned else ()))
-    seeds = () if on_cpu else _seeds(structure, target, walks, {k.name: k for k in knobs})
+    decisions = _decisions(structure, target, walks, aligned)
+    starts = () if on_cpu else _starts(structure, target, walks, decisions)
     rules = [Rule(("split", "columns"), lambda values: _why_idle(structure, values))] if on_cpu else []
     rules += [Rule(("online", ALIGNED.name), walks.why_not_aligned)] if aligned else []
-    return (
-        Sketch(
-            "row_split",
-            knobs,
-            lambda values: rounding_in_pairs(
-                _lower(structure, target, values, walks.when(values.flag("online")), aligned), target
-            ),
-            ("rows", "split", "columns", "warps", "stages", *([ALIGNED.name] if aligned else [])),
-            rules=tuple(rules),
-            seeds=with_aligned(seeds) if aligned else seeds,
-        ),
-    )
+
+    def lower(values: Values) -> TileProgram:
+        program = _lower(structure, target, values, walks.when(values.flag("online")), aligned)
+        return rounding_in_pairs(program, target)
+
+    anchor = Anchor("row_split", lower, tuple(rules), with_aligned(starts) if aligned else starts)
+    return (derived(anchor, decisions),)
 
 
 def _check_on_cpu(structure: Structure, target: Target) -> None:
@@ -131,33 +130,35 @@ def _shares_around(structure: Structure, split: int) -> bool:
     return len(structure.reduced) > 1 and structure.reduced[0].extent >= split
 
 
-def _knobs(structure: Structure, target: Target, walks: Walks) -> tuple[Knob, ...]:
+def _decisions(structure: Structure, target: Target, walks: Walks, aligned: AlignedRows | None) -> tuple[Decision, ...]:
     extent = structure.column.extent
     columns = column_tiling(structure, target)
     shared = tuple(value for value in columns.values if value[-1] <= max(1, extent // SPLITS[0]))
     if len(structure.reduced) > 1:
         shared = columns.values
-    shared_knobs: tuple[Knob, ...] = (
-        Choice("split", splits(structure, target)),
-        row_tiling(structure, target),
-        replace(columns, values=shared or columns.values[:1]),
-        Choice("online", walks.choices),
+    tiles = (
+        Decision(Choice("split", splits(structure, target))),
+        Decision(row_tiling(structure, target)),
+        Decision(replace(columns, values=shared or columns.values[:1])),
+        Decision(Choice("online", walks.choices), bears_on="legality" if aligned else "nothing"),
     )
+    streamed = streaming(structure.workload, target)
     if target.kind != "gpu":
-        return (*shared_knobs, Choice("vectors", (1, 2, 4, 8)), Choice("prefetch", PREFETCH_BYTES), STREAMING)
+        return (*tiles, vectors(), prefetching(), streamed)
     by_thread = "thread" in accumulations(structure)
     return (
-        *shared_knobs,
-        *((Choice("accumulate", ("point", "thread")),) if by_thread else ()),
-        warp_choice(target, (1, 2, 4, 8, 16)),
-        stage_choice(target, (1, 2, 3, 4)),
-        STREAMING,
+        *tiles,
+        *((Decision(Choice("accumulate", ("point", "thread")), bears_on="nothing"),) if by_thread else ()),
+        num_warps(target),
+        pipelining(target, (1, 2, 3, 4)),
+        streamed,
+        *((Decision(ALIGNED),) if aligned else ()),
     )
 
 
-def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _starts(structure: Structure, target: Target, walks: Walks, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
-    seeds = []
+    knobs, found = {d.name: d.knob for d in decisions}, []
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
@@ -166,18 +167,17 @@ def _seeds(structure: Structure, target: Target, walks: Walks, knobs: dict[str, 
             split = programs * target.num_sms / (outer * height[0])
             if split < SPLITS[0]:
                 continue
-            values = {
-                "split": nearest(knobs["split"], split),
-                "rows": height,
-                "columns": nearest(knobs["columns"], columns),
-                "online": online,
-                "accumulate": "thread" if online else "point",
-                "warps": warps,
-                "stages": nearest(knobs["stages"], stages),
-                "streaming": False,
-            }
-            seeds.append(Values({name: values[name] for name in knobs if name in values}))
-    return tuple(seeds)
+            values = Values(
+                split=nearest(knobs["split"], split),
+                rows=height,
+                columns=nearest(knobs["columns"], columns),
+                online=online,
+                accumulate="thread" if online else "point",
+                warps=warps,
+                stages=nearest(knobs["stages"], stages),
+            )
+            found.append(start(decisions, values))
+    return tuple(found)
 
 
 def _lower(
@@ -186,25 +186,24 @@ def _lower(
     workload = structure.workload
     _, width = values.tiling("columns")
     split, around = values.integer("split"), structure.reduced[:-1]
-    stages = values.integer("stages") if "stages" in values else 0
     shares_around = _shares_around(structure, split)
-    walk = ColumnWalk(structure.column, width, split, stages=stages, around=around, shares_around=shares_around)
+    walk = ColumnWalk(structure.column, width, split, around=around, shares_around=shares_around)
     rows = RowTiles(structure, values.tile("rows"), walk.walked)
     if aligned and values.flag(ALIGNED.name):
         walk = replace(walk, skew=aligned.skew(rows.place))
     by = accumulated(structure, target, values, aligned, "point" if target.kind == "gpu" else "row")
     parts = _Parts(rows, walk, by)
-    launched = launch(target, values)
+    launched = Launch(lanes=target.lanes)
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     kernels = []
     for i, group in enumerate(walks):
-        body = tuple(parts.partial(group, walks[:i], early if i == 0 else [], values.flag("streaming")))
+        body = tuple(parts.partial(group, walks[:i], early if i == 0 else []))
         kernels.append(Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, body, launched))
     points = [] if early else points
     last = parts if points else parts.finishing()
     grid = parts.grid if points else Grid(last.rows.grid)
-    body = tuple(last.finish(walks, points, per_row, values.flag("streaming")))
+    body = tuple(last.finish(walks, points, per_row))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, launched))
     return TileProgram(
         workload.name, buffers(workload, *(parts.workspace(s) for g in walks for s in g.stages)), tuple(kernels)
@@ -235,11 +234,11 @@ class _Parts:
         shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self._workspace_name(stage), shape, folded_in(stage), "workspace")
 
-    def partial(self, group: Group, before: Sequence[Group], early: list[Stage], streaming: bool) -> list[Statement]:
+    def partial(self, group: Group, before: Sequence[Group], early: list[Stage]) -> list[Statement]:
         """Kernel of one walk: fold this program's part of the rows, and write the outputs that are ready."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(before, names)
-        walk = storing(self.walk, self.rows, early, names, streaming) if early else self.walk
+        walk = storing(self.walk, self.rows, early, names) if early else self.walk
         part, statistics = reduce_part(self.rows, walk, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = (Slice(Affine.of(("s", 1))), *self.rows.place.values())
@@ -248,16 +247,14 @@ class _Parts:
             emitter.body.append(Store(self._workspace_name(stage), where, stored.name))
         return [*body, *part, *emitter.body]
 
-    def finish(
-        self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage], streaming: bool
-    ) -> list[Statement]:
+    def finish(self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""
         names = Names({s.name for s in self.rows.workload.stages})
         body, known = self._joined(walks, names)
 
         def write(columns: Slice | None) -> list[Statement]:
             emitter = self.rows.emitter(columns, names, known)
-            self.rows.store(points if columns else per_row, emitter, streaming)
+            self.rows.store(points if columns else per_row, emitter)
             return emitter.body
 
         if not points:

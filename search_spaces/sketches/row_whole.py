@@ -9,22 +9,27 @@ After:   grid r.0 in R/H (maybe persistent):
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.prefetching import prefetching
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, padded, warp_choice
+from search_spaces.schedules.knobs import Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.sketches.pointwise import PERSISTENT_PROGRAMS_PER_SM, PREFETCH_BYTES, launch
 from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows, with_aligned
-from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_tiling, rows_on
+from search_spaces.sketches.rows.row_parts import ROWS_OUTER, RowTiles, fold_along, row_grid, row_tiling, rows_on
 from search_spaces.sketches.rows.scanning import Scanning, in_order
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
@@ -51,33 +56,14 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     def too_long(values: Values) -> str | None:
         return _why_too_long(structure, target, values, aligned)
 
-    knobs = _gpu_knobs(structure, target, aligned) if target.kind == "gpu" else _cpu_knobs(structure, target)
-    needed = ("rows", "warps", *([ALIGNED.name] if aligned else []))
-    seeds = _seeds(structure, target, {k.name: k for k in knobs}) if target.kind == "gpu" else ()
-    return (
-        Sketch(
-            "row_whole",
-            knobs,
-            lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
-            (*needed, "persistent"),
-            rules=(*_walking(structure, target), *((Rule(("rows", ALIGNED.name), too_long),) if aligned else ())),
-            seeds=seeds,
-            resource_knobs=needed,
-        ),
+    decisions = (_on_gpu if target.kind == "gpu" else _on_cpu)(structure, target, aligned)
+    anchor = Anchor(
+        "row_whole",
+        lambda values: rounding_in_pairs(_lower(structure, target, values, aligned), target),
+        rules=(Rule(("rows", ALIGNED.name), too_long),) if aligned else (),
+        starts=_starts(structure, target, decisions) if target.kind == "gpu" else (),
     )
-
-
-def _walking(structure: Structure, target: Target) -> tuple[Rule, ...]:
-    """Persistent programs have several tiles to do each."""
-    programs = PERSISTENT_PROGRAMS_PER_SM * target.num_sms
-    outer = math.prod(x.extent for x in structure.parallel[:-1])
-
-    def why_not(values: Values) -> str | None:
-        tiles = outer * values.tiling("rows")[0]
-        walked = not values["persistent"] or tiles > programs
-        return None if walked else f"persistent=True is for more than {programs} tiles, got {tiles}"
-
-    return (Rule(("rows", "persistent"), why_not),) if target.kind == "gpu" else ()
+    return (derived(anchor, decisions),)
 
 
 def _why_too_long(structure: Structure, target: Target, values: Values, aligned: AlignedRows | None) -> str | None:
@@ -106,38 +92,32 @@ def _check_size(structure: Structure, target: Target) -> None:
         raise UnmatchedError(f"a row has {extent} columns; at most {MAX_COLUMNS_CPU} stay in a cache")
 
 
-def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _starts(structure: Structure, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """As many rows as give every thread some vectors, and one walk over the grid."""
     columns = padded_elements(structure, target)
     least = _NEARLY * (ROWS_OUTER[0] if structure.outer else 1)
     sizes = [(elements * target.wave * warps / columns, warps) for elements, warps in _SEEDS]
     fitting = [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_STARTS]
-    plain = tuple(
-        Values({"rows": nearest(knobs["rows"], rows), "warps": warps, "persistent": False, "streaming": False})
-        for rows, warps in fitting
-    )
-    return with_aligned(plain) if ALIGNED.name in knobs else plain
+    height = decisions[0].knob
+    plain = [start(decisions, Values(rows=nearest(height, rows), warps=warps)) for rows, warps in fitting]
+    return with_aligned(plain) if ALIGNED.name in plain[0] else tuple(plain)
 
 
-def _gpu_knobs(structure: Structure, target: Target, aligned: AlignedRows | None) -> tuple[Knob, ...]:
+def _on_gpu(structure: Structure, target: Target, aligned: AlignedRows | None) -> tuple[Decision, ...]:
     rows = row_tiling(structure, target)
     fitting = tuple(v for v in rows.values if v[-1] * padded_elements(structure, target) <= MAX_ELEMENTS)
     return (
-        replace(rows, values=fitting),
-        warp_choice(target, (1, 2, 4, 8, 16, 32)),
-        Choice("persistent", (False, True)),
-        Choice("streaming", (False, True)),
-        *((ALIGNED,) if aligned else ()),
+        Decision(replace(rows, values=fitting)),
+        num_warps(target, most=32),
+        *row_grid(structure, target),
+        streaming(structure.workload, target),
+        *((Decision(ALIGNED),) if aligned else ()),
     )
 
 
-def _cpu_knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
-    return (
-        row_tiling(structure, target),
-        Choice("vectors", (1, 2, 4, 8)),
-        Choice("prefetch", PREFETCH_BYTES),
-        Choice("streaming", (False, True)),
-    )
+def _on_cpu(structure: Structure, target: Target, aligned: AlignedRows | None) -> tuple[Decision, ...]:
+    rows = Decision(row_tiling(structure, target))
+    return (rows, vectors(), prefetching(), streaming(structure.workload, target))
 
 
 def padded_elements(structure: Structure, target: Target, aligned: AlignedRows | None = None) -> int:
@@ -174,7 +154,6 @@ def _lower(structure: Structure, target: Target, values: Values, aligned: Aligne
             continue
         along = {x: piece for x, piece in pieces.items() if x in stage.reduction.axes}
         known[stage.name] = fold_along(rows, emitter, stage, along, stage.name)
-    rows.store(structure.outputs, emitter, values.flag("streaming"))
-    persistent = PERSISTENT_PROGRAMS_PER_SM * target.num_sms if values.get("persistent") else None
-    kernel = Kernel(workload.name, Grid(rows.grid, persistent=persistent), tuple(emitter.body), launch(target, values))
+    rows.store(structure.outputs, emitter)
+    kernel = Kernel(workload.name, Grid(rows.grid), tuple(emitter.body), Launch(lanes=target.lanes))
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
@@ -19,12 +23,11 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, Values, nearest, stage_choice, warp_choice
+from search_spaces.schedules.knobs import Choice, Values, nearest
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.pointwise import launch
 from search_spaces.sketches.row_looped import column_tiling
-from search_spaces.sketches.row_split import JOINED, STREAMING, splits
+from search_spaces.sketches.row_split import JOINED, splits
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, row_tiling, rows_on, spread
 from search_spaces.sketches.rows.scanning import Scanning, scan_along, together
@@ -48,67 +51,53 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError(f"{structure.folds[0].name} is folded beside a scan, which is not shared among programs")
     if not splits(structure, target):
         raise UnmatchedError(f"rows of {structure.column.extent} elements are too short to share among programs")
-    knobs = _knobs(structure, target)
-    return (
-        Sketch(
-            "scan_split",
-            knobs,
-            lambda values: _lower(structure, target, values),
-            ("rows", "split", "columns", "warps", "stages"),
-            seeds=_seeds(structure, target, {k.name: k for k in knobs}),
-        ),
+    decisions = (
+        Decision(Choice("split", splits(structure, target))),
+        Decision(row_tiling(structure, target)),
+        Decision(column_tiling(structure, target)),
+        num_warps(target),
+        pipelining(target, (1, 2, 3, 4)),
+        streaming(workload, target),
     )
+    starts = _starts(structure, target, decisions)
+    return (derived(Anchor("scan_split", lambda values: _lower(structure, values), starts=starts), decisions),)
 
 
-def _knobs(structure: Structure, target: Target) -> tuple[Knob, ...]:
-    return (
-        Choice("split", splits(structure, target)),
-        row_tiling(structure, target),
-        column_tiling(structure, target),
-        warp_choice(target, (1, 2, 4, 8, 16)),
-        stage_choice(target, (1, 2, 3, 4)),
-        STREAMING,
-    )
-
-
-def _seeds(structure: Structure, target: Target, knobs: dict[str, Knob]) -> tuple[Values, ...]:
+def _starts(structure: Structure, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Tiles of a few vectors a thread, where rows alone make too few programs to keep memory busy."""
-    seeds = []
+    knobs, found = {d.name: d.knob for d in decisions}, []
     for rows, columns, warps, stages in _SEEDS_OUTER if structure.outer else _SEEDS:
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         of_rows = -(-structure.rows // height[-1])
         for programs in _PROGRAMS_PER_SM:
             split = programs * target.num_sms / of_rows
-            values = {
-                "split": nearest(knobs["split"], max(2.0, split)),
-                "rows": height,
-                "columns": nearest(knobs["columns"], columns),
-                "warps": warps,
-                "stages": nearest(knobs["stages"], stages),
-                "streaming": False,
-            }
-            seeds.append(Values({name: values[name] for name in knobs}))
-    return tuple(seeds)
+            values = Values(
+                split=nearest(knobs["split"], max(2.0, split)),
+                rows=height,
+                columns=nearest(knobs["columns"], columns),
+                warps=warps,
+                stages=nearest(knobs["stages"], stages),
+            )
+            found.append(start(decisions, values))
+    return tuple(found)
 
 
-def _lower(structure: Structure, target: Target, values: Values) -> TileProgram:
+def _lower(structure: Structure, values: Values) -> TileProgram:
     workload, split = structure.workload, values.integer("split")
     walk = ColumnWalk(
         structure.column,
         values.tiling("columns")[1],
         split,
-        stages=values.integer("stages"),
         backwards=structure.backwards,
     )
     parts = _Parts(RowTiles(structure, values.tile("rows")), walk)
     bodies = {
         "totals": (parts.grid, parts.totals()),
         "wholes": (Grid(parts.joining.rows.grid), parts.joining.wholes()),
-        "scan": (parts.grid, parts.scan(values.flag("streaming"))),
+        "scan": (parts.grid, parts.scan()),
     }
-    launched = launch(target, values)
-    kernels = tuple(Kernel(f"{workload.name}_{n}", grid, tuple(body), launched) for n, (grid, body) in bodies.items())
+    kernels = tuple(Kernel(f"{workload.name}_{n}", grid, tuple(body)) for n, (grid, body) in bodies.items())
     return TileProgram(workload.name, buffers(workload, *parts.workspaces()), kernels)
 
 
@@ -167,7 +156,7 @@ class _Parts:
             body += [Store(self._name("whole", s), place, t.name) for s, t in zip(group, statement.dsts, strict=True)]
         return body
 
-    def scan(self, streaming: bool) -> list[Statement]:
+    def scan(self) -> list[Statement]:
         """Scan this program's part, from what all before it are."""
         names = Names({s.name for s in self.rows.workload.stages})
         scanning = Scanning.carried(self.rows, self.scans, names)
@@ -175,7 +164,7 @@ class _Parts:
 
         def write(columns: Slice) -> list[Statement]:
             emitter = rows.emitter(columns, names, {})
-            rows.store(rows.structure.outputs, emitter, streaming)
+            rows.store(rows.structure.outputs, emitter)
             return emitter.body
 
         before = self._place(Slice(_PART + Affine(offset=-1)))

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from search_spaces.devices.features import PAIRS
 from search_spaces.devices.target import Target
-from search_spaces.programs.statements import For, If, Map, Reduce, Statement, Store, produced, read, statements
+from search_spaces.programs.statements import Map, Reduce, Statement, Store, mapped, produced, read, statements
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
@@ -84,14 +84,8 @@ class _Roundings:
 
 def _rewritten(body: tuple[Statement, ...], rounded: Collection[str]) -> tuple[Statement, ...]:
     def changed(s: Statement) -> Statement:
-        match s:
-            case Map() if s.dst.name in rounded:
-                return replace(s, dst=replace(s.dst, dtype="float32"), operator="round_bfloat16")
-            case For():
-                return replace(s, body=_rewritten(s.body, rounded))
-            case If():
-                return replace(s, then=_rewritten(s.then, rounded), otherwise=_rewritten(s.otherwise, rounded))
-            case _:
-                return s
+        if isinstance(s, Map) and s.dst.name in rounded:
+            return replace(s, dst=replace(s.dst, dtype="float32"), operator="round_bfloat16")
+        return s
 
-    return tuple(map(changed, body))
+    return mapped(body, changed)

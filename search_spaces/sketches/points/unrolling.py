@@ -56,7 +56,7 @@ class Unrolling:
     rows: int
     columns: int
 
-    def emit(self, structure: Structure, first: Emitter, flat: FlatRows | None, streaming: bool) -> list[Statement]:
+    def emit(self, structure: Structure, first: Emitter, flat: FlatRows | None) -> list[Statement]:
         """Every output at the place of the emitter, row by row of those that are written out."""
         place = first.place
         neighbours = Neighbours({t.name: t.effective_strides for t in structure.workload.inputs})
@@ -72,7 +72,7 @@ class Unrolling:
                 parts = [e.everywhere(index, e.tile(body, output.name)) for e in along]
                 columns = place[self.column] if flat is None else flat.stored
                 whole = replace(first, place={**row[0].place, self.column: columns})
-                whole.store(output.name, index, self._together(parts, first), streaming=streaming)
+                whole.store(output.name, index, self._together(parts, first))
         return first.body
 
     def _at(self, place: Place, m: int, n: int) -> Place:

@@ -31,7 +31,7 @@ class ColumnWalk:
     """The walk over all positions of the axis `column`, `width` of them an iteration.
 
     `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
-    an axis of its own in the tiles (how a CPU walks rows that lie across memory). `stages`: of the loop's pipeline.
+    an axis of its own in the tiles (how a CPU walks rows that lie across memory).
     `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
     `unchanged`: forms of the axes; columns of rows at `rows` where one of them is negative change nothing.
     `beside`: makes what every turn does besides. `skew`: how far each piece is moved back.
@@ -42,7 +42,6 @@ class ColumnWalk:
     width: int
     split: int = 1
     one_by_one: bool = False
-    stages: int = 0
     around: tuple[Axis, ...] = ()
     shares_around: bool = False
     unchanged: frozenset[Affine] = frozenset()
@@ -98,10 +97,8 @@ class ColumnWalk:
                 break
             shared = self.shares_around and number == 0
             trips = self._share_around if shared else axis.extent
-            # Of nested loops the innermost that turns has iterations in flight.
-            stages = 0 if any(isinstance(s, For) and s.extent > 1 for s in body) else self.stages
             bound = Bound(self.walked[axis.name].start, axis.extent) if shared else None
-            body = [For(f"{axis.name}.0", trips, tuple(body), pipeline_stages=stages, bound=bound)]
+            body = [For(f"{axis.name}.0", trips, tuple(body), bound=bound)]
         return body
 
     def _whole(self, turn: Turn) -> list[Statement]:
@@ -132,7 +129,7 @@ class ColumnWalk:
         place = {**self.rows, **self.walked, self.column.name: Slice(start, self.width, self.column.name)}
         largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
         useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
-        return [For(variable, share, body, pipeline_stages=self.stages, bound=bound, useful=useful)]
+        return [For(variable, share, body, bound=bound, useful=useful)]
 
     def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
         turns = [t for t in (turn, self.beside) if t]

@@ -32,7 +32,6 @@ class Walking:
 
     by: Accumulated
     online: bool
-    streaming: bool
 
 
 @dataclass(frozen=True)
@@ -109,5 +108,5 @@ class KeptLoops:
 
     def _stored(self, columns: Slice | None, outputs: list[Stage], known: dict[str, Tile]) -> list[Statement]:
         emitter = self.rows.emitter(columns, self.names, known)
-        self.rows.store(outputs, emitter, self.how.streaming)
+        self.rows.store(outputs, emitter)
         return emitter.body

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.ordering import group, order
+from search_spaces.decisions.persistence import persistence
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import GridAxis
@@ -31,6 +35,17 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 # GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
 ROWS_OUTER = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+def row_grid(structure: Structure, target: Target) -> tuple[Decision, ...]:
+    """Which rows follow each other on a GPU, and whether programs have several tiles of them."""
+    outer = [x.extent for x in structure.parallel[:-1]]
+    several = bool(outer) and outer[-1] > 1
+    return (
+        order(several),
+        group(several),
+        *persistence(target, ("rows",), lambda values: math.prod(outer) * values.tiling("rows")[0]),
+    )
 
 
 def rows_on(workload: Workload, target: Target) -> Structure:
@@ -136,14 +151,14 @@ class RowTiles:
         """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
         return self.structure.body_of(stage)
 
-    def store(self, outputs: Iterable[Stage], emitter: Emitter, streaming: bool) -> None:
+    def store(self, outputs: Iterable[Stage], emitter: Emitter) -> None:
         """Compute the outputs where the emitter is, and write them."""
         for output in outputs:
             known = emitter.tiles.get(output.name) if not output.is_pointwise else None
             result = known or emitter.tile(self.body_of(output), "result")
             axes = tuple(x.name for x in output.axes)
             sliced = {x: piece.extent for x in axes if (piece := emitter.place[x]).extent is not None}
-            emitter.store(output.name, axes, spread(emitter, result, sliced), streaming)
+            emitter.store(output.name, axes, spread(emitter, result, sliced))
 
 
 def split_outputs(structure: Structure) -> tuple[list[Stage], list[Stage]]:
@@ -162,12 +177,12 @@ def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
     return points if whole else []
 
 
-def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names, streaming: bool) -> ColumnWalk:
+def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names) -> ColumnWalk:
     """The walk with outputs written in every turn; it leaves out no columns."""
 
     def write(columns: Slice) -> list[Statement]:
         emitter = rows.emitter(columns, names, {})
-        rows.store(outputs, emitter, streaming)
+        rows.store(outputs, emitter)
         return emitter.body
 
     return replace(walk, beside=write, unchanged=frozenset())

@@ -1,0 +1,99 @@
+"""A decision: a knob, its legality, and the rewrite of the tile program that its value asks for.
+
+    base program of the anchor  → effect of the first decision → … → effect of the last one → what is printed
+
+Sketches are lists of decisions (Ansor's word): `derived` makes one of a base program and the decisions that apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.space import Sketch
+
+# The tile program with a decision made; all values are there, since one may depend on others.
+Effect = Callable[[TileProgram, Values], TileProgram]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`effect`: None where the base program is made with the value, as with the sizes of tiles.
+
+    `bears_on`: what the value changes beside speed: the resources that a program needs of the device; only which values
+    of others are legal; or nothing.
+    """
+
+    knob: Knob
+    effect: Effect | None = None
+    rules: tuple[Rule, ...] = ()
+    bears_on: Literal["resources", "legality", "nothing"] = "resources"
+
+    @property
+    def name(self) -> str:
+        return self.knob.name
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The kind of computation that a kernel is made around: its name, and the program before any decision's effect.
+
+    `rules` hold between decisions of this anchor; `starts` are values to try first; `remarks`: what the space leaves
+    out and why; `decided_first`: names in the order in which they are decided, where that is not the decisions' own.
+    """
+
+    name: str
+    base: Callable[[Values], TileProgram]
+    rules: tuple[Rule, ...] = ()
+    starts: tuple[Values, ...] = ()
+    remarks: tuple[str, ...] = ()
+    decided_first: tuple[str, ...] = ()
+
+
+def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
+    """The sketch of an anchor with these decisions, in the order in which their effects are applied."""
+    applied = tuple(decisions)
+    effects = [d.effect for d in applied if d.effect is not None]
+
+    def lower(values: Values) -> TileProgram:
+        program = anchor.base(values)
+        for effect in effects:
+            program = effect(program, values)
+        return program
+
+    return Sketch(
+        anchor.name,
+        tuple(d.knob for d in applied),
+        lower,
+        tuple(d.name for d in applied if d.bears_on != "nothing"),
+        (*anchor.rules, *(rule for d in applied for rule in d.rules)),
+        anchor.starts,
+        tuple(d.name for d in applied if d.bears_on == "resources"),
+        anchor.remarks,
+        "stages" if any(d.name == "stages" for d in applied) else "",
+        anchor.decided_first,
+    )
+
+
+def where_possible(*decisions: Decision | None) -> Iterator[Decision]:
+    """Those decisions that there are."""
+    return (d for d in decisions if d is not None)
+
+
+def each_kernel(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
+    """The program with every kernel changed that is decided about: auxiliary ones stay as they are."""
+    return replace(program, kernels=tuple(k if k.auxiliary else change(k) for k in program.kernels))
+
+
+def each_launch(program: TileProgram, change: Callable[[Launch], Launch]) -> TileProgram:
+    """The same for the launches of these kernels."""
+    return each_kernel(program, lambda kernel: replace(kernel, launch=change(kernel.launch)))
+
+
+def start(decisions: Sequence[Decision], values: Values) -> Values:
+    """A starting point: the values given, and of every other decision the first of its own, in order."""
+    return Values({d.name: values.get(d.name, d.knob.values[0]) for d in decisions})

@@ -1,0 +1,30 @@
+"""Eviction: what is read once leaves the caches first, so that what is read again stays.
+
+Before:  b_tile = load b[…]                      After (eviction=evict_first):  b_tile = load b[…], evict first
+
+Also called cache hints (PTX `L2::evict_first`, Triton's `eviction_policy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.programs.statements import Load, Statement, mapped
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+
+
+def eviction(buffers: Collection[str]) -> Decision:
+    """Whether tiles of these buffers are evicted first."""
+
+    def evicted(program: TileProgram, values: Values) -> TileProgram:
+        if not values["eviction"]:
+            return program
+        return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, evict)))
+
+    def evict(s: Statement) -> Statement:
+        return replace(s, eviction="evict_first") if isinstance(s, Load) and s.buffer in buffers else s
+
+    return Decision(Choice("eviction", ("", "evict_first")), evicted, bears_on="nothing")

@@ -1,0 +1,49 @@
+"""Order of tiles: which tiles follow each other, so that programs that run together share operands in the cache.
+
+Before:  grid m.0, n.0                                               neighbours share rows
+After (order=column_major):  grid n.0, m.0                           neighbours share columns
+      (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles take turns, column by column
+
+Also called block swizzling or rasterisation (CUTLASS), grouped ordering (Triton's tutorial), reorder (TVM, Halide).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.programs.grid import Grid
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+
+ROW_MAJOR, COLUMN_MAJOR = "row_major", "column_major"
+_GROUPS = (1, 2, 4, 8, 16)
+
+
+def order(several: bool) -> Decision:
+    """Which of the last two axes of the grid varies fastest; `several`: both have more than one tile."""
+    # Of one row or column of tiles all orders are one.
+    values = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
+    return Decision(Choice("order", values), _ordered, bears_on="nothing")
+
+
+def group(several: bool, sizes: tuple[int, ...] = _GROUPS) -> Decision:
+    """How many tiles along the slower of the last two axes take turns."""
+    return Decision(Choice("group", sizes if several else (1,)), _grouped, bears_on="nothing")
+
+
+def _ordered(program: TileProgram, values: Values) -> TileProgram:
+    if values["order"] == ROW_MAJOR:
+        return program
+    return each_kernel(program, lambda kernel: replace(kernel, grid=_turned(kernel.grid)))
+
+
+def _turned(grid: Grid) -> Grid:
+    return replace(grid, axes=(*grid.axes[:-2], *grid.axes[:-3:-1]))
+
+
+def _grouped(program: TileProgram, values: Values) -> TileProgram:
+    size = values.integer("group")
+    if size == 1:
+        return program
+    return each_kernel(program, lambda k: replace(k, grid=replace(k.grid, group=(k.grid.axes[-2].variable, size))))

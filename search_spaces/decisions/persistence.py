@@ -1,0 +1,91 @@
+"""Persistent programs: a few programs a multiprocessor, each of which does one tile after another.
+
+Before:  grid m.0 in 64, n.0 in 32: body                              2048 programs, a tile each
+After (grid=persistent, per_sm=1):  132 programs; program p does tiles p, p + 132, …
+      (grid=persistent_flat):       the loop over tiles and the reduction's are one, so that operands of the next tile
+                                    are loaded while this one ends
+      (grid=stream_k):              (tile, iteration) pairs in equal shares; what programs share is added up
+
+Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stream-K (Osama et al., PPoPP 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.devices.target import Target
+from search_spaces.programs.statements import For, Statement, mapped
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+from search_spaces.schedules.rules import Rule
+
+TILES, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
+# Programs a multiprocessor: enough to hide latency, few enough to stay resident.
+_PER_SM = (1, 2, 3, 4)
+
+
+def persistence(
+    target: Target,
+    tiled: Sequence[str],
+    tiles: Callable[[Values], int],
+    grids: tuple[str, ...] = (TILES, PERSISTENT),
+) -> tuple[Decision, ...]:
+    """Whether programs are persistent, and how many there are; `tiles`: how many tiles the decisions `tiled` make."""
+
+    def why_idle(values: Values) -> str | None:
+        programs = target.num_sms * values.integer("per_sm")
+        if values["grid"] == TILES or (count := tiles(values)) > programs:
+            return None
+        return f"grid={values['grid']} is for more than {programs} tiles, got {count}"
+
+    return (
+        Decision(
+            Choice("grid", grids, ordered=False),
+            lambda program, values: walked(program, values, target.num_sms),
+            (Rule(("grid", "per_sm"), why_not_counted), Rule((*tiled, "grid", "per_sm"), why_idle)),
+            "legality",
+        ),
+        Decision(Choice("per_sm", _PER_SM), bears_on="legality"),
+    )
+
+
+def per_sm() -> Decision:
+    """How many persistent programs each multiprocessor has."""
+    return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), why_not_counted),))
+
+
+def walked(program: TileProgram, values: Values, units: int) -> TileProgram:
+    """The program with `per_sm` programs for each of so many units of the device, where it is persistent."""
+    if values["grid"] == TILES:
+        return program
+    count = units * values.integer("per_sm")
+    return each_kernel(program, lambda kernel: _walked(kernel, values.word("grid"), count))
+
+
+def _walked(kernel: Kernel, grid: str, count: int) -> Kernel:
+    walked = replace(kernel, grid=replace(kernel.grid, persistent=count))
+    if grid == STREAM_K:
+        (loop,) = (s for s in kernel.body if isinstance(s, For))
+        return replace(walked, grid=replace(walked.grid, stream=(loop.variable, loop.extent)))
+    return replace(walked, body=mapped(kernel.body, _flattened)) if grid == FLAT else walked
+
+
+def _flattened(s: Statement) -> Statement:
+    """A loop that holds none."""
+    innermost = isinstance(s, For) and not any(isinstance(inner, For) for inner in s.body)
+    return replace(s, flatten=True) if isinstance(s, For) and innermost else s
+
+
+def why_not_counted(values: Values) -> str | None:
+    """Why `per_sm` means nothing."""
+    if values["grid"] == TILES and values["per_sm"] != 1:
+        return "per_sm counts persistent programs; grid=tiles has one per tile"
+    return None
+
+
+def product_of(values: Values, tilings: Sequence[str], others: int = 1) -> int:
+    """How many tiles there are: so many of every tiling, at each of `others` positions."""
+    return others * math.prod(values.tiling(name)[0] for name in tilings if name in values)

@@ -1,0 +1,38 @@
+"""Software pipelining: how many iterations of a loop are in flight at once, their loads ahead of what uses them.
+
+Before:  for k.0 in 8: a = load …; acc += dot(a, b)
+After (stages=3):  for k.0 in 8, 3 stages: the same; a and b of iterations k.0 + 1 and k.0 + 2 are loaded meanwhile
+
+Of nested loops it is the innermost one that has several iterations. Also called double or multi buffering, num_stages
+(Triton), `software_pipeline_stage` (TVM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.devices.target import Target
+from search_spaces.programs.statements import For, Statement, mapped
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+
+
+def pipelining(target: Target, counts: tuple[int, ...]) -> Decision:
+    """One of these; one alone where nothing is copied asynchronously."""
+    return Decision(Choice("stages", counts if target.features.copy_bytes else (1,)), _pipelined)
+
+
+def _pipelined(program: TileProgram, values: Values) -> TileProgram:
+    count = values.integer("stages")
+    return each_kernel(program, lambda kernel: _kernel(kernel, count))
+
+
+def _kernel(kernel: Kernel, count: int) -> Kernel:
+    def pipeline(s: Statement) -> Statement:
+        if not isinstance(s, For):
+            return s
+        outer = any(isinstance(inner, For) and inner.extent > 1 for inner in s.body)
+        return replace(s, pipeline_stages=0 if outer else count)
+
+    return replace(kernel, body=mapped(kernel.body, pipeline))

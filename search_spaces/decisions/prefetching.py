@@ -1,0 +1,41 @@
+"""Prefetching on a CPU: operands are brought into the caches ahead of their use.
+
+Before:  for c: y[c] = f(x[c])
+After (prefetch=1024):  for c: prefetch x[c] + 1024 bytes; y[c] = f(x[c])
+
+In element-wise loops the distance is counted in bytes; in dots, where operands are read row by row, in rows of b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel, each_launch
+from search_spaces.programs.statements import Dot, Statement, mapped
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+
+# Not at all, or far enough to cover the latency of memory at its bandwidth.
+_BYTES = (0, 1024, 4096)
+_ROWS = (0, 1, 2, 8)
+
+
+def prefetching() -> Decision:
+    """How many bytes ahead an element-wise loop prefetches."""
+    return Decision(Choice("prefetch", _BYTES), _launched, bears_on="nothing")
+
+
+def prefetching_rows() -> Decision:
+    """How many rows of b ahead a dot prefetches."""
+    return Decision(Choice("prefetch", _ROWS), _ahead, bears_on="nothing")
+
+
+def _launched(program: TileProgram, values: Values) -> TileProgram:
+    return each_launch(program, lambda launch: replace(launch, prefetch_bytes=values.integer("prefetch")))
+
+
+def _ahead(program: TileProgram, values: Values) -> TileProgram:
+    def ahead(s: Statement) -> Statement:
+        return replace(s, prefetch_b=values.integer("prefetch")) if isinstance(s, Dot) else s
+
+    return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, ahead)))

@@ -1,0 +1,23 @@
+"""Vectors of an iteration on a CPU: how many registers' worth of neighbours an element-wise loop takes at once.
+
+Before:  for c in 0, 8, 16, …: y[c : +8] = f(x[c : +8])              After (vectors=4):  for c in 0, 32, …: four of them
+
+Also called interleaving (LLVM), vectorise and unroll (Halide, TVM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_launch
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Values
+
+
+def vectors() -> Decision:
+    """One vector to eight."""
+    return Decision(Choice("vectors", (1, 2, 4, 8)), _launched, bears_on="nothing")
+
+
+def _launched(program: TileProgram, values: Values) -> TileProgram:
+    return each_launch(program, lambda launch: replace(launch, vectors=values.integer("vectors")))
