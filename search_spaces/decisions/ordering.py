@@ -32,6 +32,24 @@ def group(several: bool, sizes: tuple[int, ...] = _GROUPS) -> Decision:
     return Decision(Choice("group", sizes if several else (1,)), _grouped, bears_on="nothing")
 
 
+def order_of_parts(part: str) -> Decision:
+    """Whether the parts of a split reduction, the grid's axis `part`, vary slower than the tiles after them."""
+
+    def after(grid: Grid) -> Grid:
+        at = next((n for n, axis in enumerate(grid.axes) if axis.variable == part), None)
+        if at is None:
+            return grid
+        before, own, following, *rest = grid.axes[:at], *grid.axes[at:]
+        return replace(grid, axes=(*before, following, own, *rest))
+
+    def ordered(program: TileProgram, values: Values) -> TileProgram:
+        if values["order"] == "split_first":
+            return program
+        return each_kernel(program, lambda kernel: replace(kernel, grid=after(kernel.grid)))
+
+    return Decision(Choice("order", ("split_first", "split_last")), ordered, bears_on="legality")
+
+
 def _ordered(program: TileProgram, values: Values) -> TileProgram:
     if values["order"] == ROW_MAJOR:
         return program

@@ -11,9 +11,9 @@ Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stre
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from search_spaces.decisions.decision import Decision, each_kernel
 from search_spaces.devices.target import Target
@@ -22,44 +22,48 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 from search_spaces.schedules.rules import Rule
 
-TILES, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
+ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
 # Programs a multiprocessor: enough to hide latency, few enough to stay resident.
 _PER_SM = (1, 2, 3, 4)
 
 
 def persistence(
     target: Target,
-    tiled: Sequence[str],
-    tiles: Callable[[Values], int],
-    grids: tuple[str, ...] = (TILES, PERSISTENT),
+    tiled: Sequence[str] = (),
+    tiles: Callable[[Values], int] | None = None,
+    grids: tuple[str, ...] = (ONE_TILE, PERSISTENT),
 ) -> tuple[Decision, ...]:
-    """Whether programs are persistent, and how many there are; `tiles`: how many tiles the decisions `tiled` make."""
+    """Whether programs are persistent, and how many there are.
 
-    def why_idle(values: Values) -> str | None:
-        programs = target.num_sms * values.integer("per_sm")
-        if values["grid"] == TILES or (count := tiles(values)) > programs:
-            return None
-        return f"grid={values['grid']} is for more than {programs} tiles, got {count}"
-
+    `tiles`: how many tiles the decisions `tiled` make, where persistence is only for more of them than programs.
+    """
+    idle = (Rule((*tiled, "grid", "per_sm"), partial(_why_idle, target, tiles)),) if tiles else ()
     return (
         Decision(
             Choice("grid", grids, ordered=False),
             lambda program, values: walked(program, values, target.num_sms),
-            (Rule(("grid", "per_sm"), why_not_counted), Rule((*tiled, "grid", "per_sm"), why_idle)),
-            "legality",
+            idle,
+            "legality" if tiles else "resources",
         ),
-        Decision(Choice("per_sm", _PER_SM), bears_on="legality"),
+        per_sm(),
     )
 
 
 def per_sm() -> Decision:
     """How many persistent programs each multiprocessor has."""
-    return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), why_not_counted),))
+    return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), _why_not_counted),), bears_on="legality")
+
+
+def _why_idle(target: Target, tiles: Callable[[Values], int], values: Values) -> str | None:
+    programs = target.num_sms * values.integer("per_sm")
+    if values["grid"] == ONE_TILE or (count := tiles(values)) > programs:
+        return None
+    return f"grid={values['grid']} is for more than {programs} tiles, got {count}"
 
 
 def walked(program: TileProgram, values: Values, units: int) -> TileProgram:
     """The program with `per_sm` programs for each of so many units of the device, where it is persistent."""
-    if values["grid"] == TILES:
+    if values["grid"] == ONE_TILE:
         return program
     count = units * values.integer("per_sm")
     return each_kernel(program, lambda kernel: _walked(kernel, values.word("grid"), count))
@@ -79,13 +83,7 @@ def _flattened(s: Statement) -> Statement:
     return replace(s, flatten=True) if isinstance(s, For) and innermost else s
 
 
-def why_not_counted(values: Values) -> str | None:
-    """Why `per_sm` means nothing."""
-    if values["grid"] == TILES and values["per_sm"] != 1:
+def _why_not_counted(values: Values) -> str | None:
+    if values["grid"] == ONE_TILE and values["per_sm"] != 1:
         return "per_sm counts persistent programs; grid=tiles has one per tile"
     return None
-
-
-def product_of(values: Values, tilings: Sequence[str], others: int = 1) -> int:
-    """How many tiles there are: so many of every tiling, at each of `others` positions."""
-    return others * math.prod(values.tiling(name)[0] for name in tilings if name in values)

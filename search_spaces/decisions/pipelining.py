@@ -11,21 +11,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.decisions.decision import Decision, each_kernel, each_launch
 from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, Statement, mapped
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
 
-def pipelining(target: Target, counts: tuple[int, ...]) -> Decision:
-    """One of these; one alone where nothing is copied asynchronously."""
-    return Decision(Choice("stages", counts if target.features.copy_bytes else (1,)), _pipelined)
+def pipelining(target: Target, counts: tuple[int, ...], dots: bool = False, marks_one: bool = True) -> Decision:
+    """One of these; one alone where nothing is copied asynchronously, but for `dots`, which wait for registers too.
 
+    Kernels of dots say the number for the loops that a compiler makes as well. `marks_one`: a loop says that it has one
+    stage; otherwise that is left to the compiler.
+    """
 
-def _pipelined(program: TileProgram, values: Values) -> TileProgram:
-    count = values.integer("stages")
-    return each_kernel(program, lambda kernel: _kernel(kernel, count))
+    def pipelined(program: TileProgram, values: Values) -> TileProgram:
+        count = values.integer("stages")
+        marked = count if count > 1 or marks_one else 0
+        piped = each_kernel(program, lambda kernel: _kernel(kernel, marked))
+        return each_launch(piped, lambda launch: replace(launch, num_stages=count)) if dots else piped
+
+    return Decision(Choice("stages", counts if dots or target.features.copy_bytes else (1,)), pipelined)
 
 
 def _kernel(kernel: Kernel, count: int) -> Kernel:

@@ -14,7 +14,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
 
-def vectors() -> Decision:
+def vectorizing() -> Decision:
     """One vector to eight."""
     return Decision(Choice("vectors", (1, 2, 4, 8)), _launched, bears_on="nothing")
 

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 
-from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 
 KnobValue = int | str | bool | tuple[int, ...]
@@ -143,16 +142,6 @@ class Tiling:
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Tiling:
         return replace(self, values=tuple(v for v in self.values if v in allowed))
-
-
-def stage_choice(target: Target, stages: tuple[int, ...]) -> Choice:
-    """How many iterations of a loop are under way at once: one where nothing is copied asynchronously."""
-    return Choice("stages", stages if target.features.copy_bytes else (1,))
-
-
-def warp_choice(target: Target, counts: Sequence[int]) -> Choice:
-    """How many waves a program has: those of the counts that the device allows."""
-    return Choice("warps", tuple(count for count in counts if count <= target.most_waves))
 
 
 def _check_some(knob: Knob) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
 # Sketches that were called otherwise.
-_SKETCHES: Mapping[str, str] = {}
+_SKETCHES: Mapping[str, str] = {"fused_dot_gpu": "tiled_dot_gpu"}
+_ORDER: Mapping[Any, Mapping[str, KnobValue]] = {"mn": {"order": "row_major"}, "nm": {"order": "column_major"}}
 _PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
     False: {"grid": "tiles", "per_sm": 1},
     True: {"grid": "persistent", "per_sm": 4},
@@ -16,10 +17,19 @@ _PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
 # Decisions that were called otherwise, in any sketch.
 _RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
 # The same of one sketch; and of what they decide each value as values of decisions today.
-_RENAMED_IN: Mapping[str, Mapping[str, str]] = {}
+_RENAMED_IN: Mapping[str, Mapping[str, str]] = {
+    "tiled_dot_gpu": {"split_k": "split"},
+    "fused_dot_gpu": {"split_k": "split"},
+    "thin_dot_gpu": {"split_k": "split"},
+    "tiled_dot_cpu": {"prefetch_b": "prefetch"},
+    "chained_dot_gpu": {"order": "direction"},
+}
 _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]]] = {
+    "fused_dot_gpu": {"order": _ORDER},
     "pointwise": {"persistent": _PERSISTENT},
     "row_whole": {"persistent": _PERSISTENT},
+    "tiled_dot_cpu": {"order": _ORDER},
+    "tiled_dot_gpu": {"order": _ORDER},
 }
 # Tilings that older schedules do not name: their tiles have one position.
 _UNCUT = ("planes", "volumes")
@@ -43,7 +53,7 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "selected": False,
     "skip": False,
     "specialize": "none",
-    "split_k": 1,
+    "split": 1,
     "tail": "masked",
     "unrolled_columns": 1,
     "unrolled_rows": 1,

@@ -35,7 +35,7 @@ _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_loa
 # loops that compilers flatten into one; kernels that are launched before the one before them has ended.
 _WORDS: Mapping[str, _Word] = {
     "descriptors": _Word(_MOVED, "descriptor", "pointer", (("specialize", "none", True),)),
-    "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split_k", 1, False), ("swap", True, True))),
+    "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split", 1, False), ("swap", True, True))),
     "flattening": _Word(("grid",), "persistent_flat", "persistent"),
     "early launch": _Word(("join",), "ahead", "after"),
 }

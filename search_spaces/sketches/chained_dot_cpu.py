@@ -15,9 +15,13 @@ tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from functools import partial
 
+from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.unrolling import unrolling
+from search_spaces.decisions.vectors import vectorizing
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
@@ -71,24 +75,21 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         return ()
     chain = chain_of(workload)
     _check(chain)
-    knobs = _knobs(chain, target)
-    return (
-        Sketch(
-            "chained_dot_cpu",
-            knobs,
-            lambda values: _lower(chain, target, values),
-            ("m", "inner", "carried", "unroll"),
-            (
-                Rule(("m", "inner"), partial(_why_uneven, "inner")),
-                Rule(("m", "carried"), partial(_why_uneven, "carried")),
-                Rule(("inner",), lambda values: why_too_many_registers(target, values.tiling("inner"))),
-                Rule(("carried",), lambda values: why_too_many_registers(target, values.tiling("carried"))),
-                Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
-                Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
-            ),
-            _seeds(chain, {k.name: k for k in knobs}, target),
+    decisions = _decisions(chain, target)
+    anchor = Anchor(
+        "chained_dot_cpu",
+        lambda values: _lower(chain, target, values),
+        (
+            Rule(("m", "inner"), partial(_why_uneven, "inner")),
+            Rule(("m", "carried"), partial(_why_uneven, "carried")),
+            Rule(("inner",), lambda values: why_too_many_registers(target, values.tiling("inner"))),
+            Rule(("carried",), lambda values: why_too_many_registers(target, values.tiling("carried"))),
+            Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
+            Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
         ),
+        _starts(chain, decisions, target),
     )
+    return (derived(anchor, decisions),)
 
 
 def _check(chain: Chain) -> None:
@@ -105,7 +106,7 @@ def _check(chain: Chain) -> None:
         raise UnmatchedError("points are counted")
 
 
-def _knobs(chain: Chain, target: Target) -> tuple[Knob, ...]:
+def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     """Every decision.
 
     Raises:
@@ -119,16 +120,20 @@ def _knobs(chain: Chain, target: Target) -> tuple[Knob, ...]:
     if not heights:
         raise UnmatchedError(f"no tile of {chain.m.name} by all of {chain.c.name} is even and stays in a cache")
     rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
-    return (
-        Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights)),
-        Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)),
-        Choice("inner", _register_tiles(rows, chain.c, target)),
-        Choice("carried", _register_tiles(rows, axis, target)),
+    packing: tuple[Knob, ...] = (
         Choice("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows"), ordered=False),
         Choice("pack_walked", _packing(chain, inner.b, chain.c), ordered=False),
         Choice("pack_carried", _packing(chain, carried.b, axis), ordered=False),
-        Choice("unroll", (1, 2, 4, 8)),
-        Choice("vectors", (1, 2, 4, 8)),
+    )
+    return (
+        Decision(Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights))),
+        Decision(Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
+        Decision(Choice("inner", _register_tiles(rows, chain.c, target))),
+        Decision(Choice("carried", _register_tiles(rows, axis, target))),
+        *(Decision(knob, bears_on="nothing") for knob in packing),
+        unrolling(),
+        vectorizing(),
+        prefetching_rows(),
     )
 
 
@@ -154,8 +159,9 @@ def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = "panels"
     return ("no", "panels") if plain else ("panels",)
 
 
-def _seeds(chain: Chain, knobs: Mapping[str, Knob], target: Target) -> tuple[Values, ...]:
+def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tuple[Values, ...]:
     """Operands packed, in tiles that fill the multiply-add units, and rows for which packing pays."""
+    knobs = {d.name: d.knob for d in decisions}
     found, masked = [], bool(mask_of(chain).forms)
     for height, inner, carried in _STARTS:
         values: dict[str, KnobValue] = {name: k.values[-1] for name, k in knobs.items()}
@@ -164,7 +170,7 @@ def _seeds(chain: Chain, knobs: Mapping[str, Knob], target: Target) -> tuple[Val
             fitting = [t for t in knobs[name].values if isinstance(t, tuple) and _fits(t, values["m"], target)]
             wanted = Choice(name, tuple(fitting) or knobs[name].values)
             values[name] = nearest(wanted, rows, vectors * target.lanes)
-        values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2}
+        values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
         values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)
         values["pack_rows"] = knobs["pack_rows"].values[1]
         found.append(Values(values))
@@ -189,6 +195,5 @@ def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
     parts = CachedPoints(chain, values)
     own = parts.own
     axes = (*(GridAxis(f"{x.name}.0", x.extent) for x in chain.outer), GridAxis("m.0", values.tiling("m")[0]))
-    launch = Launch(lanes=target.lanes, vectors=values.integer("vectors"))
-    kernel = Kernel(chain.workload.name, Grid(axes), parts.body(), launch)
+    kernel = Kernel(chain.workload.name, Grid(axes), parts.body(), Launch(lanes=target.lanes))
     return TileProgram(chain.workload.name, buffers(chain.workload, *own), (kernel,))

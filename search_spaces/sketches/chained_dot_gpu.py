@@ -13,15 +13,16 @@ joins what they have folded by the rule by which folds move ("Flash-Decoding").
 
 from __future__ import annotations
 
+from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.chains.chain_bodies import finished, fold_at_once, fold_by_walk
-from search_spaces.sketches.chains.chain_knobs import chain_knobs, chain_seeds
+from search_spaces.sketches.chains.chain_knobs import chain_decisions, chain_starts
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.sketches.chains.chain_tiles import ChainTile
@@ -39,31 +40,28 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if target.kind != "gpu":
         return ()
     chain = chain_of(workload)
-    knobs = chain_knobs(chain, target, offers)
-    return (
-        Sketch(
-            "chained_dot_gpu",
-            tuple(knobs.values()),
-            lambda values: rounding_in_pairs(integral_differences(_lower(chain, target, values)), target),
-            tuple(x for x in knobs if x not in ("order", "group")),
-            chain_rules(chain, target, knobs, offers),
-            chain_seeds(chain, target, knobs),
-            remarks=descriptor_remarks(chain.workload, (), target),
-            depth_knob="stages",
-            decided_first=DECIDED_FIRST,
-        ),
+    decisions = chain_decisions(chain, target, offers)
+    knobs = {d.name: d.knob for d in decisions}
+    anchor = Anchor(
+        "chained_dot_gpu",
+        lambda values: rounding_in_pairs(integral_differences(_lower(chain, values)), target),
+        chain_rules(chain, target, knobs, offers),
+        chain_starts(chain, target, decisions),
+        descriptor_remarks(chain.workload, (), target),
+        DECIDED_FIRST,
     )
+    return (derived(anchor, decisions),)
 
 
-def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
+def _lower(chain: Chain, values: Values) -> TileProgram:
     tile = ChainTile(chain, values)
     names = Names({s.name for s in chain.workload.stages})
     program = ChainProgram(tile, names)
-    grid, name = tile.grid(target.num_sms), chain.workload.name
+    grid, launch, name = tile.grid(), Launch(num_stages=values.integer("stages")), chain.workload.name
     if tile.splits == 1:
         statements = fold_at_once(program) if tile.at_once else [*fold_by_walk(program), *finished(program)]
-        kernel = Kernel(name, grid, tuple(statements), tile.launch())
+        kernel = Kernel(name, grid, tuple(statements), launch)
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), tile.launch())
+    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), launch)
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

@@ -16,7 +16,7 @@ from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.persistence import persistence
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -199,7 +199,7 @@ def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         _tiling("rows", axes.row, heights),
         _tiling("columns", axes.column, sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
     )
-    return (*map(Decision, tiles), vectors(), prefetching(), streaming(structure.workload, target))
+    return (*map(Decision, tiles), vectorizing(), prefetching(), streaming(structure.workload, target))
 
 
 def _why_not_across(values: Values) -> str | None:

@@ -20,7 +20,7 @@ from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -116,7 +116,7 @@ def _decisions(structure: Structure, target: Target, walks: Walks, aligned: Alig
     )
     streamed = streaming(structure.workload, target)
     if target.kind != "gpu":
-        return (*shared, vectors(), prefetching(), streamed)
+        return (*shared, vectorizing(), prefetching(), streamed)
     return (
         *shared,
         Decision(Choice("accumulate", accumulations(structure)), bears_on="nothing"),

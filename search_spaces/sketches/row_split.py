@@ -18,7 +18,7 @@ from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -144,7 +144,7 @@ def _decisions(structure: Structure, target: Target, walks: Walks, aligned: Alig
     )
     streamed = streaming(structure.workload, target)
     if target.kind != "gpu":
-        return (*tiles, vectors(), prefetching(), streamed)
+        return (*tiles, vectorizing(), prefetching(), streamed)
     by_thread = "thread" in accumulations(structure)
     return (
         *tiles,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.vectors import vectors
+from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -117,7 +117,7 @@ def _on_gpu(structure: Structure, target: Target, aligned: AlignedRows | None) -
 
 def _on_cpu(structure: Structure, target: Target, aligned: AlignedRows | None) -> tuple[Decision, ...]:
     rows = Decision(row_tiling(structure, target))
-    return (rows, vectors(), prefetching(), streaming(structure.workload, target))
+    return (rows, vectorizing(), prefetching(), streaming(structure.workload, target))
 
 
 def padded_elements(structure: Structure, target: Target, aligned: AlignedRows | None = None) -> int:

@@ -9,7 +9,7 @@ After:   grid n.0, m.0:
 A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
 thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of an iteration are
 summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
-`split_k` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+`split` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
 
 Sources: Ansor's rules as in `tiled_dot_gpu`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
 optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
@@ -18,27 +18,22 @@ optimized library for dense matrix-vector multiplication on GPU accelerators", A
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.eviction import eviction
+from search_spaces.decisions.ordering import order_of_parts
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
 from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
-from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import (
-    Choice,
-    Knob,
-    Tiling,
-    Values,
-    cover,
-    nearest,
-    padded,
-    stage_choice,
-    warp_choice,
-)
+from search_spaces.schedules.knobs import Choice, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.dots.split_reduction import combine, partial_sums
@@ -71,49 +66,43 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if form is None:
         return ()
     workload = form.whole.workload
-    knobs = _knobs(form, target)
-    return (
-        Sketch(
-            "thin_dot_gpu",
-            knobs,
-            lambda values: _lower(workload, form, values),
-            ("thin", "wide", "k", "reduce", "unroll", "stages", "split_k", "order", "warps"),
-            thin_rules(form, target),
-            tuple(_seeds(form, knobs, target)),
-            # How k is shared changes neither tiles nor what an iteration of the loop loads.
-            ("thin", "wide", "k", "reduce", "unroll", "stages", "warps"),
-            decided_first=("wide", "k", "warps", "reduce", "thin", "stages", "unroll", "split_k", "order"),
-        ),
+    decisions = _decisions(form, target)
+    anchor = Anchor(
+        "thin_dot_gpu",
+        lambda values: _lower(workload, form, values),
+        thin_rules(form, target),
+        tuple(_starts(form, decisions, target)),
+        decided_first=("wide", "k", "warps", "reduce", "thin", "stages", "unroll", "split", "order"),
     )
+    return (derived(anchor, decisions),)
 
 
-def _knobs(form: ThinForm, target: Target) -> tuple[Knob, ...]:
-    def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Tiling:
+def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
+    def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
         # A tile may exceed the extent, but not by a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
         levels = ("loop" if name == "k" else "grid", "tile")
-        return Tiling(name, axis.extent, levels, tuple(cover(axis.extent, (s,)) for s in fitting))
+        return Decision(Tiling(name, axis.extent, levels, tuple(cover(axis.extent, (s,)) for s in fitting)))
 
     # Even shares: 12 rows are one tile of 12, two of 6, four of 3 …
     rows = tuple(sorted({-(-form.thin.extent // count) for count in (1, 2, 4, 8, 16)}))
-    splits = (1, 2, 4, 8, 16, 32, 64)
     return (
         tiling("thin", form.thin, rows),
         tiling("wide", form.wide, HEIGHTS if form.along_k else RUNS),
         tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
-        Choice("reduce", ("after_loop", "each_turn")),
-        Choice("unroll", (1, 2, 4, 8)),
-        stage_choice(target, (1, 2, 3, 4, 6)),
-        Choice("split_k", tuple(s for s in splits if s == 1 or s * MIN_PART <= form.k.extent)),
-        Choice("order", ("split_first", "split_last")),
-        Choice("eviction", ("", "evict_first")),
-        warp_choice(target, (1, 2, 4, 8)),
+        Decision(Choice("reduce", ("after_loop", "each_turn"))),
+        Decision(Choice("unroll", (1, 2, 4, 8))),
+        pipelining(target, (1, 2, 3, 4, 6), marks_one=False),
+        splitting((1, 2, 4, 8, 16, 32, 64), form.k.extent // MIN_PART),
+        order_of_parts("k.split"),
+        eviction((form.large.tensor,)),
+        num_warps(target, most=8),
     )
 
 
-def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[Values]:
+def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> Iterator[Values]:
     """Enough bytes in flight, by many loads of every thread or by a pipeline, and programs for every multiprocessor."""
-    by_name = {k.name: k for k in knobs}
+    by_name = {d.name: d.knob for d in decisions}
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
     in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
     batch = math.prod(x.extent for x in form.whole.outer)
@@ -133,12 +122,11 @@ def _seeds(form: ThinForm, knobs: tuple[Knob, ...], target: Target) -> Iterator[
                 reduce=reduce,
                 unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
                 stages=nearest(by_name["stages"], stages),
-                split_k=nearest(by_name["split_k"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
-                order="split_first",
+                split=nearest(by_name["split"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
                 eviction="evict_first",
                 warps=warps,
             )
-            yield values
+            yield start(decisions, values)
 
 
 def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
@@ -163,19 +151,19 @@ def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tupl
 
 
 def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
-    split, grid, launch = values.integer("split_k"), _grid(form, values), Launch(num_warps=values.integer("warps"))
+    split, grid = values.integer("split"), _grid(form, values)
     names = Names()
     sums, body = _accumulate(workload, form, values, names)
     places = [_place(form, values, row) for row in range(len(sums))]
     if split == 1:
         for place, total in zip(places, sums, strict=True):
             body += _finish(workload, form, place, total, names)
-        return TileProgram(workload.name, buffers(workload), (Kernel(workload.name, grid, tuple(body), launch),))
+        return TileProgram(workload.name, buffers(workload), (Kernel(workload.name, grid, tuple(body)),))
     (partial,) = partial_sums(workload, form.whole, split)
     for place, total in zip(places, sums, strict=True):
         where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.axes))
         body.append(Store(partial.name, where, total.name))
-    first = Kernel(f"{workload.name}_partial", grid, tuple(body), launch)
+    first = Kernel(f"{workload.name}_partial", grid, tuple(body))
     columns = min(COMBINE_TILE, padded(form.whole.n.extent))
     second = combine(workload, form.whole, (partial,), (COMBINE_TILE // columns, columns))
     return TileProgram(workload.name, buffers(workload, partial), (first, second))
@@ -184,8 +172,8 @@ def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
 def _grid(form: ThinForm, values: Values) -> Grid:
     """Programs that read the same tile of the large operand are neighbours."""
     axes = [GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0])]
-    if values.integer("split_k") > 1:
-        axes.insert(0 if values["order"] == "split_first" else 1, GridAxis("k.split", values.integer("split_k")))
+    if values.integer("split") > 1:
+        axes.insert(0, GridAxis("k.split", values.integer("split")))
     batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer]
     return Grid((*batch, *axes, GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])))
 
@@ -204,7 +192,7 @@ def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
 
 def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
     """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
-    split, iterations, step = values.integer("split_k"), turns_of(values), values.integer("unroll") * values.tile("k")
+    split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
     turn = _Turn(workload, form, values, names)
     sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
     each_turn = values["reduce"] == "each_turn"
@@ -214,7 +202,6 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
         "k.0",
         iterations,
         tuple(turn.body(held, start)),
-        pipeline_stages=values.integer("stages") if values["stages"] != 1 else 0,
         bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
     )
     body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
@@ -246,13 +233,12 @@ class _Turn:
         """Load all tiles of the large operand, so that they are in flight together; then multiply each by every row."""
         form, tile_k = self.form, self.values.tile("k")
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        eviction: Literal["", "evict_first"] = "evict_first" if self.values["eviction"] else ""
         k, turns = form.k.name, range(self.values.integer("unroll"))
         pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in turns]
         places = [_place(form, self.values, row) for row in range(self.rows)]
         tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
         body: list[Statement] = [
-            Load(tile, form.large.tensor, slices_at(form.large, {**places[0], form.k.name: piece}), eviction=eviction)
+            Load(tile, form.large.tensor, slices_at(form.large, {**places[0], form.k.name: piece}))
             for tile, piece in zip(tiles, pieces, strict=True)
         ]
         for tile, piece in zip(tiles, pieces, strict=True):

@@ -18,9 +18,13 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
+from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.ordering import order
+from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.unrolling import unrolling
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
@@ -60,49 +64,49 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if form is None or not (form.multiplies_tensors and form.is_row_major):
         return ()
     workload = form.workload
-    knobs = _knobs(workload, form, target)
-    return (
-        Sketch(
-            "tiled_dot_cpu",
-            knobs,
-            lambda values: _lower(workload, form, target, values),
-            ("register", "unroll"),
-            (
-                Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
-                Rule(("register", "unroll"), partial(_why_long_body, target)),
-            ),
-            _seeds(form, target, knobs),
+    decisions = _decisions(workload, form, target)
+    anchor = Anchor(
+        "tiled_dot_cpu",
+        lambda values: _lower(workload, form, target, values),
+        (
+            Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
+            Rule(("register", "unroll"), partial(_why_long_body, target)),
         ),
+        _starts(form, target, decisions),
     )
+    return (derived(anchor, decisions),)
 
 
-def _knobs(workload: Workload, form: Contraction, target: Target) -> tuple[Knob, ...]:
+def _decisions(workload: Workload, form: Contraction, target: Target) -> tuple[Decision, ...]:
     packing_a: tuple[KnobValue, ...] = (
         ("no", "rows", "panels") if _runs_along(workload, form.tensors[0], form.k.name) else ("no", "panels")
     )
     b_by_rows = _runs_along(workload, form.tensors[1], form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
-    return (
-        Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)),
+    tiles: tuple[Knob, ...] = (
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
         Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
         Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
         Choice("pack_a", packing_a, ordered=False),
         Choice("pack_b", packing_b, ordered=False),
-        Choice("order", ("mn", "nm")),
-        Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False),
-        Choice("unroll", (1, 2, 4, 8)),
-        Choice("prefetch_b", (0, 1, 2, 8)),
+    )
+    return (
+        Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
+        *(Decision(knob, bears_on="nothing") for knob in tiles),
+        order(several=True),
+        Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing"),
+        unrolling(),
+        prefetching_rows(),
     )
 
 
-def _seeds(form: Contraction, target: Target, knobs: tuple[Knob, ...]) -> tuple[Values, ...]:
+def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
 
     With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
     columns of its own.
     """
-    by_name = {k.name: k for k in knobs}
+    by_name = {d.name: d.knob for d in decisions}
     packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
@@ -120,10 +124,10 @@ def _seeds(form: Contraction, target: Target, knobs: tuple[Knob, ...]) -> tuple[
                 k=nearest(by_name["k"], form.k.extent / step, step),
                 pack_a="no" if few_rows else packed_a,
                 pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
-                order="mn",
+                order="row_major",
                 inner="i_pack_j",
                 unroll=2,
-                prefetch_b=1 if few_rows else 8,
+                prefetch=1 if few_rows else 8,
             )
             for step in steps
         ]
@@ -162,7 +166,7 @@ def _lower(workload: Workload, form: Contraction, target: Target, values: Values
     parts = _Parts(workload, form, values)
     grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
     tiles = [GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)]
-    grid += reversed(tiles) if values["order"] == "nm" else tiles
+    grid += tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
     for x in reversed(form.reduced[:-1]):
@@ -266,11 +270,9 @@ class _Parts:
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
         views = [] if self.pack_in_i else [self._view("a", form.tensors[0], form.m.name, "i", self.rows)]
         views.append(self._view("b", form.tensors[1], form.n.name, "j", self.columns))
-        unroll = self.values.integer("unroll")
         rows, columns = Slice(m_start, self.rows, form.m.name), Slice(n_start, self.columns, form.n.name)
         place = {**self.outer, rows.axis: rows, columns.axis: columns}
-        ahead = self.values.integer("prefetch_b")
-        dot = Dot(c, "a_panel", "b_panel", form.k.name, unroll=unroll, prefetch_b=ahead)
+        dot = Dot(c, "a_panel", "b_panel", form.k.name)
         finish = self._finish(c, place)
         buffer, where = self._sums(place)
         start: list[Statement] = [Fill(c, 0.0), *views, Prefetch(c, buffer, where), dot]

@@ -221,7 +221,7 @@ class CachedPoints:
     ) -> list[Statement]:
         rows = a.panel(self.names.fresh("a_panel"), at[0], sums.shape[0])
         columns = b.panel(self.names.fresh("b_panel"), at[1], sums.shape[1])
-        dot = Dot(sums, rows.dst.name, columns.dst.name, over.name, unroll=self.values.integer("unroll"))
+        dot = Dot(sums, rows.dst.name, columns.dst.name, over.name)
         return [Fill(sums, 0.0), rows, columns, dot]
 
     def _operand(self, e: Expression, place: Mapping[str, Slice], own: Axis, panels: Panels | None) -> _Operand:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.max_registers import max_registers
+from search_spaces.decisions.ordering import group
+from search_spaces.decisions.overlapping import overlapping
+from search_spaces.decisions.persistence import persistence
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.specialization import specialization
+from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import EARLY_LAUNCH, Descriptors
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded, warp_choice
+from search_spaces.schedules.knobs import Choice, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.chains.marked_walks import conditions_along
-from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_seeds
+from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_starts
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.dot_knobs import least_tile
-from search_spaces.sketches.dots.specialization import KINDS
 from search_spaces.structure.chains.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
 
@@ -56,8 +65,8 @@ _SEVERAL_STARTS = {
 }
 
 
-def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]:
-    """Every decision of a chain, by its name.
+def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decision, ...]:
+    """Every decision of a chain.
 
     Raises:
         UnmatchedError: tiles would be too large.
@@ -70,30 +79,32 @@ def chain_knobs(chain: Chain, target: Target, offers: Offers) -> dict[str, Knob]
     # Points are counted for all rows of a program together.
     shared = chain.why_at_once is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
-    knobs: tuple[Knob, ...] = (
+    tiles = (
         _tiling("m", chain.m.extent, "grid", least),
         _tiling("c", chain.c.extent, "loop", least) if chain.why_at_once is None else _whole("c", chain, least),
         _summed(chain, carried, least),
         *cut,
-        Choice("order", _orders(chain)),
-        Choice("group", tuple(g for g in _GROUPS if g < 2 * neighbours)),
-        Choice("grid", ("tiles", "persistent"), ordered=False),
-        Choice("per_sm", (1, 2, 3, 4)),
-        Choice("split", tuple(s for s in _SPLITS if s == 1 or (shared and s * _LEAST_PART <= points))),
-        Choice(
-            "join", ("after", "ahead") if shared and target.features.has(EARLY_LAUNCH) else ("after",), ordered=False
-        ),
-        Choice("rows_load", _addressing(chain, chain.row_tensors, target)),
-        Choice("walked_load", _addressing(chain, chain.walked_tensors, target)),
-        Choice("store", _store_addressing(chain, target)),
-        Choice("specialize", KINDS if offers.walks and is_specialized(chain, target) else KINDS[:1], ordered=False),
-        Choice("overlap", (False, True)),
-        *([Choice("skip", (False, True) if offers.skips else (False,))] if conditions_along(chain) else []),
-        Choice("max_registers", (0, 80, 128, 168)),
-        warp_choice(target, (2, 4, 8)),
-        Choice("stages", (1, 2, 3, 4, 5)),
     )
-    return {k.name: k for k in knobs}
+    joins = ("after", "ahead") if shared and target.features.has(EARLY_LAUNCH) else ("after",)
+    skips = (False, True) if offers.skips else (False,)
+    return (
+        *map(Decision, tiles),
+        Decision(Choice("direction", _directions(chain)), bears_on="nothing"),
+        group(neighbours > 1, tuple(g for g in _GROUPS if g < 2 * neighbours)),
+        *persistence(target),
+        splitting(_SPLITS, points // _LEAST_PART if shared else 1),
+        Decision(Choice("join", joins, ordered=False)),
+        Decision(Choice("rows_load", _addressing(chain, chain.row_tensors, target))),
+        Decision(Choice("walked_load", _addressing(chain, chain.walked_tensors, target))),
+        Decision(Choice("store", _store_addressing(chain, target))),
+        specialization(offers.walks and is_specialized(chain, target)),
+        overlapping(),
+        *([Decision(Choice("skip", skips))] if conditions_along(chain) else []),
+        max_registers((80, 128, 168)),
+        num_warps(target, 2, 8),
+        # Which of the nested loops is pipelined depends on what the mask leaves of them.
+        replace(pipelining(target, (1, 2, 3, 4, 5), dots=True), effect=None),
+    )
 
 
 def _least_side(chain: Chain, target: Target) -> int:
@@ -118,7 +129,7 @@ def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Tiling:
     return Tiling("d", longest.extent, ("loop", "tile"), tuple(cover(longest.extent, (t,)) for t in tiles))
 
 
-def _orders(chain: Chain) -> tuple[KnobValue, ...]:
+def _directions(chain: Chain) -> tuple[KnobValue, ...]:
     """In which order rows can go; last that in which those go first that a mask leaves most work."""
     grows = [dict(form.terms).get(chain.m.name, 0) for form in mask_of(chain).forms]
     if not grows:
@@ -174,35 +185,37 @@ def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
     return ("pointer", "descriptor") if whole and all(why_not_storable(t, by) is None for t in whole) else ("pointer",)
 
 
-def chain_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> tuple[Values, ...]:
+def chain_starts(chain: Chain, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Tiles that fill the dot units while registers hold what is folded; of few rows, walks shared by programs."""
+    knobs = {d.name: d.knob for d in decisions}
     longest = max((padded(x.extent) for x in chain.depths), default=64)
     few = chain.m.extent <= _FEW_ROWS
     by_size = _SEVERAL_STARTS if chain.has_several else _STARTS
-    starts = _FEW_STARTS if few else next(s for size, s in by_size.items() if min(longest, _LONGEST) <= size)
+    tiles = _FEW_STARTS if few else next(s for size, s in by_size.items() if min(longest, _LONGEST) <= size)
     if chain.why_at_once:
-        starts = _AT_ONCE_STARTS
-    specialized = [] if few or chain.why_at_once else list(specialized_seeds(chain, target, knobs))
-    seeds: list[Values] = []
+        tiles = _AT_ONCE_STARTS
+    specialized = [] if few or chain.why_at_once else list(specialized_starts(chain, target, decisions))
+    found: list[Values] = []
     for descriptors in (True, False) if "descriptor" in knobs["walked_load"].values else (False,):
-        for m, c, warps, stages in starts if "e" not in knobs else _CUT_STARTS:
-            values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
-            values |= {
-                "m": nearest(knobs["m"], m),
-                "c": nearest(knobs["c"], max(c, 1)),
-                "d": nearest(knobs["d"], _START_DEPTH),
-            }
+        for m, c, warps, stages in tiles if "e" not in knobs else _CUT_STARTS:
+            values = Values(
+                m=nearest(knobs["m"], m),
+                c=nearest(knobs["c"], max(c, 1)),
+                d=nearest(knobs["d"], _START_DEPTH),
+                warps=warps,
+                stages=stages,
+                direction=knobs["direction"].values[-1],
+            )
             values |= {"e": nearest(knobs["e"], c)} if "e" in knobs else {}
-            values |= {"warps": warps, "stages": stages, "order": knobs["order"].values[-1]}
             values |= {"skip": knobs["skip"].values[-1]} if "skip" in knobs else {}
-            values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, Values(values)))
+            values["split"] = nearest(knobs["split"], _wanted_parts(chain, target, values))
             values["group"] = nearest(knobs["group"], 8) if values["split"] == 1 else 1
             for name in ("rows_load", "walked_load", "store"):
                 values[name] = knobs[name].values[-1] if descriptors else "pointer"
             if values["split"] != 1:
                 values |= {"store": "pointer", "join": knobs["join"].values[-1]}
-            seeds.append(Values(values))
-    return (*seeds, *specialized) if chain.has_several else (*specialized, *seeds)
+            found.append(start(decisions, values))
+    return (*found, *specialized) if chain.has_several else (*specialized, *found)
 
 
 def _wanted_parts(chain: Chain, target: Target, values: Values) -> float:

@@ -12,14 +12,13 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.chains.specialized_walks import specialization_rules
-from search_spaces.sketches.dots.dot_rules import why_not_walked
 from search_spaces.structure.chains.chain import Chain
 
 # Programs that share walks are for multiprocessors that would have nothing to do.
 _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
-    *("m", "c", "e", "d", "warps", "split", "join", "grid", "per_sm", "order", "group", "rows_load", "walked_load"),
+    *("m", "c", "e", "d", "warps", "split", "join", "grid", "per_sm", "direction", "group", "rows_load", "walked_load"),
     *("store", "specialize", "overlap", "skip", "max_registers", "stages"),
 )
 
@@ -29,7 +28,6 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
     rules = _ChainRules(chain, target, offers)
     tiles = ("m", "c", *(("e",) if "e" in knobs else ()), "warps")
     return (
-        Rule(("grid", "per_sm"), why_not_walked),
         Rule(("m", "split", "grid", "per_sm"), rules.why_idle),
         Rule(tiles, rules.why_too_many_registers),
         *(Rule((*tiles, *x), rules.why_too_many_kept) for x in ((), ("max_registers",)) if not offers.walks),

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
-from search_spaces.programs.tile_program import Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, padded
 from search_spaces.sketches.chains.walk_parts import mask_of
@@ -84,7 +83,7 @@ class ChainTile:
         """Where the rows lie."""
         place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
         count, height = self.values.tiling("m")
-        if self.values["order"] == "ascending":
+        if self.values["direction"] == "ascending":
             start = start_of(("m.0", height))
         else:
             start = Affine.of(("m.0", -height), offset=(count - 1) * height)
@@ -124,27 +123,13 @@ class ChainTile:
         """The axis of the inner products that has a loop of its own."""
         return tuple(x for p in self.chain.inner for x in p.summed if self.values.tiling("d")[0] > 1)[:1]
 
-    def grid(self, num_sms: int) -> Grid:
+    def grid(self) -> Grid:
         """All tiles of rows, and where there are several the parts of their walk."""
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
         axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]
         axes += [GridAxis(f"{x.name}.0", -(-x.extent // self.piece)) for x in self.cut]
-        persistent = num_sms * self.values.integer("per_sm") if self.values["grid"] == "persistent" else None
-        size = self.values.integer("group")
-        # Of what is cut neighbours share operands; else they take turns, the longest first.
-        turning = rows if self.cut else outer[-1] if outer else None
-        return Grid(tuple(axes), (turning.variable, size) if turning and size > 1 else None, persistent)
-
-    def launch(self) -> Launch:
-        return Launch(
-            num_warps=self.values.integer("warps"),
-            num_stages=self.values.integer("stages"),
-            max_registers=self.values.integer("max_registers"),
-            producer_warps=int(self.values["specialize"] != "none"),
-            alternating=self.values["specialize"] == "pingpong",
-            overlapped=self.values.flag("overlap"),
-        )
+        return Grid(tuple(axes))
 
     def statistic(self, name: str, dtype: str = "float32") -> Tile:
         """The running value of a fold: one number per row, or for each of what it carries."""

@@ -69,8 +69,8 @@ def joining(chain: Chain, values: Values) -> Kernel:
     portion = _PORTION if len(carried) == 1 and max(x.extent for x in carried) > _PORTION else 0
     width = portion or max((padded(max(x.extent, 16)) for x in carried), default=1)
     height = max(1, min(values.tile("m"), padded(chain.m.extent), _JOINED // (splits * width)))
-    own = Values({**values, "m": cover(chain.m.extent, (height,)), "order": "ascending", "group": 1, "split": 1})
-    own.update({"grid": "tiles", "rows_load": "pointer", "store": "pointer"})
+    own = Values({**values, "m": cover(chain.m.extent, (height,)), "direction": "ascending", "split": 1})
+    own.update({"rows_load": "pointer", "store": "pointer"})
     tile = ChainTile(chain, own, portion)
     program = ChainProgram(tile, Names({s.name for s in chain.workload.stages}))
     running = program.running
@@ -84,4 +84,4 @@ def joining(chain: Chain, values: Values) -> Kernel:
         parts[fold.name] = part
     statements = (*loads, *program.folds.join(parts, running, "s"), *finished(program))
     launch = Launch(num_warps=_WARPS, dependent=values["join"] == "ahead")
-    return Kernel(f"{chain.workload.name}_join", tile.grid(1), statements, launch)
+    return Kernel(f"{chain.workload.name}_join", tile.grid(), statements, launch, auxiliary=True)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.knobs import Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
 from search_spaces.sketches.dots.specialization import why_no_stages
@@ -101,28 +102,27 @@ def specialization_rules(target: Target) -> tuple[Rule, ...]:
     )
 
 
-def specialized_seeds(chain: Chain, target: Target, knobs: Mapping[str, Knob]) -> Iterator[Values]:
+def specialized_starts(chain: Chain, target: Target, decisions: Sequence[Decision]) -> Iterator[Values]:
     """What fills the dot units while exponentials are computed."""
-    units = target.wave_groups
+    units, knobs = target.wave_groups, {d.name: d.knob for d in decisions}
     if units is None or len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
     longest = max(x.extent for x in chain.depths)
     starts = _SEVERAL_STARTS if chain.has_several else _STARTS
-    for start in next((s for n, s in starts.items() if longest <= n), ()):
-        values: dict[str, KnobValue] = {name: k.values[0] for name, k in knobs.items()}
-        values |= {name: knobs[name].values[-1] for name in ("d", "order", "rows_load", "walked_load")}
+    for wanted in next((s for n, s in starts.items() if longest <= n), ()):
+        values = Values({name: knobs[name].values[-1] for name in ("d", "direction", "rows_load", "walked_load")})
         values |= {
             "m": nearest(knobs["m"], 2 * units.rows),
             "group": nearest(knobs["group"], 8),
             "warps": 2 * units.waves,
         }
-        width = _width(chain, units, start.c) if chain.has_several else start.c
-        values |= {**dataclasses.asdict(start), "c": nearest(knobs["c"], width)}
-        tiles = math.prod(x.extent for x in chain.outer) * Values(values).tiling("m")[0]
-        values["per_sm"] = min(start.per_sm, -(-tiles // target.num_sms))
+        width = _width(chain, units, wanted.c) if chain.has_several else wanted.c
+        values |= {**dataclasses.asdict(wanted), "c": nearest(knobs["c"], width)}
+        tiles = math.prod(x.extent for x in chain.outer) * values.tiling("m")[0]
+        values["per_sm"] = min(wanted.per_sm, -(-tiles // target.num_sms))
         if len(chain.walked) > 1:
             values |= {"c": knobs["c"].values[-1], "overlap": False, "skip": True}
-        yield Values(values)
+        yield start(decisions, values)
 
 
 def _width(chain: Chain, units: WaveGroups, width: int) -> int:

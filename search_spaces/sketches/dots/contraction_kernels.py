@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice
@@ -17,21 +16,21 @@ from search_spaces.workloads.workload import Workload
 _COMBINED = 4096
 
 
-def lower(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
+def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
     """One kernel, or with a shared reduction two; and one before them for every operand that is copied."""
     tile, operands = DotTile(workload, form, values), brought(workload, form, values)
     workspaces, before = [c.workspace for c in operands.copies], [c.kernel for c in operands.copies]
     names = tile.names()
-    grid, body = tile.grid(target.num_sms), tile.accumulate(operands, names)
+    grid, body = tile.grid, tile.accumulate(operands, names)
     if not tile.shared:
-        kernel = Kernel(workload.name, grid, (*body, *tile.finish(names)), tile.launch())
+        kernel = Kernel(workload.name, grid, (*body, *tile.finish(names)))
         return TileProgram(workload.name, buffers(workload, *workspaces), (*before, kernel))
     atomic = values["partials"] == "atomic"
     partials = partial_sums(workload, form, 1 if atomic else tile.splits)
     index = Slice(start_of() if atomic else start_of(("k.split", 1)))
     held = {acc.name: partial.name for acc, partial in zip(tile.accumulators, partials, strict=True)}
     body += tile.store_partial(held, index, atomic, names)
-    first = Kernel(f"{workload.name}_partial", grid, tuple(body), tile.launch())
+    first = Kernel(f"{workload.name}_partial", grid, tuple(body))
     second = combine(workload, form, partials, _combine_tile(partials[0].shape[0], form))
     return TileProgram(
         workload.name,

@@ -6,14 +6,25 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from search_spaces.decisions.clusters import clusters
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.max_registers import max_registers
+from search_spaces.decisions.ordering import group, order
+from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, per_sm, walked
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.specialization import specialization
+from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.transfers import stores
+from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, cover, warp_choice
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
-from search_spaces.sketches.dots.specialization import KINDS, WARPS
+from search_spaces.sketches.dots.specialization import WARPS
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
@@ -37,38 +48,50 @@ MIN_SPLIT = 128
 SHORT_AXIS = 16
 
 
-def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> dict[str, Knob]:
-    """Every decision of a contraction on dot units, by its name."""
+def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
+    """Every decision of a contraction on dot units."""
     computed = any(is_computed(e) for side in form.operands for e in side)
     loops = len(form.reduced) > 1
-    grids = ("tiles", "persistent", "persistent_flat", *(("stream_k",) if not loops else ()))
+    grids = (ONE_TILE, PERSISTENT, FLAT, *((STREAM_K,) if not loops else ()))
     units = target.wave_groups if not computed and len(form.reduced) <= 2 else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
-    loads = (Choice(name, ways_to_load(workload, form, name, target), ordered=False) for name in LOADS)
     several = min(form.m.extent, form.n.extent) > SHORT_AXIS_TILES[0]
-    knobs: tuple[Knob, ...] = (
-        *tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()),
-        Choice("tail", ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)),
-        Choice("swap", (False, True)),
-        Choice("split_k", tuple(s for s in SPLITS if s == 1 or s * MIN_SPLIT <= form.k.extent)),
-        Choice("partials", ("workspace", "atomic")),
-        # Of one row or column of tiles all orders are one.
-        Choice("order", ("mn", "nm") if several else ("mn",)),
-        Choice("group", (1, 2, 4, 8, 16) if several else (1,)),
-        Choice("grid", grids, ordered=False),
-        Choice("per_sm", (1, 2, 3, 4)),
-        *loads,
-        Choice("store", store_addressing(workload, target)),
-        Choice("epilogue_load", epilogue_addressing(workload, form, target)),
-        Choice("subtiles", (1, 2, 4, 8)),
-        Choice("specialize", KINDS if units else KINDS[:1], ordered=False),
+    tails = ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)
+    tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ())
+    return (
+        *map(Decision, tiles),
+        Decision(Choice("tail", tails), bears_on="legality"),
+        Decision(Choice("swap", (False, True))),
+        splitting(SPLITS, form.k.extent // MIN_SPLIT),
+        Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
+        order(several),
+        group(several),
+        Decision(Choice("grid", grids, ordered=False), lambda program, values: _walked(program, values, target)),
+        per_sm(),
+        *(
+            Decision(Choice(x, ways_to_load(workload, form, x, target), ordered=False), bears_on="legality")
+            for x in LOADS
+        ),
+        stores(store_addressing(workload, target)),
+        Decision(Choice("epilogue_load", epilogue_addressing(workload, form, target))),
+        Decision(Choice("subtiles", (1, 2, 4, 8))),
+        specialization(units is not None),
         # Triton 3.9 stops at clusters whose loop has several dots.
-        Choice("ctas", (1, 2) if target.features.cluster > 1 and len(form.dots) == 1 else (1,)),
-        Choice("max_registers", (0, 64, 96, 128, 168)),
-        warp_choice(target, (*WARPS, *groups)),
-        Choice("stages", (1, 2, 3, 4, 5, 6, 8)),
+        clusters(target.features.cluster > 1 and len(form.dots) == 1),
+        max_registers((64, 96, 128, 168)),
+        num_warps(target, WARPS[0], WARPS[-1], groups),
+        pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
     )
-    return {k.name: k for k in knobs}
+
+
+def _walked(program: TileProgram, values: Values, target: Target) -> TileProgram:
+    """A block of a cluster that is specialised has a multiprocessor to itself."""
+    return walked(program, values, target.num_sms // specialized_blocks(values))
+
+
+def specialized_blocks(values: Values) -> int:
+    """The blocks of a cluster that share a tile of a specialised kernel."""
+    return values.integer("ctas", 1) if values["specialize"] != "none" else 1
 
 
 def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:

@@ -30,12 +30,9 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split_k", "partials", "per_sm"),
+    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split", "partials", "per_sm"),
     *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
 )
-# What legality does not depend on; and, with these, what the needs of a program do not depend on, though legality may.
-ORDER_KNOBS = ("order", "group")
-KNOBS_BESIDE_NEEDS = (*ORDER_KNOBS, "tail", "partials", "a_load", "b_load")
 
 
 def dot_rules(
@@ -79,13 +76,12 @@ class _DotRules:
         return (
             Rule(("swap", "m", "n"), self._why_few_rows),
             Rule(("swap", "m", "n", "subtiles"), self._why_no_subtiles),
-            Rule(("k", "split_k", "grid", "a_load", "b_load", "tail"), self._why_not_peeled),
-            Rule(("split_k", "grid", "epilogue_load"), self._why_no_epilogue),
-            Rule(("grid", "split_k"), self._why_not_streamed),
-            Rule(("grid", "split_k", "partials"), self._why_not_shared),
-            Rule(("grid", "per_sm"), why_not_walked),
-            *(Rule(("k", "split_k", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
-            Rule(("m", "n", "k", "grid", "split_k", "per_sm", "specialize"), self._why_idle),
+            Rule(("k", "split", "grid", "a_load", "b_load", "tail"), self._why_not_peeled),
+            Rule(("split", "grid", "epilogue_load"), self._why_no_epilogue),
+            Rule(("grid", "split"), self._why_not_streamed),
+            Rule(("grid", "split", "partials"), self._why_not_shared),
+            *(Rule(("k", "split", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
+            Rule(("m", "n", "k", "grid", "split", "per_sm", "specialize"), self._why_idle),
             Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
@@ -150,7 +146,7 @@ class _DotRules:
 
     def _why_no_epilogue(self, values: Values) -> str | None:
         if values["epilogue_load"] == "descriptor" and self._tile(values).shared:
-            return "epilogue_load=descriptor is for an epilogue in the same kernel: split_k=1 and not stream_k"
+            return "epilogue_load=descriptor is for an epilogue in the same kernel: split=1 and not stream_k"
         return None
 
     def _why_not_streamed(self, values: Values) -> str | None:
@@ -162,7 +158,7 @@ class _DotRules:
         if tile.streamed and not atomic:
             return _STREAMED
         if atomic and not tile.shared:
-            return "partials=atomic needs a shared reduction: split_k above 1 or grid=stream_k"
+            return "partials=atomic needs a shared reduction: split above 1 or grid=stream_k"
         return None
 
     def _why_not_one_loop(self, knob: str, others: Sequence[str]) -> Callable[[Values], str | None]:
@@ -175,7 +171,7 @@ class _DotRules:
 
     def _why_idle(self, values: Values) -> str | None:
         enough = self.target.num_sms * (values.integer("per_sm") - 1)
-        if enough and (pieces := self._tile(values).any_order.grid(self.target.num_sms).pieces) <= enough:
+        if enough and (pieces := self._tile(values).pieces) <= enough:
             return f"per_sm={values['per_sm']} adds programs to {enough}, got {pieces} pieces of work; lower it"
         return None
 
@@ -236,14 +232,14 @@ class _DotRules:
             return self._why_no_room(ring + self._leaving_bytes(values))
         if "stages" not in values or not self._is_copied(values):
             return None
-        turns = -(-values.tiling("k")[0] // values.integer("split_k"))
+        turns = -(-values.tiling("k")[0] // values.integer("split"))
         return self._why_no_room(self._turn_bytes(values) * min(values.integer("stages"), turns))
 
     def _leaving_bytes(self, values: Values) -> int:
         """What warp groups exchange through shared memory beside a ring, of parts that they do not store whole."""
         if "subtiles" not in values or values["store"] != "pointer":
             return 0
-        partial = values.integer("split_k") > 1
+        partial = values.integer("split") > 1
         size = 4 if partial else max(dtype(t.dtype).bytes for t in self.workload.outputs)
         tiles = 2 if values["specialize"] == "pingpong" else 1
         return tiles * math.prod(self._block(values)) // values.integer("subtiles") * size
@@ -278,8 +274,8 @@ _WAITING = (
     (),
     ("specialize",),
     ("specialize", "ctas"),
-    ("specialize", "split_k", "store", "ctas", "subtiles"),
-    ("specialize", "split_k", "a_load", "b_load", "store", "ctas", "subtiles", "stages"),
+    ("specialize", "split", "store", "ctas", "subtiles"),
+    ("specialize", "split", "a_load", "b_load", "store", "ctas", "subtiles", "stages"),
 )
 # Rows of a tile that the blocks of a cluster have parts of, at the least: with fewer, Triton 3.9 stops.
 _CLUSTER_ROWS = 64
@@ -289,13 +285,7 @@ _LEAST_RING = 2
 _WHERE_IT_LIES = ("pointer", "descriptor")
 # What has one loop, beside these values of a knob.
 _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
-_STREAMED = "grid=stream_k shares the reduction itself: it needs split_k=1 and partials=atomic"
-
-
-def why_not_walked(values: Values) -> str | None:
-    if values["grid"] == "tiles" and values["per_sm"] != 1:
-        return "per_sm counts persistent programs; grid=tiles has one per tile"
-    return None
+_STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and partials=atomic"
 
 
 def _why_no_cluster_of_subtiles(values: Values) -> str | None:

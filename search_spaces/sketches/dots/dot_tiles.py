@@ -11,14 +11,13 @@ store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import Dot, Fill, For, Statement
-from search_spaces.programs.tile_program import Launch
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
@@ -43,7 +42,7 @@ class DotTile:
     @property
     def splits(self) -> int:
         """Into how many parts the reduction is cut, each by a program of its own."""
-        return self.values.integer("split_k")
+        return self.values.integer("split")
 
     @property
     def streamed(self) -> bool:
@@ -72,11 +71,6 @@ class DotTile:
         """Whether some of the parts of the reduction have fewer steps than others."""
         return self.values.tiling("k")[0] % self.splits != 0
 
-    @property
-    def any_order(self) -> DotTile:
-        """The same in an order that does not matter: of what there is to do, and how many programs do it."""
-        return replace(self, values=Values({**self.values, "order": "mn", "group": 1}))
-
     @cached_property
     def output(self) -> OutputTile:
         return OutputTile(self.form, self.values)
@@ -101,30 +95,15 @@ class DotTile:
         """Those that are taken before anything is computed."""
         return Names({*_OWN} if self.form.is_tiled_dot else {t.name for t in self.accumulators})
 
-    def grid(self, num_sms: int) -> Grid:
-        """The output tiles, and the parts of the reduction, in the schedule's order."""
-        values = self.values
-        return self.output.grid(
-            [GridAxis("k.split", self.splits)] if self.splits > 1 else [],
-            persistent=None if values["grid"] == "tiles" else self._walks(num_sms),
-            stream=("k.0", values.tiling("k")[0]) if self.streamed else None,
-        )
+    @property
+    def grid(self) -> Grid:
+        """The output tiles, and the parts of the reduction."""
+        return self.output.grid([GridAxis("k.split", self.splits)] if self.splits > 1 else [])
 
-    def _walks(self, num_sms: int) -> int:
-        """How many programs walk the tiles; a block of a cluster that is specialised has a multiprocessor to itself."""
-        values = self.values
-        blocks = values.integer("ctas", 1) if values["specialize"] != "none" else 1
-        return num_sms // blocks * values.integer("per_sm")
-
-    def launch(self) -> Launch:
-        return Launch(
-            num_warps=self.values.integer("warps"),
-            num_stages=self.values.integer("stages"),
-            num_ctas=self.values.integer("ctas"),
-            max_registers=self.values.integer("max_registers"),
-            producer_warps=int(self.values["specialize"] != "none"),
-            alternating=self.values["specialize"] == "pingpong",
-        )
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces of work the programs can share it: tiles, of a stream the iterations of all of them."""
+        return self.grid.tiles * (self.values.tiling("k")[0] if self.streamed else 1)
 
     def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
         """Sum up the products of the tile's rows and columns."""
@@ -146,8 +125,6 @@ class DotTile:
                     variable,
                     extent,
                     body,
-                    pipeline_stages=values.integer("stages") if innermost else 0,
-                    flatten=innermost and values["grid"] == "persistent_flat",
                     bound=Bound(start, self.form.k.extent) if innermost and self.uneven else None,
                 ),
             )

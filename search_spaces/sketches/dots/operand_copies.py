@@ -89,5 +89,7 @@ def operand_copy(workload: Workload, access: Access, transposed: bool) -> Operan
         Load(piece, tensor.name, tuple(place[x] for x in source.axes)),
         Store(workspace.name, tuple(place[x] for x in order), piece.name),
     )
-    kernel = Kernel(f"{workload.name}_copy_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS))
+    kernel = Kernel(
+        f"{workload.name}_copy_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True
+    )
     return OperandCopy(workspace, kernel, Operand(workspace.name, order, tensor.dtype))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
@@ -19,12 +18,10 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 
-Via = Literal["pointer", "descriptor"]
-
 
 @dataclass(frozen=True)
 class OutputTile:
-    """A tile of the outputs, as the knobs m, n, swap, order, group, subtiles, store and epilogue_load have it."""
+    """A tile of the outputs, as the knobs m, n, swap, subtiles and epilogue_load have it."""
 
     form: Contraction
     values: Values
@@ -49,16 +46,11 @@ class OutputTile:
             place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
         return place
 
-    def grid(self, shares: Sequence[GridAxis], persistent: int | None, stream: tuple[str, int] | None = None) -> Grid:
-        """All tiles, once for each of the `shares` of their reduction, in the schedule's order."""
-        values = self.values
+    def grid(self, shares: Sequence[GridAxis]) -> Grid:
+        """All tiles, once for each of the `shares` of their reduction."""
         outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer), *shares]
-        tiles = [GridAxis(f"{x.name}.0", values.tiling(k)[0]) for x, k in ((self.form.m, "m"), (self.form.n, "n"))]
-        if values["order"] == "nm":
-            tiles.reverse()
-        size = values.integer("group")
-        group = (tiles[0].variable, size) if size > 1 else None
-        return Grid((*outer, *tiles), group=group, persistent=persistent, stream=stream)
+        tiled = ((self.form.m, "m"), (self.form.n, "n"))
+        return Grid((*outer, *(GridAxis(f"{x.name}.0", self.values.tiling(k)[0]) for x, k in tiled)))
 
     def subtiles(
         self, accumulators: Sequence[Tile], names: Names, body: list[Statement]
@@ -94,8 +86,7 @@ class OutputTile:
     ) -> Store:
         """`buffer[index…, axes…] = tile`, or added to what is there."""
         where = (*index, *place.values())
-        via: Via = "descriptor" if self.values["store"] == "descriptor" else "pointer"
-        return Store(buffer, where, tile.name, via=via, atomic=atomic)
+        return Store(buffer, where, tile.name, atomic=atomic)
 
 
 def loaded(load: Load, how: str, free: Collection[str]) -> Load:

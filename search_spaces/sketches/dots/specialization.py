@@ -45,10 +45,12 @@ class _Specialization:
 
     def why_not_walked(self, values: Values) -> str | None:
         # The larger clusters are, the fewer programs walk.
-        tile = self.tile(Values({"ctas": self.offers.blocks, **values})).any_order
-        if values["specialize"] == "pingpong" and (tile.uneven or not tile.grid(self.num_sms).walked):
-            return _ALTERNATING
-        return None
+        if values["specialize"] != "pingpong":
+            return None
+        tile, blocks = self.tile(values), values.integer("ctas", self.offers.blocks)
+        programs = self.num_sms // blocks * values.integer("per_sm")
+        several = values["grid"] != "tiles" and programs < tile.pieces
+        return _ALTERNATING if tile.uneven or not several else None
 
     def why_no_dots(self, values: Values) -> str | None:
         if values["specialize"] == "none":
@@ -196,11 +198,11 @@ def specialization_rules(
         Rule(("specialize", "warps"), lambda values: _why_no_groups(units, values)),
         Rule(("specialize", "warps", "max_registers"), lambda values: _why_capped(units, values)),
         *(
-            Rule((*own, "split_k", "grid", "per_sm", *others), asked.why_not_walked)
+            Rule((*own, "split", "grid", "per_sm", *others), asked.why_not_walked)
             for others in dict.fromkeys(((), shared))
         ),
         Rule(("specialize", "stages"), why_no_stages),
-        Rule(("specialize", "swap", "k", "split_k", "a_load", "b_load"), asked.why_not_through_registers),
+        Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),
         Rule((*own, "warps", "a_load", "b_load", *shared), asked.why_not_read),

@@ -54,4 +54,6 @@ def combine(workload: Workload, form: Contraction, partials: tuple[Buffer, ...],
         emitter.tiles[dot.stage] = acc
     for name, result in form.results:
         emitter.store(name, tuple(place), emitter.tile(result, "out"))
-    return Kernel(f"{workload.name}_combine", Grid(tuple(grid)), tuple(emitter.body), Launch(num_warps=_WARPS))
+    return Kernel(
+        f"{workload.name}_combine", Grid(tuple(grid)), tuple(emitter.body), Launch(num_warps=_WARPS), auxiliary=True
+    )

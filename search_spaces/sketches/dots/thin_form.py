@@ -129,7 +129,7 @@ def _threads(form: ThinForm, wave: int, values: Values) -> Threads:
 
 def turns_of(values: Values) -> int:
     """Turns of the loop over k of one program."""
-    return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split_k", 1)))
+    return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split", 1)))
 
 
 def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
@@ -138,10 +138,10 @@ def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
     return (
         Rule(("thin", "stages"), _why_many_products),
         Rule(("thin", "stages", "unroll"), _why_many_products),
-        Rule(("k", "unroll", "split_k"), _why_idle),
-        *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split_k"))),
+        Rule(("k", "unroll", "split"), _why_idle),
+        *(Rule(("k", "stages", *others), _why_too_deep) for others in ((), ("unroll",), ("unroll", "split"))),
         Rule(("stages",), lambda values: _why_not_ahead(form, ahead, values)),
-        Rule(("split_k", "order"), _why_no_order),
+        Rule(("split", "order"), _why_no_order),
         Rule(tile, lambda values: _why_small_tile(form, target.wave, values)),
         *(
             Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, ahead, values))
@@ -166,9 +166,9 @@ def _why_many_products(values: Values) -> str | None:
 
 
 def _why_idle(values: Values) -> str | None:
-    steps, unroll, split = values.tiling("k")[0], values.integer("unroll"), values.integer("split_k")
+    steps, unroll, split = values.tiling("k")[0], values.integer("unroll"), values.integer("split")
     if unroll * split > steps or turns_of(values) * unroll * (split - 1) >= steps:
-        return f"split_k={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
+        return f"split={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
     return None
 
 
@@ -187,8 +187,8 @@ def _why_not_ahead(form: ThinForm, least: int, values: Values) -> str | None:
 
 
 def _why_no_order(values: Values) -> str | None:
-    if values.integer("split_k") == 1 and values["order"] == "split_last":
-        return "order=split_last means nothing with split_k=1"
+    if values.integer("split") == 1 and values["order"] == "split_last":
+        return "order=split_last means nothing with split=1"
     return None
 
 

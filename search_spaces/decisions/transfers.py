@@ -1,0 +1,31 @@
+"""Transfers: how tiles of a tensor move between memory and a program.
+
+Before:  store out[m.0*128 : +128, n.0*128 : +128] = y               an address for every element
+After (store=descriptor):  the same by a descriptor                  one instruction moves the tile
+
+Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.programs.statements import Statement, Store, mapped
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, KnobValue, Values
+
+
+def stores(ways: tuple[KnobValue, ...]) -> Decision:
+    """How the tiles that a kernel makes are stored."""
+    return Decision(Choice("store", ways), _stored)
+
+
+def _stored(program: TileProgram, values: Values) -> TileProgram:
+    if values["store"] == "pointer":
+        return program
+    return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, _by_descriptor)))
+
+
+def _by_descriptor(s: Statement) -> Statement:
+    return replace(s, via="descriptor") if isinstance(s, Store) else s
