@@ -1,10 +1,12 @@
 """The kernels that a version prints, and how those of another version differ: to be looked at after every change.
 
-python tests/figures/kernel_texts.py save FILE       the kernels of what ships and of random workloads, into a file
+python tests/figures/kernel_texts.py save FILE [OLD]  the kernels of what ships and of random workloads, into a file;
+                                                     of the schedules of random workloads that OLD has, if it is given
 python tests/figures/kernel_texts.py diff OLD NEW    which texts changed, and how
 python tests/figures/kernel_texts.py translate OLD   in what ships, the fingerprints of what changed in names only
 
-Two versions are compared by a checkout of each: the script runs in both. Nothing is compiled.
+Two versions are compared by a checkout of each: the script runs in both, in the later one with the file of the earlier
+one, whose schedules it reads. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _SEEDS = range(60)
 _SAMPLED = 2
 # Differences that are printed.
 _SHOWN = 12
-# Of a kernel: the fingerprint that its record has, that of the text, and the text.
+# Of a kernel: the fingerprint that its record has, or the schedule as JSON; the fingerprint of the text; and the text.
 Printed = tuple[str, str, str]
 
 
@@ -66,8 +68,8 @@ def of_records() -> Iterator[tuple[str, Printed]]:
             )
 
 
-def of_random_workloads() -> Iterator[tuple[str, Printed]]:
-    """The kernels of a few schedules of random workloads."""
+def of_random_workloads(old: dict[str, Printed]) -> Iterator[tuple[str, Printed]]:
+    """The kernels of a few schedules of random workloads, those of an older version where it has some."""
     for seed in _SEEDS:
         workload = random_workload(seed)
         for name in _TARGETS:
@@ -79,12 +81,20 @@ def of_random_workloads() -> Iterator[tuple[str, Printed]]:
                 continue
             rng = np.random.default_rng(seed)
             for number in range(_SAMPLED):
-                schedule = space.sample(rng)
-                yield f"random {seed} {name} {number}: {schedule.one_line}", ("", *printed(space, schedule, target))
+                key = f"random {seed} {name} {number}"
+                schedule = _read(old[key][0]) if key in old else space.sample(rng)
+                told = json.dumps([schedule.to_json(), schedule.backend])
+                yield key, (told, *printed(space, schedule, target))
 
 
-def save(path: Path) -> None:
-    found = dict([*of_records(), *of_random_workloads()])
+def _read(told: str) -> Schedule:
+    schedule, backend = json.loads(told)
+    return Schedule.from_json(schedule, backend)
+
+
+def save(path: Path, *like: Path) -> None:
+    old = {name: printed for file in like for name, printed in load(file).items()}
+    found = dict([*of_records(), *of_random_workloads(old)])
     path.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
     print(f"{len(found)} kernels")
 

@@ -20,15 +20,12 @@ from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import Dot, Fill, For, Statement
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
-from search_spaces.sketches.dots.operand_tiles import Operands, Turn, computed_turn, loaded_turn
+from search_spaces.sketches.dots.operand_tiles import Operands, Turn, turn_of
 from search_spaces.sketches.dots.output_tiles import OutputTile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
-
-# The tiles of the loop of one dot of two tensors.
-_OWN = ("acc", "a", "b", "a_tail", "b_tail")
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class DotTile:
 
     def names(self) -> Names:
         """Those that are taken before anything is computed."""
-        return Names({*_OWN} if self.form.is_tiled_dot else {t.name for t in self.accumulators})
+        return Names({t.name for t in self.accumulators})
 
     @property
     def grid(self) -> Grid:
@@ -116,7 +113,7 @@ class DotTile:
             loops.append(("k.0", iterations - peeled))
             parts = (("k.split", iterations * tile_k),) if self.splits > 1 else ()
             start = start_of(("k.0", tile_k), *parts)
-        turn = self._turn(operands, names, "", Slice(start, tile_k, self.form.k.name), beyond=not peeled)
+        turn = self._turn(operands, names, Slice(start, tile_k, self.form.k.name), beyond=not peeled)
         body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
         for variable, extent in reversed(loops):
             innermost = variable == loops[-1][0]
@@ -131,19 +128,17 @@ class DotTile:
         whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
         if peeled:
             last = Slice(Affine(offset=(steps - 1) * tile_k), tile_k, self.form.k.name)
-            turn = self._turn(operands, names, "_tail", last, beyond=True)
+            turn = self._turn(operands, names, last, beyond=True)
             whole += [*turn.before, *turn.body, *self._dots(turn)]
         return whole
 
-    def _turn(self, operands: Operands, names: Names, suffix: str, along_k: Slice, beyond: bool) -> Turn:
+    def _turn(self, operands: Operands, names: Names, along_k: Slice, beyond: bool) -> Turn:
         """What every iteration brings; `beyond`: whether some of it may lie beyond the end of k."""
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.reduced[:-1]}
         place = {**self.output.place, **reduced, self.form.k.name: along_k}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
-        if self.form.is_tiled_dot:
-            return loaded_turn(operands, place, ways, free, suffix)
         reaches = beyond and self.form.k.extent % self.values.tile("k") != 0
-        return computed_turn(self.form, operands, place, ways, free, names, reaches)
+        return turn_of(self.form, operands, place, ways, free, names, reaches)
 
     def _dots(self, turn: Turn) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)

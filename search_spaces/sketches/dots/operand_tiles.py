@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.programs.lowering import Emitter, slices_at
+from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Load, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
@@ -58,28 +58,7 @@ def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
 
 
-def loaded_turn(
-    operands: Operands, place: Mapping[str, Slice], ways: tuple[str, str], free: Collection[str], suffix: str
-) -> Turn:
-    """The tiles of two tensors, called a and b."""
-    loads = [
-        _load(access, operands.dtypes, f"{name}{suffix}", place, how, free)
-        for side, name, how in zip(operands.sides, "ab", ways, strict=True)
-        for access in side.values()
-        if isinstance(access, Access)
-    ]
-    rows, columns = (dict.fromkeys(side, load.dst) for side, load in zip(operands.sides, loads, strict=True))
-    return Turn((rows, columns), (), tuple(loads))
-
-
-def _load(
-    access: Access, dtypes: Mapping[str, str], name: str, place: Mapping[str, Slice], how: str, free: Collection[str]
-) -> Load:
-    slices = slices_at(access, place)
-    return loaded(Load(Tile.along(slices, name, dtypes[access.tensor]), access.tensor, slices), how, free)
-
-
-def computed_turn(
+def turn_of(
     form: Contraction,
     operands: Operands,
     place: Mapping[str, Slice],
