@@ -7,12 +7,12 @@ Sketches are lists of decisions (Ansor's word): `derived` makes one of a base pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
-from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 
@@ -25,13 +25,14 @@ class Decision:
     """`effect`: None where the base program is made with the value, as with the sizes of tiles.
 
     `bears_on`: what the value changes beside speed: the resources that a program needs of the device; only which values
-    of others are legal; or nothing.
+    of others are legal; or nothing. `plain`: the decisions that values amount to, where they make no difference.
     """
 
     knob: Knob
     effect: Effect | None = None
     rules: tuple[Rule, ...] = ()
     bears_on: Literal["resources", "legality", "nothing"] = "resources"
+    plain: Callable[[Values], Mapping[str, KnobValue]] | None = None
 
     @property
     def name(self) -> str:
@@ -65,6 +66,9 @@ def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
             program = effect(program, values)
         return program
 
+    def plain(values: Values) -> Values:
+        return Values({**values, **{k: v for d in applied if d.plain for k, v in d.plain(values).items()}})
+
     return Sketch(
         anchor.name,
         tuple(d.knob for d in applied),
@@ -76,12 +80,8 @@ def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
         anchor.remarks,
         "stages" if any(d.name == "stages" for d in applied) else "",
         anchor.decided_first,
+        plain=plain if any(d.plain for d in applied) else None,
     )
-
-
-def where_possible(*decisions: Decision | None) -> Iterator[Decision]:
-    """Those decisions that there are."""
-    return (d for d in decisions if d is not None)
 
 
 def each_kernel(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:

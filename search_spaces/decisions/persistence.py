@@ -11,7 +11,7 @@ Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from search_spaces.decisions.decision import Decision, each_kernel
 from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, Statement, mapped
 from search_spaces.programs.tile_program import Kernel, TileProgram
-from search_spaces.schedules.knobs import Choice, Values
+from search_spaces.schedules.knobs import Choice, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 
 ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
@@ -44,6 +44,7 @@ def persistence(
             lambda program, values: walked(program, values, target.num_sms),
             idle,
             "legality" if tiles else "resources",
+            partial(_plain, target, tiles) if tiles else None,
         ),
         per_sm(),
     )
@@ -52,6 +53,11 @@ def persistence(
 def per_sm() -> Decision:
     """How many persistent programs each multiprocessor has."""
     return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), _why_not_counted),), bears_on="legality")
+
+
+def _plain(target: Target, tiles: Callable[[Values], int], values: Values) -> Mapping[str, KnobValue]:
+    """Programs that have one tile each at most are not persistent."""
+    return {"grid": ONE_TILE, "per_sm": 1} if _why_idle(target, tiles, values) else {}
 
 
 def _why_idle(target: Target, tiles: Callable[[Values], int], values: Values) -> str | None:

@@ -39,7 +39,7 @@ class Sketch:
     `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
     which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
     what the space does not offer for this workload, and why. `words`: what backends can be told; `rules_of` and
-    `words_of`: the same of each backend that can make less.
+    `words_of`: the same of each backend that can make less. `plain`: the values that make the same program, said so.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Sketch:
     rules_of: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
     words: frozenset[str] = EVERY_WORD
     words_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    plain: Callable[[Values], Values] | None = None
 
     @cached_property
     def _decided(self) -> Mapping[str, Decisions]:
@@ -65,8 +66,9 @@ class Sketch:
         return self.words_of.get(backend, self.words)
 
     def plainly(self, values: Values, backend: str) -> Values:
-        """The values as a backend says them."""
-        return plainly(values, self._heard(backend))
+        """The values as a backend says them, and those that make no difference as what they amount to."""
+        said = plainly(values, self._heard(backend))
+        return self.plain(said) if self.plain else said
 
     def decisions(self, backend: str) -> Decisions:
         """The knobs in the order in which they are decided, and what they may be together for a backend."""
