@@ -35,7 +35,7 @@ class ArgumentOrder:
 
     def ordered(self, expression: Expression, colours: Mapping[str, str]) -> Expression:
         """The expression with its arguments in order. `colours` tell axes apart as far as their meaning does."""
-        return self._in_order(expression, colours)[1]
+        return self._in_order(expression, colours, {})[1]
 
     def combined(self, scan: Scan) -> tuple[Expression, ...]:
         """The combinations of a scan with their arguments in order."""
@@ -46,8 +46,21 @@ class ArgumentOrder:
         }
         return tuple(replace(self, operands=looks).ordered(c, {}) for c in scan.combine)
 
-    def _in_order(self, e: Expression, colours: Mapping[str, str]) -> tuple[str, Expression]:
-        """The look of an expression, and the same with the arguments of sums and products sorted by theirs."""
+    def _in_order(
+        self, e: Expression, colours: Mapping[str, str], known: dict[int, tuple[str, Expression]]
+    ) -> tuple[str, Expression]:
+        """The look of an expression, and the same with the arguments of sums and products sorted by theirs.
+
+        `known`: those of parts, by identity: what stands in several places is looked at once, and stays one.
+        """
+        found = known.get(id(e))
+        if found is None:
+            found = known[id(e)] = self._looked_at(e, colours, known)
+        return found
+
+    def _looked_at(
+        self, e: Expression, colours: Mapping[str, str], known: dict[int, tuple[str, Expression]]
+    ) -> tuple[str, Expression]:
         match e:
             case Access() if e in self.operands:
                 return self.operands[e], e
@@ -55,11 +68,14 @@ class ArgumentOrder:
                 outside = [] if fill is None else [f":{constant_text(fill)}"]
                 return _joined("access", self._look(tensor), _seen(self.address(e), colours), *outside), e
             case Gather(tensor, mixed):
-                at = [(_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours) for i in mixed]
+                at = [
+                    (_seen(i, colours), i) if isinstance(i, Affine) else self._in_order(i, colours, known)
+                    for i in mixed
+                ]
                 look = _joined("gather", self._look(tensor), *sorted(look for look, _ in at))
                 return look, Gather(tensor, tuple(i for _, i in at))
             case Apply(operator, arguments):
-                given = [self._in_order(a, colours) for a in arguments]
+                given = [self._in_order(a, colours, known) for a in arguments]
                 if operator in _COMMUTATIVE:
                     given.sort(key=lambda pair: pair[0])
                 return _joined(operator, *(look for look, _ in given)), Apply(operator, tuple(a for _, a in given))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Gather
-from search_spaces.workloads.expressions.walking import accesses, distinct
+from search_spaces.workloads.expressions.walking import distinct, distinct_accesses
 from search_spaces.workloads.stages import Axis, Stage
 
 # A dimension of a tensor or of a stage, and in steps of how many elements it is indexed.
@@ -94,7 +94,7 @@ class _Naming:
 
     def _below(self, stage: Stage) -> set[str]:
         """The stages that one is computed from."""
-        read = [self.stages[a.tensor] for a in accesses(stage.expression) if a.tensor in self.stages]
+        read = [self.stages[a.tensor] for a in distinct_accesses(stage.expression) if a.tensor in self.stages]
         return {s.name for s in read}.union(*map(self._below, read))
 
     def _ahead(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:

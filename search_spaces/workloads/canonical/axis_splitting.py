@@ -13,7 +13,7 @@ from typing import Any
 
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
-from search_spaces.workloads.expressions.walking import accesses, reindexed, variables
+from search_spaces.workloads.expressions.walking import distinct_accesses, reindexed, variables
 
 
 class UnspellableError(Exception):
@@ -78,7 +78,9 @@ def split_axes(lines: Mapping[str, Line]) -> None:
 
     And those of others of as many points, and of folds beside them of a part of theirs.
     """
-    tensors = dict.fromkeys(a.tensor for x in lines.values() for a in accesses(x.expression) if a.tensor not in lines)
+    tensors = dict.fromkeys(
+        a.tensor for x in lines.values() for a in distinct_accesses(x.expression) if a.tensor not in lines
+    )
     while (
         any(_split_for_stages(line, lines) for line in lines.values())
         or any(_split_for_tensor(tensor, lines.values()) for tensor in tensors)
@@ -90,7 +92,7 @@ def split_axes(lines: Mapping[str, Line]) -> None:
 
 def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
     """Split an axis of the reader or of a stage that it reads, if it spans several of the other; whether one was."""
-    for access in dict.fromkeys(a for a in accesses(reader.expression) if a.tensor in lines):
+    for access in dict.fromkeys(a for a in distinct_accesses(reader.expression) if a.tensor in lines):
         read, address = lines[access.tensor], access.index[0]
         steps = {(abs(c), abs(c) * reader.extents[v]) for v, c in address.terms}
         steps |= {(step.offset, step.offset * size.offset) for _, size, step in guards_of(access)}
@@ -108,7 +110,7 @@ def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
 
 def _split_for_tensor(tensor: str, lines: Iterable[Line]) -> bool:
     """Split an axis along which an input is read across the digits of other reads; whether one was."""
-    reads = [(x, unguarded(a)) for x in lines for a in dict.fromkeys(accesses(x.expression)) if a.tensor == tensor]
+    reads = [(x, unguarded(a)) for x in lines for a in distinct_accesses(x.expression) if a.tensor == tensor]
     bounds = {
         bound
         for line, address in reads

@@ -30,7 +30,7 @@ from search_spaces.workloads.canonical.inlining import at_index, inlined
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
-from search_spaces.workloads.expressions.walking import accesses, walk
+from search_spaces.workloads.expressions.walking import accesses, distinct, distinct_accesses
 from search_spaces.workloads.scans import needed_members, of_some
 from search_spaces.workloads.stages import Axis, Stage, Tensor
 from search_spaces.workloads.strides import dense_strides
@@ -88,13 +88,17 @@ def _scanning(stage: Stage) -> Stage:
 
 @dataclass(frozen=True)
 class _Ordered:
-    """A stage whose axes have places and whose arguments are in order. `axes`: its own, and those that it folds."""
+    """A stage whose axes have places and whose arguments are in order.
+
+    `axes`: its own, and those that it folds. `data`: of parts of its expression, by identity.
+    """
 
     stage: Stage
     expression: Expression
     axes: tuple[list[str], list[str]]
     extents: Mapping[str, int]
     strides: Mapping[str, int]
+    data: dict[int, _Data] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -150,11 +154,10 @@ class _Form:
 
     def _moving(self, factor: Expression, ordered: _Ordered) -> set[str]:
         """The axes along which a factor changes."""
-        walks = [self._walk(a) for a in accesses(factor)]
-        others = [dict(e.index.terms) for e in walk(factor) if isinstance(e, Position)]
-        looked_up = [
-            dict(i.terms) for e in walk(factor) if isinstance(e, Gather) for i in e.index if isinstance(i, Affine)
-        ]
+        walks = [self._walk(a) for a in distinct_accesses(factor)]
+        parts = distinct(factor)
+        others = [dict(e.index.terms) for e in parts if isinstance(e, Position)]
+        looked_up = [dict(i.terms) for e in parts if isinstance(e, Gather) for i in e.index if isinstance(i, Affine)]
         return {name for found in (*walks, *others, *looked_up) for name in found if name in ordered.places}
 
     def _ordered(self, stage: Stage) -> _Ordered:
@@ -166,7 +169,7 @@ class _Form:
         together = together or [stage]
         placed = [self._strides_along(each) for each in together]
         reads = [a for each in together for a in accesses(each.expression)]
-        walks = [self._walk(a) for a in reads if a.tensor in self.inputs]
+        walks = self._walks(reads)
         own = sorted(_long(stage.axes), key=lambda name: -placed[0][name])
         folded = _long(stage.reduction.axes) if stage.reduction else []
         over = sorted(folded, key=lambda name: sorted(-walk.get(name, 0) for walk in walks))
@@ -175,10 +178,14 @@ class _Form:
         extents = dict(stage.extents)
         scanned = frozenset({stage.scan.axis} if stage.scan else ())
         values = [value for each in together for value in self._values(each)]
-        axes = _merged((own, over), [*placed, *map(self._walk, reads), *values], extents, scanned)
+        moves = map(self._walk, {id(a): a for a in reads}.values())
+        axes = _merged((own, over), [*placed, *moves, *values], extents, scanned)
         colours = {name: str(place) for place, name in enumerate(axes[0])} | {v: f"r{extents[v]}" for v in axes[1]}
         in_order = {each.name: self.arguments.ordered(each.expression, colours) for each in together}
-        met = [*before, *(a.tensor for e in in_order.values() for a in accesses(e) if a.tensor in self.laid_out)]
+        met = [
+            *before,
+            *(a.tensor for e in in_order.values() for a in distinct_accesses(e) if a.tensor in self.laid_out),
+        ]
         self.laid_out = {name: self.laid_out[name] for name in dict.fromkeys(met)}
         return _Ordered(stage, in_order[stage.name], axes, extents, self._strides_along(stage))
 
@@ -255,12 +262,24 @@ class _Form:
     def _walk(self, access: Access) -> dict[str, int]:
         return dict(self._address(access).terms)
 
+    def _walks(self, reads: Iterable[Access]) -> list[dict[str, int]]:
+        """How every read of an input moves, those that stand in several places again."""
+        of_inputs = [a for a in reads if a.tensor in self.inputs]
+        known = {id(a): self._walk(a) for a in {id(a): a for a in of_inputs}.values()}
+        return [known[id(a)] for a in of_inputs]
+
     def _data(self, e: Expression, stage: _Ordered) -> _Data:
+        found = stage.data.get(id(e))
+        if found is None:
+            found = stage.data[id(e)] = self._of(e, stage)
+        return found
+
+    def _of(self, e: Expression, stage: _Ordered) -> _Data:
         match e:
             case Access(fill=fill) if fill is not None:
                 ends = self._guards(e, stage.stage)
                 sized = sorted([size, _form(i, stage.places), step] for size, i, step in ends)
-                inside = self._data(replace(e, fill=None), stage)
+                inside = self._of(replace(e, fill=None), stage)
                 return ["guarded", inside, constant_text(fill), *sized] if sized else inside
             case Access(tensor) if tensor in self.inputs:
                 address = self._address(e)
@@ -295,7 +314,7 @@ class _Form:
         of what may be read outside of it.
         """
         found: list[dict[str, int]] = []
-        for e in walk(stage.expression):
+        for e in distinct(stage.expression):
             if isinstance(e, Position):
                 found.append(dict(e.index.terms))
             elif isinstance(e, Gather):

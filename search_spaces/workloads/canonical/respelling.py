@@ -24,7 +24,7 @@ from search_spaces.workloads.canonical.digits import Address, digits, steps_of
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
-from search_spaces.workloads.expressions.walking import accesses, distinct, gathers, reindexed, rewritten
+from search_spaces.workloads.expressions.walking import distinct, distinct_accesses, gathers, reindexed, rewritten
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
 
@@ -89,7 +89,16 @@ def _parsed(name: str, line: Any, names: Sequence[str]) -> Line:
         offset, *terms = given
         return Affine.of(*((loops[place], c) for place, c in terms), offset=offset)
 
+    known: dict[int, Expression] = {}
+
     def expression(e: Any) -> Expression:
+        # What stands in several places of a form is one part of it, and stays one.
+        found = known.get(id(e))
+        if found is None:
+            found = known[id(e)] = parsed(e)
+        return found
+
+    def parsed(e: Any) -> Expression:
         match e:
             case ["input", number, at]:
                 return Access(f"in{number}", (form(at),))
@@ -146,11 +155,11 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
         for gather in gathers(line.expression):
             if gather.tensor == tensor:
                 return [_Dimension(step.offset, size.offset) for _, size, step in _table(gather)]
-        for access in accesses(line.expression):
+        for access in distinct_accesses(line.expression):
             if access.tensor == tensor:
                 fixed |= dict.fromkeys(_guarded(access))
     for line in lines:
-        for access in accesses(line.expression):
+        for access in distinct_accesses(line.expression):
             if access.tensor == tensor:
                 rest.append((Address(unguarded(access), line.extents), _guarded(access)))
     steps = [d.stride for d in fixed]
@@ -206,7 +215,7 @@ def _in_order(lines: Mapping[str, Line]) -> list[Line]:
             return
         group = _scanned_together(name, lines)
         for member in group:
-            for access in accesses(lines[member].expression):
+            for access in distinct_accesses(lines[member].expression):
                 if access.tensor in lines:
                     visit(access.tensor)
         done.update(dict.fromkeys(group))

@@ -74,6 +74,11 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
     return found
 
 
+def distinct_accesses(expression: Expression) -> tuple[Access, ...]:
+    """The same, in order, each that stands in several places once."""
+    return tuple(e for e in distinct(expression) if isinstance(e, Access))
+
+
 def gathers(expression: Expression) -> tuple[Gather, ...]:
     """Every tensor element that the expression reads at indices that are data, in order, repeats included."""
     if not any(isinstance(e, Gather) for e in distinct(expression)):
