@@ -218,8 +218,8 @@ def test_iterations_that_a_mask_rules_out_are_left_out_of_gradients(name: str) -
 
 def test_rows_that_a_mask_leaves_most_work_go_first() -> None:
     """Of dq those are the last queries, of dk and dv the first keys."""
-    orders = [space.seeds()[0].knobs["order"] for space in spaces_of("causal, fused")]
-    assert orders == ["descending", "ascending"]
+    directions = [space.seeds()[0].knobs["direction"] for space in spaces_of("causal, fused")]
+    assert directions == ["descending", "ascending"]
 
 
 def test_numbers_of_a_column_are_read_while_dots_run() -> None:

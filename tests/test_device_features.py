@@ -227,7 +227,7 @@ def test_dots_of_a_blackwell_for_the_desktop_read_registers() -> None:
     """So a stage less waits in shared memory than of dots that read it: seen on what Triton 3.9 compiles."""
     rtx5090, triton = target_named("rtx5090"), backends.named("triton")
     tile = {"m": [(16, 128)], "n": [(8, 256)], "k": [(16, 128)], "stages": [2], "warps": [8], "grid": ["tiles"]}
-    one_kernel = {"split_k": [1], "subtiles": [1], "ctas": [1], "max_registers": [0], "swap": [False]}
+    one_kernel = {"split": [1], "subtiles": [1], "ctas": [1], "max_registers": [0], "swap": [False]}
     plain = {"a_load": ["pointer"], "b_load": ["pointer"], "store": ["pointer"]}
     space = build(ops.matmul(2048, 2048, 2048, dtype="float16"), rtx5090, {"triton": triton.limits})
     program = space.restricted("tiled_dot_gpu", **tile, **one_kernel, **plain).sample(np.random.default_rng(0)).program

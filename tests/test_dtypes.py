@@ -385,7 +385,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
 
     space = best_spaces.build(workload, GPUS[target])
     sketch = space.sketch("tiled_dot_gpu")
-    programs = [sketch.lower(s) for s in sketch.seeds if s["split_k"] == 1 and sketch.why_illegal(s) is None]
+    programs = [sketch.lower(s) for s in sketch.seeds if s["split"] == 1 and sketch.why_illegal(s) is None]
     # The compiler takes as much longer as a tile is larger.
     program = min((p for p in programs if why_too_large(p, GPUS[target]) is None), key=largest_tile)
     backend = TritonBackend()

@@ -63,7 +63,7 @@ ALIGNED = {
 
 @lru_cache
 def fused_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return best_spaces.build(workload, target).restricted("fused_dot_gpu")
+    return best_spaces.build(workload, target).restricted("tiled_dot_gpu")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -170,7 +170,7 @@ class TestMatching:
 
     def test_rows_of_such_workloads_are_not_reduced_on_a_gpu_unless_they_are_thin(self) -> None:
         names = [{s.name for s in best_spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
-        assert names[0] == {"fused_dot_gpu"} < names[1]
+        assert names[0] == {"tiled_dot_gpu"} < names[1]
 
 
 @pytest.mark.parametrize("workload", ODD.values(), ids=list(ODD))
@@ -191,11 +191,11 @@ class TestUnevenSizes:
 
 # Every decision that one dot of two tensors may take.
 DECISIONS: dict[str, dict[str, KnobValue]] = {
-    "split": {"split_k": 2},
-    "split, added up": {"split_k": 2, "partials": "atomic", "subtiles": 2, "n": 32},
+    "split": {"split": 2},
+    "split, added up": {"split": 2, "partials": "atomic", "subtiles": 2, "n": 32},
     "streamed": {"grid": "stream_k", "partials": "atomic"},
     "streamed, swapped": {"grid": "stream_k", "partials": "atomic", "swap": True, "per_sm": 2},
-    "split and walked": {"grid": "persistent", "split_k": 4, "order": "nm"},
+    "split and walked": {"grid": "persistent", "split": 4, "order": "column_major"},
     "peeled": {"tail": "peeled"},
 }
 DEEP = {
@@ -229,10 +229,10 @@ def test_operands_of_several_dots_may_be_copied_into_rows_that_descriptors_addre
 
 def test_a_record_of_before_there_were_these_decisions_still_binds() -> None:
     space = fused_space(ODD["gated"])
-    later = {"tail": "masked", "split_k": 1, "partials": "workspace", "per_sm": 1, "specialize": "none", "ctas": 1}
+    later = {"tail": "masked", "split": 1, "partials": "workspace", "per_sm": 1, "specialize": "none", "ctas": 1}
     made = schedule(space, **later)
     old = Schedule(made.sketch, tuple(v for v in made.values if v[0] not in later), backend=made.backend)
-    assert "split_k" not in old.knobs
+    assert "split" not in old.knobs
     assert space.bind(old) == made
 
 
@@ -315,7 +315,7 @@ class TestErrors:
 
 @pytest.mark.parametrize(
     "chosen",
-    [{}, {"swap": True, "subtiles": 2}, {"grid": "persistent_flat", "order": "nm", "group": 2}],
+    [{}, {"swap": True, "subtiles": 2}, {"grid": "persistent_flat", "order": "column_major", "group": 2}],
     ids=["plain", "swapped", "flat"],
 )
 @pytest.mark.parametrize("name", ["gated batch", "gated normalised", "relu", "columns", "both"])

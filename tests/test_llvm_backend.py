@@ -243,7 +243,7 @@ def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
         "pack_a": "rows",
         "pack_b": "panels",
     }
-    values |= {"order": "mn", "inner": "ij", "unroll": 2, "prefetch_b": 8}
+    values |= {"order": "row_major", "inner": "ij", "unroll": 2, "prefetch": 8}
     schedule = space.bind(search_spaces.Schedule("tiled_dot_cpu", tuple(values.items())))
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line), HERE))
 

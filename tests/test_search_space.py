@@ -72,7 +72,7 @@ def test_the_same_generator_state_draws_the_same_schedules() -> None:
 
 def test_a_schedule_prints_as_its_loop_nest() -> None:
     space = best_spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
-    text = str(changed(space, space.sample(np.random.default_rng(0)), split_k=1))
+    text = str(changed(space, space.sample(np.random.default_rng(0)), split=1))
     for part in (
         "tiled_dot_gpu",
         "kernel dot_512x512: grid",
@@ -198,12 +198,12 @@ def test_a_knob_that_means_nothing_keeps_its_neutral_value() -> None:
     found += [space.crossover(a, b, rng) for a, b in itertools.pairwise(drawn)]
     for knobs in (s.knobs for s in found):
         assert knobs["per_sm"] == 1 or knobs["grid"] != "tiles"
-        assert knobs["partials"] == "workspace" or knobs["split_k"] != 1 or knobs["grid"] == "stream_k"
+        assert knobs["partials"] == "workspace" or knobs["split"] != 1 or knobs["grid"] == "stream_k"
 
 
 def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
     space = best_spaces.build(ops.matmul(4096, 4096, 4096, dtype="float16"), H200)
-    walked = changed(space, plain_start(space), grid="persistent", per_sm=2, split_k=1)
+    walked = changed(space, plain_start(space), grid="persistent", per_sm=2, split=1)
     assert space.why_illegal(walked) is None
     whole = next(s for s in space.neighbours(walked) if s.knobs["grid"] == "tiles")
     assert whole.knobs["per_sm"] == 1
@@ -211,7 +211,7 @@ def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
 
 def test_a_space_can_be_restricted_to_some_values() -> None:
     space = best_spaces.build(ops.softmax(12, 100), H200)
-    part = space.restricted("row_whole", warps=[4, 8, 99], persistent=[False])
+    part = space.restricted("row_whole", warps=[4, 8, 99], grid=["tiles"])
     assert {s.sketch for s in part} == {"row_whole"}
     assert {s.knobs["warps"] for s in part} == {4, 8}
     assert all(space.bind(s) == s for s in part)

@@ -129,7 +129,7 @@ def test_a_selection_of_reads_is_a_read_of_what_is_selected(triton_interpreter, 
 @pytest.mark.parametrize("name", ["reflected", "circular"])
 def test_rows_and_columns_are_walked_as_one_axis(triton_interpreter, name: str, width: int) -> None:
     workload = workload_of(SELECTING[name])
-    space = build(workload, TARGET).restricted("pointwise", flat=(256,), unrolled_columns=(width,), persistent=(False,))
+    space = build(workload, TARGET).restricted("pointwise", flat=(256,), unrolled_columns=(width,), grid=("tiles",))
     schedule = space.sample(np.random.default_rng(1))
     # 17 rows of 76 columns.
     assert schedule.program.kernels[0].grid.programs == 2 * -(-17 * 76 // (256 * width)), str(schedule)

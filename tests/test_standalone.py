@@ -147,7 +147,7 @@ CASES = {
     "matmul by descriptors": (ops.matmul(64, 64, 64, dtype="float16"), lambda s: s.knobs["b_load"] == "descriptor"),
     "atomic split-k": (
         ops.matmul(32, 32, 256),
-        lambda s: s.knobs.get("split_k", 1) > 1 and s.knobs["partials"] == "atomic" and bool(s.program.zeroed),
+        lambda s: s.knobs.get("split", 1) > 1 and s.knobs["partials"] == "atomic" and bool(s.program.zeroed),
     ),
     "look-ups": (row_scores(), lambda s: True),
     "booleans and strides": (counted(), lambda s: True),

@@ -99,14 +99,14 @@ class TestLegality:
             (ALONG_K, {"reduce": "each_turn", "warps": 4, "k": (4, 1024)}, "beyond one warp"),
             (ALONG_K, {"reduce": "each_turn", "warps": 1, "k": (16, 256)}, "of which each has 8 elements"),
             (ALONG_K, {"wide": (48, 128), "k": (4, 1024), "warps": 4}, "registers a thread"),
-            (ALONG_K, {"split_k": 1, "order": "split_last"}, "means nothing"),
+            (ALONG_K, {"split": 1, "order": "split_last"}, "means nothing"),
             (ALONG_N, {"thin": (1, 4), "unroll": 8, "stages": 2}, "32 products; at most 16"),
             (UNALIGNED, {"stages": 4}, "a copy of 2 bytes cannot run ahead"),
         ],
     )
     def test_what_a_schedule_breaks_is_named(self, workload: Workload, values: dict, words: str) -> None:
         start = next(s for s in thin_space(workload).seeds() if s.knobs["stages"] == 1)
-        schedule = changed(start, **{"unroll": 1, "split_k": 1, **values})
+        schedule = changed(start, **{"unroll": 1, "split": 1, **values})
         assert words in str(thin_space(workload).why_illegal(schedule))
 
     @pytest.mark.parametrize("m", [1, 2, 3, 8, 13, 16])
@@ -130,14 +130,14 @@ class TestPrograms:
 
     def test_programs_that_share_a_tile_of_the_large_operand_are_neighbours(self) -> None:
         schedule = next(s for s in thin_space(ALONG_N).seeds() if s.knobs["stages"] == 1)
-        grid = changed(schedule, thin=(4, 1), split_k=2).program.kernels[0].grid
+        grid = changed(schedule, thin=(4, 1), split=2).program.kernels[0].grid
         first, second = grid.position(0), grid.position(1)
         assert {name for name in first if first[name] != second[name]} == {"m.0"}
 
     @pytest.mark.parametrize("n", [3, 100])
     def test_parts_of_k_are_added_by_one_load_and_one_reduction(self, n: int) -> None:
         workload = ops.matmul(2, n, 1000, epilogue="bias_relu")
-        start = next(s for s in thin_space(workload).seeds() if s.knobs["split_k"] == 8)
+        start = next(s for s in thin_space(workload).seeds() if s.knobs["split"] == 8)
         partial, combine = start.program.kernels
         assert sum(isinstance(s, Reduce) for s in statements(combine.body)) == 1
         assert {s.buffer for s in partial.body if isinstance(s, Store)} == {"partial"}

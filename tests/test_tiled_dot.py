@@ -117,7 +117,7 @@ class TestKnobsChangeNothingButSpeed:
     @pytest.mark.parametrize("partials", ["workspace", "atomic"])
     @pytest.mark.parametrize("splits", [2, 4])
     def test_a_split_reduction(self, workload: Workload, splits: int, partials: str) -> None:
-        assert_changes_nothing_but_speed(workload, split_k=splits, partials=partials)
+        assert_changes_nothing_but_speed(workload, split=splits, partials=partials)
 
     @ON_ODD_SIZES
     @pytest.mark.parametrize("per_sm", [1, 3])
@@ -130,7 +130,7 @@ class TestKnobsChangeNothingButSpeed:
         assert_changes_nothing_but_speed(workload, grid=grid, per_sm=2)
 
     @ON_ODD_SIZES
-    @pytest.mark.parametrize("order", ["mn", "nm"])
+    @pytest.mark.parametrize("order", ["row_major", "column_major"])
     def test_the_order_of_tiles(self, workload: Workload, order: str) -> None:
         assert_changes_nothing_but_speed(workload, order=order, group=2)
 
@@ -205,10 +205,10 @@ FEW_TILES = {"m": 32, "n": 64}
         {},
         {"swap": True, "subtiles": 2},
         {"n": 128, "subtiles": 4},
-        {"split_k": 4},
-        {"split_k": 2, "partials": "atomic"},
+        {"split": 4},
+        {"split": 2, "partials": "atomic"},
         {"grid": "stream_k", "partials": "atomic"},
-        {"grid": "persistent_flat", "order": "nm", "group": 2},
+        {"grid": "persistent_flat", "order": "column_major", "group": 2},
         {"tail": "peeled"},
         {"a_load": "copied", "b_load": "copied"},
     ],
@@ -259,12 +259,12 @@ SPECIAL = {**BROUGHT, "specialize": "cooperative"}
     [
         (ops.matmul(8, 64, 64), {"m": 8}, "at least 16 rows, got 8; swap"),
         (HALF, {"subtiles": 4}, "subtiles=4 needs at least 64 columns of the accumulator, got 32"),
-        (ODD["nn"], {"tail": "peeled", "split_k": 2}, "tail=peeled is for the last step"),
+        (ODD["nn"], {"tail": "peeled", "split": 2}, "tail=peeled is for the last step"),
         (ODD["nn"], {"tail": "peeled", "a_load": "copied", "b_load": "copied"}, "read by pointers"),
-        (EXACT, {"epilogue_load": "descriptor", "split_k": 2}, "epilogue in the same kernel: split_k=1"),
-        (HALF, {"grid": "stream_k"}, "needs split_k=1 and partials=atomic"),
-        (HALF, {"grid": "stream_k", "split_k": 2, "partials": "atomic"}, "needs split_k=1 and partials=atomic"),
-        (HALF, {"partials": "atomic"}, "needs a shared reduction: split_k above 1"),
+        (EXACT, {"epilogue_load": "descriptor", "split": 2}, "epilogue in the same kernel: split=1"),
+        (HALF, {"grid": "stream_k"}, "needs split=1 and partials=atomic"),
+        (HALF, {"grid": "stream_k", "split": 2, "partials": "atomic"}, "needs split=1 and partials=atomic"),
+        (HALF, {"partials": "atomic"}, "needs a shared reduction: split above 1"),
         (HALF, {"per_sm": 2}, "grid=tiles has one per tile"),
         (HALF, {"grid": "persistent", "per_sm": 3, "m": 64, "n": 64}, "per_sm=3 adds programs to 8, got 6 pieces"),
         (HALF, {"ctas": 2, "m": 64}, "expected more columns than rows, got 64 x 32"),
@@ -304,7 +304,7 @@ def test_a_peeled_step_adds_to_the_same_registers() -> None:
 WIDE = {"m": 128, "n": 128, "k": 64, "warps": 8, "stages": 4, "a_load": "descriptor", "b_load": "descriptor"}
 MEDIUM = {**WIDE, "n": 64, "warps": 4, "stages": 5}
 SWAPPED_THIN = {**WIDE, "m": 16, "n": 128, "k": 128, "swap": True}
-SUMMED_TWICE = {"split_k": 4, "partials": "atomic"}
+SUMMED_TWICE = {"split": 4, "partials": "atomic"}
 WALKING = {"grid": "persistent", "store": "descriptor"}
 SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 
@@ -320,8 +320,8 @@ SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
         (SQUARE, {**WIDE, **WALKING, "specialize": "pingpong", "stages": 6, "subtiles": 4}),
         (SQUARE, {**WIDE, **WALKING, "specialize": "cooperative", "n": 256, "subtiles": 8}),
         (ops.matmul(2048, 2048, 2048, dtype="tf32"), {**MEDIUM, "k": 32}),
-        (ops.matmul(1024, 1024, 1024, dtype="int8", layout="nt"), {**MEDIUM, "k": 128, "split_k": 2}),
-        (ops.matmul(16, 6144, 4096, dtype="bfloat16", layout="nt"), {**SWAPPED_THIN, "split_k": 2}),
+        (ops.matmul(1024, 1024, 1024, dtype="int8", layout="nt"), {**MEDIUM, "k": 128, "split": 2}),
+        (ops.matmul(16, 6144, 4096, dtype="bfloat16", layout="nt"), {**SWAPPED_THIN, "split": 2}),
     ],
     ids=str,
 )

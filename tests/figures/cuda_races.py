@@ -75,16 +75,16 @@ def over_two_axes(m: int, n: int, h: int, k: int, dtype: str = "float16") -> Wor
 # So many blocks that every multiprocessor has some.
 _BOTH = tuple(ops.matmul(2048, 1024, 512, "float16", layout=layout) for layout in ("nn", "nt"))
 # Of which one did write over what another still read.
-_SWAPPED: Mapping[str, Sequence[KnobValue]] = {"swap": [True], "split_k": [1], "warps": [4], "stages": [2]}
+_SWAPPED: Mapping[str, Sequence[KnobValue]] = {"swap": [True], "split": [1], "warps": [4], "stages": [2]}
 _THIN = (ops.matmul(64, 64, 4096, "float16"), ops.matmul(60, 52, 3000, "float32"))
 CASES = (
     Case("256 x 64, operands swapped", _BOTH, (VOLTA,), PRODUCT, (256, 64), _SWAPPED),
-    Case("products", _BOTH, (VOLTA,), PRODUCT, None, {"stages": [2], "split_k": [1]}),
+    Case("products", _BOTH, (VOLTA,), PRODUCT, None, {"stages": [2], "split": [1]}),
     Case("a contraction over two axes", (over_two_axes(192, 160, 3, 128),), ALL, PRODUCT, None, {"stages": [1, 2]}),
-    Case("copies on their way", _BOTH, (AMPERE,), PRODUCT, None, {"stages": [3, 4, 5], "split_k": [1]}),
+    Case("copies on their way", _BOTH, (AMPERE,), PRODUCT, None, {"stages": [3, 4, 5], "split": [1]}),
     Case("producer warps", _BOTH, (HOPPER,), PRODUCT, None, {"specialize": ["cooperative", "pingpong"]}),
-    Case("sums of parts in a workspace", _THIN, ALL, PRODUCT, None, {"split_k": [2, 4, 8], "partials": ["workspace"]}),
-    Case("sums of parts by atomics", _THIN, ALL, PRODUCT, None, {"split_k": [2, 4, 8], "partials": ["atomic"]}),
+    Case("sums of parts in a workspace", _THIN, ALL, PRODUCT, None, {"split": [2, 4, 8], "partials": ["workspace"]}),
+    Case("sums of parts by atomics", _THIN, ALL, PRODUCT, None, {"split": [2, 4, 8], "partials": ["atomic"]}),
     Case("parts of tiles by several blocks", _BOTH[:1], ALL, PRODUCT, None, {"grid": ["stream_k"]}),
     Case("products side by side", (gated(130, 96, 200),)),
     Case("chains", (attention(2, 128, 192, 64), folded_product(100, 256, 96, "softmax"), gradients(2, 96, 80, 64))),
