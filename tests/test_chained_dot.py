@@ -98,7 +98,12 @@ def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
     """A schedule with such tiles."""
     space = best_spaces.build(workload, H200)
     extents = {a.name: a.extent for s in workload.stages for a in s.loops}
-    allowed = {"m": [cover(extents["m"], (m,))], "c": [cover(extents["c"], (c,))], "direction": ["ascending"], "split": [1]}
+    allowed = {
+        "m": [cover(extents["m"], (m,))],
+        "c": [cover(extents["c"], (c,))],
+        "direction": ["ascending"],
+        "split": [1],
+    }
     return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
 
 

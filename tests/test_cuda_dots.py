@@ -108,7 +108,7 @@ def test_operands_take_turns_in_registers(name: str, layout: str, depth: int, tm
     workload = ops.matmul(64, 96, depth, dtype="float16", layout=layout)
     part = space_of(workload, name).restricted("tiled_dot_gpu", stages=[4], split=[1], k=[(depth // 32, 32)])
     schedule, target = part.sample(np.random.default_rng(0)), target_named(name)
-    assert "put_a_k_0(k_0 + 1);" in print_module(schedule.program, "", target)
+    assert "put_in0_k_0(k_0 + 1);" in print_module(schedule.program, "", target)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     data.poison()
     EmulatedProgram(schedule.program, target, tmp_path)(data.operands)
@@ -118,13 +118,13 @@ def test_operands_take_turns_in_registers(name: str, layout: str, depth: int, tm
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 def test_a_search_for_volta_starts_from_a_tile_whose_operands_take_turns(layout: str) -> None:
     seed = space_of(ops.matmul(4096, 4096, 4096, dtype="float16", layout=layout), "v100").seeds()[0]
-    assert "put_a_k_0(k_0 + 1);" in print_module(seed.program, "", target_named("v100"))
+    assert "put_in0_k_0(k_0 + 1);" in print_module(seed.program, "", target_named("v100"))
 
 
 def test_rows_that_no_copy_is_aligned_with_come_by_way_of_registers() -> None:
     schedule = with_dots(ops.matmul(64, 64, 75, dtype="float16"), "a100", 0)[0]
     text = print_module(schedule.program, "", target_named("a100"))
-    assert "a_ahead" in text
+    assert "in0_ahead" in text
     assert "copy_async_16" in text  # of the other operand
 
 

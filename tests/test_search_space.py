@@ -77,7 +77,7 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
         "tiled_dot_gpu",
         "kernel dot_512x512: grid",
         "for k.0 in",
-        "acc += dot(a, b) over k",
+        "acc += dot(in0, in1) over k",
         "maximum(",
         "store out0[",
     ):

@@ -305,7 +305,7 @@ def test_what_was_measured_elsewhere_may_be_asked_for_once(name: str) -> None:
         "tiled_dot_cpu",
         register=[(8, 8)],
         m=[1],
-        order=["mn"],
+        order=["row_major"],
         pack_a=["no"],
         pack_b=["no"],
         inner=["ij"],

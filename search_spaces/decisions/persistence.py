@@ -37,7 +37,9 @@ def persistence(
 
     `tiles`: how many tiles the decisions `tiled` make, where persistence is only for more of them than programs.
     """
-    idle = (Rule((*tiled, "grid", "per_sm"), partial(_why_idle, target, tiles)),) if tiles else ()
+    # There have to be more tiles than there are programs at the least before it is decided how many.
+    known = (("grid",), ("grid", "per_sm")) if tiles else ()
+    idle = tuple(Rule((*tiled, *names), partial(_why_idle, target, tiles)) for names in known if tiles)
     return (
         Decision(
             Choice("grid", grids, ordered=False),
@@ -61,7 +63,7 @@ def _plain(target: Target, tiles: Callable[[Values], int], values: Values) -> Ma
 
 
 def _why_idle(target: Target, tiles: Callable[[Values], int], values: Values) -> str | None:
-    programs = target.num_sms * values.integer("per_sm")
+    programs = target.num_sms * values.integer("per_sm", 1)
     if values["grid"] == ONE_TILE or (count := tiles(values)) > programs:
         return None
     return f"grid={values['grid']} is for more than {programs} tiles, got {count}"

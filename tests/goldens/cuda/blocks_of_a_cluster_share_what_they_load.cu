@@ -3,9 +3,9 @@
 // kernel dot_4096x4096: grid m.0 in 16, n.0 in 22, m.0 in groups of 8, persistent on 66 programs  [warps 8, stages 4, cluster 2, 1 more to load]
 //   acc: (m 256, n 192) float32 = 0
 //   for k.0 in 64:  # 4 stages
-//     a: (m 256, k 64) bfloat16 = load in0[m.0*256 : +256, k.0*64 : +64]  (descriptor)
-//     b: (n 192, k 64) bfloat16 = load in1[n.0*192 : +192, k.0*64 : +64]  (descriptor)
-//     acc += dot(a, b) over k
+//     in0: (m 256, k 64) bfloat16 = load in0[m.0*256 : +256, k.0*64 : +64]  (descriptor)
+//     in1: (n 192, k 64) bfloat16 = load in1[n.0*192 : +192, k.0*64 : +64]  (descriptor)
+//     acc += dot(in0, in1) over k
 //   store out0[m.0*256 : +256, n.0*192 : +192] = acc  (descriptor)
 
 using int64 = long long;

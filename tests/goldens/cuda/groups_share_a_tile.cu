@@ -3,9 +3,9 @@
 // kernel dot_4096x4096: grid m.0 in 22, n.0 in 32, m.0 in groups of 8, persistent on 132 programs  [warps 12, stages 4, 1 more to load]
 //   acc: (m 192, n 128) float32 = 0
 //   for k.0 in 64:  # 4 stages
-//     a: (m 192, k 64) bfloat16 = load in0[m.0*192 : +192, k.0*64 : +64]  (descriptor)
-//     b: (n 128, k 64) bfloat16 = load in1[n.0*128 : +128, k.0*64 : +64]  (descriptor)
-//     acc += dot(a, b) over k
+//     in0: (m 192, k 64) bfloat16 = load in0[m.0*192 : +192, k.0*64 : +64]  (descriptor)
+//     in1: (n 128, k 64) bfloat16 = load in1[n.0*128 : +128, k.0*64 : +64]  (descriptor)
+//     acc += dot(in0, in1) over k
 //   store out0[m.0*192 : +192, n.0*128 : +128] = acc  (descriptor)
 
 using int64 = long long;
