@@ -15,7 +15,7 @@ import interpreting_backend
 from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.backends.reproduction import why_not_reproduced
+from autosched.backends.reproduction import Reproduction
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
 from autosched.measuring import LocalMeasurer, TrialLimits, repro
@@ -111,7 +111,7 @@ def test_a_backend_that_is_not_installed_is_named_with_those_that_are() -> None:
 def test_a_kernel_of_a_backend_that_is_not_installed_is_not_built_by_another(foreign: TuningRecord) -> None:
     with pytest.raises(InputError, match="backend 'metal' is not installed"):
         load_kernel(foreign)
-    assert "backend 'metal' is not installed" in str(why_not_reproduced(foreign))
+    assert "backend 'metal' is not installed" in str(Reproduction().why_stale(foreign))
 
 
 def test_replaying_a_log_of_a_backend_that_is_not_installed_names_it(foreign: TuningRecord, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_the_result_says_which_backend_was_fastest(result: TuneResult) -> None:
 def test_backends_compete_in_one_search_and_each_builds_its_own_kernels_again(searched: list[TuningRecord]) -> None:
     assert {r.measurement.status for r in searched} <= {"ok", "pruned"}
     assert {r.backend for r in searched} == BOTH
-    assert all(why_not_reproduced(r) is None for r in searched)
+    assert all(map(Reproduction().is_exact, searched))
     x = torch.randn(32, 40)
     for name, opening in (("llvm", ";"), ("interpreter", "#")):
         kernel = load_kernel(next(r for r in searched if r.backend == name and r.measurement.ok))

@@ -26,7 +26,7 @@ from autosched import backends, ops
 from autosched.backends import reproduction, spaces
 from autosched.backends.build import build
 from autosched.backends.fingerprint import source_fingerprint
-from autosched.backends.reproduction import why_not_reproduced
+from autosched.backends.reproduction import Reproduction
 from autosched.cli.commands import app
 from autosched.machine import devices
 from autosched.replaying import replay
@@ -144,7 +144,7 @@ def test_every_record_that_was_compiled_tells_the_fingerprint_of_what_replay_mak
 ) -> None:
     for found in TuningLog(tuned[1]):
         assert found.measurement.source is not None
-        assert why_not_reproduced(found) is None
+        assert Reproduction().why_stale(found) is None
     target = devices.resolve("cpu")
     best = find_best(OP, target, [tuned[1]])
     schedule = spaces.build(OP, target).bind(best.schedule)
@@ -224,14 +224,14 @@ def test_why_a_record_is_not_reproduced_is_said(tuned: tuple[autosched.TuneResul
     assert best is not None
     gone = dataclasses.replace(best.schedule, sketch="gone", values=())
     unknown = dataclasses.replace(best.schedule, values=(*best.schedule.values, ("swizzle", 4)))
-    assert why_not_reproduced(best) is None
+    assert Reproduction().why_stale(best) is None
     for candidate, reason in (
         (changed(best, None), "does not tell what was compiled"),
         (changed(best, "0" * 16), "makes another kernel of its schedule"),
         (changed(best, schedule=gone), "no longer in the search space: unknown sketch 'gone'"),
         (changed(best, schedule=unknown), "no longer in the search space: .*swizzle"),
     ):
-        found = why_not_reproduced(candidate)
+        found = Reproduction().why_stale(candidate)
         assert found is not None
         assert pytest.raises(AssertionError, match=reason).matches(AssertionError(found))
 
@@ -407,11 +407,11 @@ def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
     records = [r for r in standing(TuningLog(path)) if r.measurement.ok]
     best = TuningLog(path).best(records[0].workload, records[0].target)
     assert best is not None
-    assert why_not_reproduced(best) is None
+    assert Reproduction().why_stale(best) is None
     assert find_best(best.workload, target_named("h200"), [path]) == best
     fastest = sorted(records, key=lambda r: r.measurement.latency_s)[:16]
     sampled = fastest[:: max(1, len(fastest) // 8)]
-    assert sum(why_not_reproduced(r) is None for r in sampled) >= 0.9 * len(sampled)
+    assert sum(map(Reproduction().is_exact, sampled)) >= 0.9 * len(sampled)
 
 
 def linear(rows: tuple[int, ...], columns: int, inner: int, dtype: torch.dtype) -> Workload:
@@ -425,7 +425,7 @@ def test_a_traced_function_is_replayed_by_what_ships_for_its_shape() -> None:
     op = linear((8, 16), 4096, 4096, torch.bfloat16)
     found = find_best(op, target_named("h200"), shipped_logs())
     assert found.workload == ops.matmul(128, 4096, 4096, layout="nt", dtype="bfloat16")
-    assert why_not_reproduced(found) is None
+    assert Reproduction().why_stale(found) is None
 
 
 def test_a_traced_function_is_written_to_a_file_from_what_ships_without_a_device(tmp_path: Path) -> None:

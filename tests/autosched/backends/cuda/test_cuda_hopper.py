@@ -14,7 +14,7 @@ import search_spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.cuda.hopper.shared_tiles import SharedOperand, SharedTile
+from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
 from autosched.backends.cuda.source import launched
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
@@ -179,15 +179,6 @@ class TestSpaces:
 
 
 class TestSharedMemory:
-    @pytest.mark.parametrize("bytes_", [128, 64, 32])
-    def test_swizzled_rows_spread_pieces_of_sixteen_bytes_over_all_banks(self, bytes_):
-        tile = SharedTile(64, bytes_ // 2, 2)
-        for line in range(0, 64, 8):
-            for block in range(tile.blocks):
-                lines = range(line, line + 8)
-                places = [n * bytes_ // 16 + eval(tile.permuted(str(block), str(n)).replace("/", "//")) for n in lines]
-                assert len({place % 8 for place in places}) == 8
-
     def test_operands_along_k_step_within_their_rows_and_others_by_lines(self):
         along, across = SharedOperand(128, 64, 2, True), SharedOperand(192, 64, 2, False)
         assert [along.offset(s) for s in range(4)] == [0, 32, 64, 96]
