@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-from fake_kernels import time_instantly
-from scheduled_tensors import given_back, seen, taken_by_name
-
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.triton.printer import function_name
+from fake_kernels import time_instantly
+from scheduled_tensors import given_back, seen, taken_by_name
 from search_spaces import TileProgram, Workload
 from search_spaces.programs.tile_program import Buffer
 
@@ -125,7 +123,7 @@ class TritonInterpreter:
     def __init__(self) -> None:
         paths = os.pathsep.join([str(_HERE.parent), *filter(None, sys.path)])
         self._process = subprocess.Popen(
-            [sys.executable, str(_HERE / "triton_interpreter_worker.py")],
+            [sys.executable, str(_HERE / "support" / "on_cpu" / "triton_interpreter_worker.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths},

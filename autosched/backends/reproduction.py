@@ -44,14 +44,6 @@ def fingerprint_of(schedule: Schedule, target: Target) -> str:
     return source_fingerprint(render(schedule, target), schedule.program)
 
 
-def why_not_reproduced(record: TuningRecord) -> str | None:
-    """Why this version does not make the kernel of a record, or None when it does, byte for byte.
-
-    The comment at the top of the source does not count. Takes milliseconds.
-    """
-    return Reproduction().why_stale(record)
-
-
 @dataclass(frozen=True)
 class _Made:
     """What this version makes of a schedule: code with a fingerprint, or why it makes none.
@@ -83,8 +75,9 @@ class Reproduction:
         return self._make(record).source is not None
 
     def why_stale(self, record: TuningRecord) -> str | None:
-        """Why this version does not make the kernel of a record, or None when it does.
+        """Why this version does not make the kernel of a record, or None when it does, byte for byte.
 
+        The comment at the top of the source does not count.
         A kernel of the user's own is filed under its source: no other version of autosched makes another one of it.
         """
         if isinstance(record.subject, OwnKernel):

@@ -37,18 +37,19 @@ BESIDE_SUMS = 48
 
 @dataclass(frozen=True)
 class Offers:
-    """What dots of warp groups may be that a producer brings operands to; without more, what every backend has words
-    for that has any.
+    """Schedules that a backend has code for, most of them of warp-specialized kernels, whose producer warp loads the
+    operands of dots. The defaults are what every backend with such kernels can make.
 
-    `tiles`: sizes of tiles along an axis, beside powers of two up to 256; `groups`: the most warp groups that compute;
-    `sums`: the most sums of one thread; `integer_columns`: the most columns of an integer dot; `blocks`: the most
-    blocks of a cluster, which have parts of a tile each and share what they load. What makes them fewer:
-    `words`: what schedules can say to it (`schedules.words`);
-    `dot_registers`: what a dot needs beside its sums of the registers that every thread has at first, where that is
-    known; `waits`: whether operands of any dots wait in shared memory until they are multiplied; `walks`: whether a
-    producer brings what chained dots multiply, too; `skips`: whether a loop can make only the iterations that a tile
-    marks; `kept_registers`: what every thread of a kernel of dots without a producer keeps, at the least, beside sums
-    and what it computes to multiply.
+    The greater these are, the more schedules there are. `tiles`: tile sizes along an axis, beside powers of two up to
+    256; `groups`: consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an
+    integer dot; `blocks`: thread blocks of a cluster, each of which has a part of a tile, and which share their loads;
+    `walks`: a producer loads the operands of chained dots, too; `skips`: a loop can make only the iterations that a
+    tile marks; `words`: values of decisions that not all backends tell apart (`schedules.words`).
+
+    The greater these are, the fewer there are. `dot_registers`: registers that a dot takes beside its accumulators, of
+    those that a thread is launched with, where that is known; `waits`: the operands of every dot stay in shared memory
+    until they are multiplied; `kept_registers`: registers that a thread of a kernel without a producer keeps at the
+    least, beside accumulators and what it computes to multiply.
     """
 
     tiles: tuple[int, ...] = ()

@@ -31,6 +31,8 @@ _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]
     "tiled_dot_cpu": {"order": _ORDER},
     "tiled_dot_gpu": {"order": _ORDER},
 }
+# Decisions that schedules of one sketch did not name, and what they did.
+_ADDED: Mapping[str, Mapping[str, KnobValue]] = {"chained_dot_cpu": {"prefetch": 0}}
 # Tilings that older schedules do not name: their tiles have one position.
 _UNCUT = ("planes", "volumes")
 # Decisions that are none any more where all values are one kernel.
@@ -49,7 +51,6 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "order": "row_major",
     "partials": "workspace",
     "per_sm": 1,
-    "prefetch": 0,
     "selected": False,
     "skip": False,
     "specialize": "none",
@@ -67,7 +68,7 @@ def in_todays_words(sketch: str, values: Mapping[str, Any]) -> tuple[str, dict[s
     for name, value in values.items():
         meaning = said[name].get(value) if name in said and isinstance(value, Hashable) else None
         found |= meaning or {renamed.get(name, _RENAMED.get(name, name)): value}
-    return _SKETCHES.get(sketch, sketch), found
+    return _SKETCHES.get(sketch, sketch), {**_ADDED.get(sketch, {}), **found}
 
 
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +15,10 @@ from autosched.backends.fingerprint import source_fingerprint
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine.devices import cpu_target
-from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
-from search_spaces.schedules.knobs import Values
-
-sys.path.append(str(Path(__file__).parents[1]))
 from interpreting_backend import InterpretingBackend
 from scheduled_tensors import launched_on
+from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
+from search_spaces.schedules.knobs import Values
 from several_outputs import added
 
 TARGETS = (cpu_target(), target_named("h200"))

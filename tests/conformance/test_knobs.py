@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from search_spaces import Target, Workload, ops, sketches
-from search_spaces.devices.target import GPUS, cpu
-from search_spaces.errors import UnmatchedError
-from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.schedules.space import Sketch
-
-sys.path.append(str(Path(__file__).parents[1]))
 from chained_workloads import Scores, adapter, attention, folded_product, gradients
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, sum_of_products
 from random_workloads import random_workload
 from scanned_workloads import recurrence
+from search_spaces import Target, Workload, ops, sketches
+from search_spaces.devices.target import GPUS, cpu
+from search_spaces.errors import UnmatchedError
+from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.schedules.space import Sketch
 from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=4, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +20,12 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from best_spaces import build
+from chained_workloads import Scores, adapter, attention
+from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
+from fused_workloads import gated, prepared, sum_of_products
+from scanned_workloads import recurrence
+from scheduled_tensors import interpreted, launched_on
 from search_spaces import (
     Axis,
     EmptySearchSpaceError,
@@ -41,14 +45,6 @@ from search_spaces.workloads.dtypes import FLOAT8
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access
-
-sys.path.append(str(Path(__file__).parents[1]))
-from best_spaces import build
-from chained_workloads import Scores, adapter, attention
-from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
-from fused_workloads import gated, prepared, sum_of_products
-from scanned_workloads import recurrence
-from scheduled_tensors import interpreted, launched_on
 from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

@@ -25,7 +25,7 @@ from autosched.checking.operations import OPERATIONS
 from autosched.machine import devices
 from search_spaces import Target
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 from function_accuracy import arguments, units_off, workload_of
 from scheduled_tensors import launched_on

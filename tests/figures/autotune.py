@@ -46,7 +46,9 @@ Grid = Any
 
 def kernels() -> ModuleType:
     """The kernels, anew: what one tuner has compiled is not there for the other."""
-    spec = importlib.util.spec_from_file_location("own", Path(__file__).parents[1] / "own_triton_kernels.py")
+    spec = importlib.util.spec_from_file_location(
+        "own", Path(__file__).parents[1] / "support" / "on_cpu" / "own_triton_kernels.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -29,7 +29,7 @@ from search_spaces import EmptySearchSpaceError, Schedule, Target, Workload, tar
 from search_spaces.ops.matmul import LAYOUTS
 from tuning_logs.text import table_lines
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from chained_workloads import Scores, adapter, attention, gradients
 from dependent_workloads import IN_ONE_WALK
 from fused_workloads import gated, prepared, sum_of_products

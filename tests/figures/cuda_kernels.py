@@ -38,6 +38,7 @@ from search_spaces import Schedule, Target, Workload, target_named
 from search_spaces.workloads.dtypes import FLOAT8
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import fused_workloads
 from chained_workloads import Scores, adapter, attention, folded_product, gradients, paged_attention
 from figures.compile import PARTS, schedules

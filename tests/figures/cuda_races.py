@@ -17,7 +17,7 @@ from search_spaces.schedules.space import SearchSpace
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Access
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from chained_workloads import attention, folded_product, gradients
 from fused_workloads import at, gated
 from scanned_workloads import recurrence, running

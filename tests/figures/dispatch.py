@@ -36,7 +36,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from search_spaces import AutoschedError, SearchSpace, Target, TileProgram
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 from several_outputs import added
 from untuned import untuned_kernel

@@ -20,7 +20,7 @@ from search_spaces import Schedule, Target, Workload
 from tuning_logs import Measurement, TuningLog
 from tuning_logs.text import table_lines
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import fake_backend
 import faulty_triton_backend
 import planted_search

@@ -24,7 +24,7 @@ from autosched.measuring import LocalMeasurer
 from search_spaces import Workload
 from tuning_logs import TuningLog
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 
 SMOKE: tuple[Workload, ...] = (

@@ -31,7 +31,7 @@ from search_spaces import AutoschedError, Schedule, SearchSpace, Target, Workloa
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import write_packed
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from random_workloads import random_workload
 
 _TARGETS = ("h200", "a100", "v100")

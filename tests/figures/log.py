@@ -21,7 +21,7 @@ from pathlib import Path
 from search_spaces import Schedule, SearchSpace, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from best_spaces import build
 from log_records import WRITER, run_python
 

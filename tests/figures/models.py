@@ -27,7 +27,7 @@ from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from search_spaces import target_named
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from untuned import untuned_kernels
 
 _WIDTH, _HEADS, _WORDS, _LENGTH = 64, 4, 100, 12

@@ -25,7 +25,7 @@ from pathlib import Path
 from autosched.machine.devices import cpu_target, detect
 from search_spaces import Target
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from program_check import Finding, check
 from random_programs import generate
 

@@ -38,7 +38,7 @@ from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Limits
 from tuning_logs import Measurement, Provenance, TuningLog, TuningRecord, shipped_logs
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 from chained_workloads import attention
 
 # The CPU of the tables in docs/performance.md: one thread with 16 lanes, 120 GFLOP/s.

@@ -26,6 +26,7 @@ from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.text import table_lines
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import figures.search
 import recorded_spaces
 

@@ -20,7 +20,7 @@ from autosched.tuning.searching.preparation import prepare
 from search_spaces import Target, Workload, ops, target_named
 from tuning_logs import CompileFacts, Measurement, Provenance, TuningLog, TuningRecord
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 
 WORKLOADS = (

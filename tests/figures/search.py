@@ -1,7 +1,7 @@
 """How well strategies search: evolutionary with XGBoost against random, several seeds each, as one table.
 
 python tests/figures/search.py                 on a recorded table of an H200, without a GPU
-python tests/figures/search.py --table NAME    on another one than the product of 4096³ (tests/recorded_spaces.py)
+python tests/figures/search.py --table NAME    on another one than the product of 4096³ (recorded_spaces.py)
 python tests/figures/search.py --lag 1         the same, each batch asked for before the one before it is known
 python tests/figures/search.py --live          on the matmul space of this machine's CPU, measuring every trial
 python tests/figures/search.py --variants      on every recorded table, without one piece after the other
@@ -39,6 +39,7 @@ from tuning_logs import Measurement, Provenance, TuningRecord
 from tuning_logs.text import table_lines
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 import recorded_spaces
 from figures import pretended_device

@@ -46,6 +46,7 @@ from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.exchange.files import read_tables
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import figures.search
 import recorded_spaces
 from figures.together import alone

@@ -27,7 +27,7 @@ from tuning_logs import Measurement
 from tuning_logs.intervals import paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text, table_lines
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
 import best_spaces
 
 SHAPES = ("6144,4096,bfloat16,nt", "8457,2560,float16,nn", "4096,14336,bfloat16,nt")

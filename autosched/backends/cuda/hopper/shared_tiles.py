@@ -66,16 +66,6 @@ class SharedTile:
         """The driver's CUtensorMapSwizzle, by number."""
         return _SWIZZLES[self.row_bytes][0]
 
-    @property
-    def blocks(self) -> int:
-        """Pieces of 16 bytes in a row, which change places."""
-        return self.row_bytes // 16
-
-    def permuted(self, block: str, line: str) -> str:
-        """Where a piece of 16 bytes is within its row, as text: its number, xor bits of the number of the line."""
-        every = 128 // self.row_bytes
-        return f"({block} ^ {line}{f' / {every}' if every > 1 else ''} % {self.blocks})"
-
 
 @dataclass(frozen=True)
 class SharedOperand:

@@ -1,0 +1,42 @@
+"""References of workloads that are computed piece by piece."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from autosched.checking import pieces
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.reference import evaluate
+from autosched.checking.rounding import analysis
+from autosched.checking.rounding.analysis import rounding_error
+from chained_workloads import Scores, attention
+from search_spaces import ops
+
+WORKLOADS = (
+    attention(4, 20, 30, 8, scores=Scores(causal=True, with_logarithm=True, slopes=True), shared=2),
+    attention(1, 64, 70, 8, scores=Scores(causal=True, window=9, bias="mc")),
+)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows"])
+def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
+    inputs = random_inputs(workload, seed=0)
+    whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)
+    monkeypatch.setattr(pieces, "_LARGEST", 500)
+    found = pieces.pieces_of(workload)
+    assert found is not None
+    assert len(found.workloads) > 1
+    for got, expected in zip(evaluate(workload, inputs), whole, strict=True):
+        torch.testing.assert_close(got, expected)
+    asked: list[str] = []
+    monkeypatch.setattr(analysis, "memory_for", lambda what, needed, device: asked.append(what) or nullcontext())
+    for got, expected in zip(rounding_error(workload, inputs), errors, strict=True):
+        torch.testing.assert_close(got, expected)
+    assert len(asked) == len(found.workloads)
+
+
+def test_what_is_small_is_one_piece() -> None:
+    assert pieces.pieces_of(ops.softmax(100, 100)) is None

@@ -1,0 +1,401 @@
+"""Masks that are data and known in blocks: walks make no iterations of which nothing is left."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched import trace
+from autosched.backends import spaces
+from autosched.backends.backend import CompileError
+from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.triton.backend import TritonBackend
+from autosched.checking import reference
+from autosched.checking.random_inputs import random_inputs
+from chained_workloads import Scores, attention, paged_attention
+from cost_models.program_counts import count
+from scheduled_tensors import interpreted
+from search_spaces import Schedule, Workload, target_named
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.statements import Fill, For, Load, Map, Store, statements
+from search_spaces.programs.text import to_text
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.schedules.knobs import KnobValue, cover
+from search_spaces.workloads.expressions.affine import Affine
+
+H200, TRITON = target_named("h200"), TritonBackend()
+ROWS, COLUMNS, DEPTH = 64, 96, 16
+# Rows of a block, and its columns: no tile of columns ends with those of 24.
+SIZES = {8: 8, 16: 24, 32: 32}
+Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def whole(mask: Tensor, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
+    """The mask of every score, of the mask of blocks."""
+    batch, heads, m, c = mask.shape
+    blocks = mask[:, :, :, None, :, None].expand(batch, heads, m, rows // m, c, columns // c)
+    return blocks.reshape(batch, heads, rows, columns)
+
+
+def expanded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    return torch.softmax(scores.masked_fill(~whole(mask), -math.inf), -1) @ v
+
+
+def repeated(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    m, c = ROWS // mask.shape[-2], COLUMNS // mask.shape[-1]
+    seen = mask.repeat_interleave(m, -2).repeat_interleave(c, -1)
+    return torch.softmax(torch.where(seen, scores, -math.inf), -1) @ v
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask))
+
+
+def indexed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    m, c = ROWS // mask.shape[-2], COLUMNS // mask.shape[-1]
+    rows, columns = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)
+    return torch.softmax(torch.where(mask[:, :, rows // m, columns // c], scores, -math.inf), -1) @ v
+
+
+def viewed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = mask.shape[-2:]
+    scores = ((q @ k.transpose(-1, -2)) * 0.25).view(1, 2, m, ROWS // m, c, COLUMNS // c)
+    left = scores.masked_fill(~mask[:, :, :, None, :, None], -math.inf)
+    return torch.softmax(left.view(1, 2, ROWS, COLUMNS), -1) @ v
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = torch.arange(ROWS)[:, None] + COLUMNS - ROWS, torch.arange(COLUMNS)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=whole(mask) & (c <= m))
+
+
+def windowed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    m, c = torch.arange(ROWS)[:, None] + COLUMNS - ROWS, torch.arange(COLUMNS)
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    return torch.softmax(torch.where(whole(mask) & (c <= m) & (m - c < 40), scores, -math.inf), -1) @ v
+
+
+def given(size: int, density: float = 0.4) -> tuple[Tensor, ...]:
+    """q, k, v, and a mask of blocks of so many rows, of which every row sees one at least."""
+    generator = torch.Generator().manual_seed(size)
+    q, k, v = (torch.randn(1, 2, n, DEPTH, generator=generator).half() for n in (ROWS, COLUMNS, COLUMNS))
+    mask = torch.rand(1, 2, ROWS // size, COLUMNS // SIZES[size], generator=generator) < density
+    mask[..., 0] |= ~mask.any(-1)
+    return q, k, v, mask
+
+
+@functools.cache
+def traced(function: Function, size: int) -> tuple[Workload, tuple[tuple[int, ...], ...]]:
+    """The one kernel that a function is, and for each of its inputs which argument of the function and its shape."""
+    (step,) = (made := trace(function, *given(size))).steps
+    assert step.assembled is not None
+    place = {a.name: n for n, a in enumerate(made.arguments)}
+    return step.assembled.workload, tuple((place[v.value.name], *v.shape) for v in step.assembled.inputs)
+
+
+def skipping(workload: Workload, **allowed: list[KnobValue]) -> list[Schedule]:
+    space, rng = spaces.build(workload, H200, [TRITON]), np.random.default_rng(0)
+    part = space.restricted("chained_dot_gpu", **({"skip": [True]} | allowed))
+    return [part.sample(rng) for _ in range(2)]
+
+
+def views(function: Function, size: int, arguments: tuple[Tensor, ...]) -> list[np.ndarray]:
+    _, places = traced(function, size)
+    taken = (arguments[n].reshape(shape) for n, *shape in places)
+    return [x.float().numpy() for x in taken]
+
+
+def made_by(schedule: Schedule, function: Function, size: int, arguments: tuple[Tensor, ...]) -> Tensor:
+    (made,) = interpreted(traced(function, size)[0], schedule.program, views(function, size, arguments))
+    return torch.from_numpy(np.asarray(made)).reshape(1, 2, ROWS, DEPTH)
+
+
+def wanted(function: Function, arguments: tuple[Tensor, ...]) -> Tensor:
+    q, k, v, mask = arguments
+    return function(q.double(), k.double(), v.double(), mask)
+
+
+def close(got: Tensor, want: Tensor) -> None:
+    # Weights of up to 1 are rounded to 11 bits, values of about 1 are, and so are results.
+    torch.testing.assert_close(got.float(), want.float(), rtol=2**-9, atol=2**-9, equal_nan=True)
+
+
+def loops(schedule: Schedule) -> list[For]:
+    return [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, For)]
+
+
+@pytest.mark.parametrize("function", [expanded, repeated, fused])
+@pytest.mark.parametrize("size", SIZES)
+def test_attention_with_a_mask_in_blocks_is_one_kernel_that_may_skip_them(function: Function, size: int) -> None:
+    workload, _ = traced(function, size)
+    for schedule in skipping(workload):
+        assert any(loop.marks for loop in loops(schedule))
+        close(made_by(schedule, function, size, given(size)), wanted(function, given(size)))
+
+
+def test_all_ways_to_mask_blocks_are_one_workload() -> None:
+    assert len({traced(f, 16)[0].key for f in (expanded, repeated, indexed, viewed)}) == 1
+
+
+def test_tiles_lie_within_blocks_of_rows_however_many_there_are() -> None:
+    q, mask = torch.empty(1, 1, 8192, 64, dtype=torch.float16), torch.empty(1, 1, 128, 128, dtype=torch.bool)
+
+    def function(q: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=whole(mask, 8192, 8192))
+
+    (workload,) = trace(function, q, mask).launched
+    assert all(any(loop.marks for loop in loops(schedule)) for schedule in skipping(workload, split=[1]))
+
+
+def test_gradients_skip_the_blocks_that_the_function_does() -> None:
+    q, k, v, mask = given(16)
+    made = trace(fused, *(x.requires_grad_() for x in (q, k, v)), mask, backward=True)
+    launched = (*made.forward.launched, *made.backward.launched)
+    chains = [w for w in launched if any(t.dtype == "bool" for t in w.inputs)]
+    assert len(chains) == 3
+    for workload in chains:
+        inputs = random_inputs(workload, seed=0)
+        want = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        for schedule in skipping(workload, split=[1]):
+            got = interpreted(workload, schedule.program, [x.float() for x in inputs])
+            for g, w in zip(got, want, strict=True):
+                # Sums of 64 or 96 products of about 1, whose operands are rounded to 11 bits.
+                torch.testing.assert_close(torch.from_numpy(g).double(), w, rtol=2**-7, atol=2**-5)
+
+
+def test_blocks_may_be_skipped_or_not() -> None:
+    workload, _ = traced(expanded, 16)
+    (knob,) = (k for k in spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu").knobs if k.name == "skip")
+    assert knob.values == (False, True)
+
+
+@pytest.mark.parametrize("function", [expanded, causal, windowed])
+@pytest.mark.parametrize("tile", [16, 32])
+def test_triton_computes_the_same(triton_interpreter, function: Function, tile: int) -> None:
+    workload, _ = traced(function, 32)
+    schedule, *_ = skipping(workload, m=[cover(32, (16,))], c=[cover(32, (tile,))], split=[1])
+    arguments = given(32)
+    inputs = [arguments[n].reshape(shape).numpy() for n, *shape in traced(function, 32)[1]]
+    source = TRITON.render(schedule.program, "", H200)
+    (got,) = triton_interpreter.computed(source, workload, schedule.program, inputs)
+    close(torch.from_numpy(np.asarray(got)).reshape(1, 2, ROWS, DEPTH), wanted(function, arguments))
+
+
+def test_a_walk_that_programs_share_skips_blocks_in_each_part() -> None:
+    workload = attention(2, 16, 1000, 32, scores=Scores(padding=True))
+    q, k, v, kept = random_inputs(workload, seed=0)
+    kept[:, 100:700] = False
+    for schedule in skipping(workload, split=[3, 4], c=[cover(1000, (32,))]):
+        assert len(schedule.program.kernels) == 2
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in (q, k, v, kept)])
+        want = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=kept[:, None])
+        close(torch.from_numpy(np.asarray(got)), want)
+
+
+@pytest.mark.parametrize("function", [expanded, fused])
+def test_rows_of_which_all_blocks_are_off_are_what_they_are_without_skipping(function: Function) -> None:
+    q, k, v, mask = given(16)
+    mask[:, 0, 1] = False
+    for schedule in skipping(traced(function, 16)[0]):
+        got = made_by(schedule, function, 16, (q, k, v, mask))
+        close(got, wanted(function, (q, k, v, mask)))
+        assert got[0, 0, 16:32].isnan().all() if function is expanded else not got[0, 0, 16:32].any()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_all_blocks_may_be_off_or_on(seen: bool) -> None:
+    q, k, v, mask = given(32)
+    for schedule in skipping(traced(expanded, 32)[0]):
+        arguments = (q, k, v, torch.full_like(mask, seen))
+        close(made_by(schedule, expanded, 32, arguments), wanted(expanded, arguments))
+
+
+def test_of_blocks_that_are_off_nothing_is_loaded() -> None:
+    q, k, v, mask = given(32)
+    mask[..., 0], mask[..., 1] = True, False
+    k[:, :, 32:64] = v[:, :, 32:64] = math.nan
+    workload, _ = traced(expanded, 32)
+    tiles: dict[str, list[KnobValue]] = {"m": [cover(32, (16,))], "c": [cover(32, (16,))], "split": [1]}
+    for skip in (True, False):
+        schedule, *_ = skipping(workload, skip=[skip], **tiles)
+        # What is 0 times no number would be none.
+        assert made_by(schedule, expanded, 32, (q, k, v, mask)).isnan().any() != skip
+
+
+def test_within_blocks_that_are_on_scores_need_no_mask() -> None:
+    workload, _ = traced(expanded, 32)
+    for skip in (True, False):
+        schedule, *_ = skipping(workload, skip=[skip], split=[1])
+        inside = [s for loop in loops(schedule) for s in statements(loop.body)]
+        assert any(isinstance(s, Map) and s.operator == "where" for s in inside) != skip
+
+
+def test_of_a_mask_of_columns_those_tiles_are_skipped_of_which_no_column_is_left() -> None:
+    workload = attention(2, 64, 96, 32, scores=Scores(padding=True, causal=True))
+    q, k, v, kept = random_inputs(workload, seed=0)
+    kept[:, 16:64] = False
+    kept[:, 0] = True  # The first row sees the first column only.
+    v[:, 32:64] = math.nan
+    for schedule in skipping(workload, c=[cover(96, (32,))], split=[1]):
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in (q, k, v, kept)])
+        seen = kept[:, None] & torch.ones(64, 96, dtype=torch.bool).tril(32)
+        scores = (q.double() @ k.double().mT * 32**-0.5).masked_fill(~seen, -math.inf)
+        close(torch.from_numpy(np.asarray(got)), (torch.softmax(scores, -1) @ v.double().nan_to_num()).float())
+
+
+@pytest.mark.parametrize("function", [causal, windowed])
+def test_blocks_may_be_masked_by_position_too(function: Function) -> None:
+    arguments = given(16)
+    for schedule in skipping(traced(function, 16)[0]):
+        # The loop over blocks has all the bounds, so that the one within it makes one loop with it.
+        inner = [s for loop in loops(schedule) if loop.marks for s in loop.body if isinstance(s, For)]
+        assert inner
+        assert all(loop.useful for loop in loops(schedule) if loop.marks)
+        assert not any(loop.useful or loop.until or loop.since for loop in inner)
+        close(made_by(schedule, function, 16, arguments), wanted(function, arguments))
+
+
+@functools.cache
+def specialized(name: str) -> Workload:
+    """Attention with a mask of blocks of 64, or of columns, in tiles as warps bring them."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        m, c = torch.arange(128)[:, None], torch.arange(256)
+        seen = mask[:, :, m // 64, c // 64]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen & (c <= m + 128) if name == "causal" else seen)
+
+    q, k = (torch.empty(1, 2, n, 64, dtype=torch.float16) for n in (128, 256))
+    if name == "padding":
+        return attention(2, 128, 256, 64, scores=Scores(padding=True))
+    (workload,) = trace(function, q, k, k.clone(), torch.empty(1, 2, 2, 4, dtype=torch.bool)).launched
+    return workload
+
+
+@pytest.mark.parametrize("name", ["blocks", "causal"])
+def test_warps_that_bring_tiles_skip_blocks_too(name: str) -> None:
+    workload = specialized(name)
+    kinds: list[KnobValue] = ["cooperative", "pingpong"]
+    inputs = random_inputs(workload, seed=0)
+    inputs[3][..., 0] = True  # Every row sees something.
+    for schedule in skipping(workload, specialize=kinds, m=[cover(64, (64,))], warps=[4, 8]):
+        assert [loop.marks != "" for loop in loops(schedule)].count(True) == len(loops(schedule))
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in inputs])
+        (want,) = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        close(torch.from_numpy(np.asarray(got)), want)
+        assert TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200).binaries
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("padding", {"specialize": "cooperative", "warps": 4}, "has a warp that brings tiles, of a mask that is comp"),
+        ("blocks", {"specialize": "cooperative", "warps": 4, "overlap": True}, "skip may leave no iteration to begin"),
+        ("blocks", {"specialize": "cooperative", "warps": 4, "c": cover(64, (32,))}, "expected tiles with all columns"),
+    ],
+)
+def test_what_cannot_be_skipped_is_told(name: str, values: dict[str, KnobValue], why: str) -> None:
+    space = spaces.build(specialized(name), H200, [TRITON])
+    sketch = space.sketch("chained_dot_gpu")
+    start = next(s for s in sketch.seeds if s["walked_load"] == "descriptor" and s.tile("m") == 64)
+    schedule = Schedule("chained_dot_gpu", tuple({**start, "skip": True, "split": 1, **values}.items()), "triton")
+    assert why in str(space.why_illegal(schedule))
+
+
+def test_pages_beyond_a_length_that_is_read_are_skipped() -> None:
+    workload = paged_attention(2, 4, 6, 16, 32, 20)
+    inputs = random_inputs(workload, seed=0)
+    inputs[4][:] = torch.tensor([40, 7])
+    inputs[3][:, 3:] = 0  # The page that is not to be read is one of its own.
+    inputs[3][:, :3].clamp_(min=1)
+    inputs[2][0] = math.nan
+    for schedule in skipping(workload, split=[1]):
+        (got,) = interpreted(workload, schedule.program, [x.float() for x in inputs])
+        inputs[2][0] = 0.0
+        (want,) = reference.evaluate(workload, [x.double() if x.is_floating_point() else x for x in inputs])
+        close(torch.from_numpy(np.asarray(got)), want)
+        inputs[2][0] = math.nan
+
+
+def test_a_mask_of_every_score_is_not_read_ahead() -> None:
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    q, k, v, mask = given(16)
+    (workload,) = trace(function, q, k, v, whole(mask)).launched
+    assert not any(k.name == "skip" for k in spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu").knobs)
+
+
+def test_records_from_before_there_was_skipping_made_all_iterations() -> None:
+    workload, _ = traced(expanded, 16)
+    sketch = spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu")
+    old = type(sketch.seeds[0])({k: v for k, v in sketch.seeds[0].items() if k != "skip"})
+    assert sketch.completed(old)["skip"] is False
+
+
+def test_a_loop_says_which_tile_marks_its_iterations() -> None:
+    workload, _ = traced(expanded, 16)
+    schedule, *_ = skipping(workload)
+    (marks,) = {loop.marks for loop in loops(schedule) if loop.marks}
+    assert f", where {marks}\n" in to_text(schedule.program)
+
+
+def marked_sum(extent: int) -> TileProgram:
+    """The sum of rows of x within 1 <= i < 5 that are marked."""
+    marks, row, total = Tile("marks", ("i",), (8,), "bool"), Tile("row", ("n",), (4,)), Tile("total", ("n",), (4,))
+    columns, i = Slice(Affine(), 4, "n"), Affine.of(("i.0", 1))
+    body = (
+        Load(marks, "kept", (Slice(Affine(), 8, "i"),)),
+        Fill(total, 0.0),
+        For(
+            "i.0",
+            extent,
+            (Load(row, "x", (Slice(i), columns)), Map(total, "add", ("total", "row"))),
+            useful=(Bound(Affine.of(("i.0", -1)), 0),),
+            until=(Bound(i, 5),),
+            marks="marks",
+        ),
+        Store("out", (columns,), "total"),
+    )
+    inputs = (Buffer("x", (7, 4), "float32", "input"), Buffer("kept", (7,), "bool", "input"))
+    kernel = Kernel("marked", Grid((GridAxis("p", 1),)), body)
+    return TileProgram("marked", (*inputs, Buffer("out", (4,), "float32", "output")), (kernel,))
+
+
+def test_of_iterations_that_are_read_to_be_made_half_are_counted() -> None:
+    program = marked_sum(7)
+    (kernel,) = program.kernels
+    every = tuple(replace(s, marks="") if isinstance(s, For) else s for s in kernel.body)
+    (counts,), (whole,) = count(program), count(replace(program, kernels=(replace(kernel, body=every),)))
+    assert [trips for _, trips, _ in counts.loops] == [trips / 2 for _, trips, _ in whole.loops]
+
+
+@pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])
+def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, kept: list[int]) -> None:
+    program = marked_sum(7)
+    x, marks = np.arange(28, dtype=np.float32).reshape(7, 4), np.array(kept, dtype=bool)
+    want = x[[i for i in range(1, 5) if kept[i]]].sum(0)
+    (got,) = triton_interpreter.run_all(TRITON.render(program, "", H200), program, {"x": x, "kept": marks})
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(interpret(program, [x, marks])[0], want)
+
+
+def test_cuda_says_that_it_cannot_skip_what_is_marked() -> None:
+    with pytest.raises(CompileError, match=r"loop i\.0 makes the iterations that marks marks"):
+        CudaBackend().render(marked_sum(7), "", H200)
+    workload, _ = traced(expanded, 16)
+    schedule, both = skipping(workload)[0], spaces.build(workload, H200)
+    reason = both.why_illegal(both.bind(replace(schedule, backend="cuda")))
+    assert reason == "skip=True: backend 'cuda' has no kernels of it; expected one of [False]"

@@ -1,0 +1,217 @@
+"""Whether a random program comes out right: its kernels under the checks of a trial, its results against PyTorch's.
+
+What a program should give is known as far as PyTorch's own rounding goes (`autosched.checking.functions.judgement`).
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import best_spaces
+from autosched import InputError, Kernel, Target, Workload, trace
+from autosched.checking.functions.judgement import Expected
+from autosched.checking.trial_data import TrialData
+from autosched.tracing import loaded
+from autosched.tracing.callables.whole_check import outcome
+from program_writer import Program
+from schedule_checks import fault
+from search_spaces import EmptySearchSpaceError
+from search_spaces.workloads.strides import span
+from untuned import untuned_kernel
+
+Kind = Literal["right", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"]
+# What a trial says of a kernel that reads or writes what is not its own.
+_UNSAFE = ("out_of_bounds_write", "out_of_bounds_read", "changed_input")
+_NARROW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# So many schedules are tried at most until one of them works.
+_MOST_TRIED = 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a program. `misplaced`: a result by other strides than PyTorch's, or in memory that it shares
+    otherwise; `unsafe`: a kernel that touches what is not its own. `faulty`: kernels that the checks of a trial caught,
+    by status, though others work.
+    """
+
+    seed: int
+    kind: Kind
+    detail: str = ""
+    kernels: int = 0
+    schedules: int = 0
+    faulty: tuple[str, ...] = ()
+
+
+def check(program: Program, target: Target, schedules: int, allow_fallback: bool = False) -> Finding:
+    """Trace the program, build and check so many schedules of each of its kernels, and compare its results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _checked(program, target, schedules, allow_fallback)
+        except Exception:
+            # Whatever it is, it is what is looked for.
+            return Finding(program.seed, "crashed", traceback.format_exc(limit=-4))
+
+
+def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool) -> Finding:
+    inputs = [_like(x, device_of(target)) for x in program.inputs]
+    try:
+        required = _required(program, inputs)
+        function = functools.partial(outcome, program.function, required)
+        examples = [x.detach().requires_grad_(w) for x, w in zip(inputs, required, strict=True)] if required else inputs
+        lies = places(examples, _tensors(program.function(*examples)))
+        foretold = _foretold(program, examples)
+        # On a CPU: on a GPU PyTorch's own `rms_norm` gives NaN for a whole row in which one number is infinite.
+        at_home = [_like(x, torch.device("cpu")) for x in program.inputs]
+        expected = Expected(function, at_home, _epsilon(program, inputs), nan=not required)
+    except Exception as error:
+        return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
+    try:
+        backward: Any = {"backward": True} if required else {}
+        traced: Any = trace(program.function, *examples, allow_fallback=allow_fallback, **backward).for_target(target)
+    except InputError as error:
+        return Finding(program.seed, "refused", str(error))
+    kernels: dict[str, Kernel] = {}
+    faulty: list[str] = []
+    tried = 0
+    for workload in traced.workloads:
+        try:
+            tally = try_schedules(workload, target, schedules, program.seed)
+        except EmptySearchSpaceError as error:
+            return Finding(program.seed, "untunable", f"{error}\n{workload}", len(traced.workloads))
+        tried += tally.tried
+        faulty += tally.faults
+        if tally.kernel is None:
+            shown = "\n".join(dict.fromkeys(tally.faults))
+            return Finding(program.seed, "untunable", f"{workload}\n{shown}", len(traced.workloads), tried)
+        kernels[workload.key] = tally.kernel
+    statuses = tuple(fault.split(":")[0] for fault in faulty)
+    kind: Kind = "unsafe" if set(statuses) & set(_UNSAFE) else "faulty" if faulty else "right"
+    kernel = loaded(traced, kernels)
+    # On the program's own inputs, and before that on random ones.
+    reason = expected.why_wrong(outcome(kernel, required, *inputs))
+    if reason:
+        return Finding(program.seed, "wrong", f"{reason}\n{traced}", len(kernels), tried, statuses)
+    misplaced = why_misplaced(examples, _tensors(kernel(*examples)), lies, foretold)
+    if misplaced and kind == "right":
+        return Finding(program.seed, "misplaced", f"{misplaced}\n{traced}", len(kernels), tried, statuses)
+    return Finding(program.seed, kind, "\n".join(faulty), len(kernels), tried, statuses)
+
+
+def why_misplaced(
+    inputs: Sequence[Tensor],
+    results: Sequence[Tensor],
+    wanted: list[ResultPlace],
+    foretold: Sequence[tuple[int, ...]],
+) -> str | None:
+    """Which result lies by other strides than PyTorch's, or shares memory with another tensor before it.
+
+    `foretold`: the strides that PyTorch's own shape functions give, as it traces by: of powers of a number and of
+    `copysign` these are not what its kernels make.
+    """
+    for number, (got, right) in enumerate(zip(places(inputs, results), wanted, strict=False)):
+        if got != right and got != (foretold[number], *right[1:]):
+            return f"result {number} lies by strides {got}, expected {right}"
+    return None
+
+
+# The strides of a result, but for dimensions of size 1, where PyTorch has others for tensors without data; the tensor
+# before it, of inputs and results, in whose memory it is, and how many bytes apart they begin.
+ResultPlace = tuple[tuple[int, ...], str, int]
+
+
+def places(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> list[ResultPlace]:
+    """Where the results lie."""
+    known = {f"input {n}": x for n, x in enumerate(inputs)}
+    found = []
+    for number, result in enumerate(results):
+        storage = result.untyped_storage()._cdata
+        name = next((n for n, t in known.items() if t.untyped_storage()._cdata == storage), "new")
+        apart = 0 if name == "new" else (result.storage_offset() - known[name].storage_offset()) * result.itemsize
+        strides = tuple(0 if size == 1 else s for size, s in zip(result.shape, result.stride(), strict=True))
+        found.append((strides, name, apart))
+        known[f"result {number}"] = result
+    return found
+
+
+def _foretold(program: Program, inputs: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """The strides of the results by PyTorch's shape functions."""
+    mode = FakeTensorMode()
+    given = [mode.from_tensor(x) for x in inputs]
+    with mode:
+        results = _tensors(program.function(*given))
+    return [strides for strides, _, _ in places(given, results)]
+
+
+@dataclass
+class Tally:
+    """What became of the schedules of one workload: the first kernel that works, and what was wrong with others."""
+
+    kernel: Kernel | None
+    tried: int
+    faults: list[str]
+
+
+def try_schedules(workload: Workload, target: Target, wanted: int, seed: int) -> Tally:
+    """Put schedules to the checks of a trial until so many were run and one of them is right.
+
+    Raises:
+        EmptySearchSpaceError: there are none.
+    """
+    space = best_spaces.build(workload, target)
+    rng = np.random.default_rng(seed)
+    data = TrialData.drawn(workload, seed % 2**31, device_of(target))
+    starts = space.seeds()
+    rng.shuffle(starts)
+    tally, run = Tally(None, 0, []), 0
+    for number in range(_MOST_TRIED):
+        if run >= wanted and tally.kernel is not None:
+            break
+        schedule = starts[number] if number < min(len(starts), wanted // 2) else space.sample(rng)
+        tally.tried += 1
+        found = fault(schedule, data, target)
+        # What a GPU needs of registers and shared memory is an estimate: what does not fit there is no fault.
+        if found and not (target.kind == "gpu" and found.startswith(("compile_error", "load_error"))):
+            tally.faults.append(f"{found}\n{workload}")
+        run += found is None
+        if found is None and tally.kernel is None:
+            tally.kernel = untuned_kernel(schedule, workload, target)
+    return tally
+
+
+def _epsilon(program: Program, inputs: Sequence[Tensor]) -> float:
+    """Of the narrowest type that it computes in."""
+    kinds = {x.dtype for x in inputs} | {t for name, t in _NARROW.items() if name in program.text} | {torch.float32}
+    return max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
+
+
+def device_of(target: Target) -> torch.device:
+    return torch.device("cuda" if target.kind == "gpu" else "cpu")
+
+
+def _like(tensor: Tensor, device: torch.device) -> Tensor:
+    """The input on that device, with the strides it has."""
+    size = span(tuple(tensor.shape), tensor.stride())
+    memory = tensor.as_strided((size,), (1,)).to(device, copy=True)
+    return memory.as_strided(tensor.shape, tensor.stride())
+
+
+def _required(program: Program, inputs: Sequence[Tensor]) -> tuple[bool, ...]:
+    """Of every input whether a gradient of it is wanted; nothing where the program has none."""
+    wanted = tuple(program.differentiated and x.dtype.is_floating_point for x in inputs)
+    given = [x.detach().requires_grad_(w) for x, w in zip(inputs, wanted, strict=True)]
+    return wanted if any(r.requires_grad for r in _tensors(program.function(*given))) else ()
+
+
+def _tensors(made: Any) -> tuple[Tensor, ...]:
+    return (made,) if isinstance(made, Tensor) else tuple(made)
