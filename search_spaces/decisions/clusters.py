@@ -13,6 +13,9 @@ from search_spaces.decisions.decision import Decision, each_launch
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("ctas",)
+WHERE_NOT = "Where a device has no clusters, or a loop has several dots: a compiler stops at these."
+
 
 def clusters(possible: bool) -> Decision:
     """One block or two."""

@@ -15,6 +15,9 @@ from search_spaces.programs.statements import Load, Statement, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("eviction",)
+WHERE_NOT = "Where several programs read the same tiles, which then had better stay."
+
 
 def eviction(buffers: Collection[str]) -> Decision:
     """Whether tiles of these buffers are evicted first."""

@@ -13,6 +13,9 @@ from search_spaces.decisions.decision import Decision, each_launch
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("max_registers",)
+WHERE_NOT = "On a CPU; where registers are not what bounds how many programs are resident."
+
 
 def max_registers(caps: tuple[int, ...]) -> Decision:
     """No cap, or one of these."""

@@ -16,6 +16,9 @@ from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("order", "group")
+WHERE_NOT = "Where the grid has one axis, or the programs on one axis are few."
+
 ROW_MAJOR, COLUMN_MAJOR = "row_major", "column_major"
 _GROUPS = (1, 2, 4, 8, 16)
 

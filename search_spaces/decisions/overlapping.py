@@ -14,6 +14,9 @@ from search_spaces.decisions.decision import Decision, each_launch
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("overlap",)
+WHERE_NOT = "Where dots follow on no dots."
+
 
 def overlapping() -> Decision:
     """Whether they do."""

@@ -22,6 +22,11 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 
+NAMES = ("grid", "per_sm")
+WHERE_NOT = (
+    "On a CPU, whose threads take ranges of the grid; where parts of a reduction make the programs that are wanted."
+)
+
 ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
 # Programs a multiprocessor: enough to hide latency, few enough to stay resident.
 _PER_SM = (1, 2, 3, 4)

@@ -17,6 +17,9 @@ from search_spaces.programs.statements import For, Statement, mapped
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("stages",)
+WHERE_NOT = "On a CPU; where whole rows are loaded at once, or nothing is copied asynchronously."
+
 
 def pipelining(target: Target, counts: tuple[int, ...], dots: bool = False, marks_one: bool = True) -> Decision:
     """One of these; one alone where nothing is copied asynchronously, but for `dots`, which wait for registers too.

@@ -15,6 +15,9 @@ from search_spaces.programs.statements import Dot, Statement, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("prefetch",)
+WHERE_NOT = "On a GPU, where asynchronous copies and the number of programs hide latency."
+
 # Not at all, or far enough to cover the latency of memory at its bandwidth.
 _BYTES = (0, 1024, 4096)
 _ROWS = (0, 1, 2, 8)

@@ -16,6 +16,9 @@ from search_spaces.decisions.decision import Decision, each_launch
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("specialize",)
+WHERE_NOT = "Where a device has no groups of warps that multiply together, or operands are computed on the way."
+
 NONE, COOPERATIVE, PINGPONG = "none", "cooperative", "pingpong"
 
 

@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice
 
+NAMES = ("split",)
+WHERE_NOT = "Where nothing is reduced, or whole rows are in a tile."
+
 
 def splitting(parts: Iterable[int], most: int) -> Decision:
     """Into how many parts: one of these up to the most that are worth a program, or one where none is."""

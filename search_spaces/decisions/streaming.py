@@ -19,6 +19,9 @@ from search_spaces.schedules.knobs import Choice, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.workloads.workload import Workload
 
+NAMES = ("streaming",)
+WHERE_NOT = "Where results are stored through dots or by descriptors."
+
 
 def streaming(workload: Workload, target: Target) -> Decision:
     """Whether the outputs are streamed: on a CPU only those that no cache holds until they are read."""

@@ -15,6 +15,17 @@ from search_spaces.programs.statements import Statement, Store, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
 
+NAMES = ("store", "a_load", "b_load", "rows_load", "walked_load", "epilogue_load")
+WHERE_NOT = "Where a device has no descriptors, or tiles are rows alone, which pointers move in whole vectors."
+
+
+def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
+    """How tiles of some operands are loaded: where they lie, or from copies that descriptors can address.
+
+    The base program is made with it, since a copy is a kernel of its own, and pointers may reach beyond the end.
+    """
+    return Decision(Choice(name, ways, ordered=False))
+
 
 def stores(ways: tuple[KnobValue, ...]) -> Decision:
     """How the tiles that a kernel makes are stored."""

@@ -12,6 +12,9 @@ from search_spaces.programs.statements import Dot, Statement, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("unroll",)
+WHERE_NOT = "On a GPU, whose compilers unroll dots; on a CPU where there is no dot."
+
 
 def unrolling() -> Decision:
     """One step to eight."""

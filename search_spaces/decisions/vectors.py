@@ -13,6 +13,9 @@ from search_spaces.decisions.decision import Decision, each_launch
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("vectors",)
+WHERE_NOT = "On a GPU, whose threads take vectors as wide as memory allows; in dots, whose register tile says it."
+
 
 def vectorizing() -> Decision:
     """One vector to eight."""

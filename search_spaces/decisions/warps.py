@@ -14,6 +14,9 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
+NAMES = ("warps",)
+WHERE_NOT = "On a CPU, where a program is a thread."
+
 _COUNTS = (1, 2, 4, 8, 16, 32)
 
 

@@ -17,6 +17,7 @@ from itertools import product
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.prefetching import prefetching
+from search_spaces.decisions.splitting import splitting
 from search_spaces.decisions.streaming import streaming
 from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
@@ -137,7 +138,7 @@ def _decisions(structure: Structure, target: Target, walks: Walks, aligned: Alig
     if len(structure.reduced) > 1:
         shared = columns.values
     tiles = (
-        Decision(Choice("split", splits(structure, target))),
+        splitting(splits(structure, target), SPLITS[-1]),
         Decision(row_tiling(structure, target)),
         Decision(replace(columns, values=shared or columns.values[:1])),
         Decision(Choice("online", walks.choices), bears_on="legality" if aligned else "nothing"),

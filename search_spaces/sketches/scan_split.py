@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.splitting import splitting
 from search_spaces.decisions.streaming import streaming
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
@@ -23,11 +24,11 @@ from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import Choice, Values, nearest
+from search_spaces.schedules.knobs import Values, nearest
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.sketches.row_looped import column_tiling
-from search_spaces.sketches.row_split import JOINED, splits
+from search_spaces.sketches.row_split import JOINED, SPLITS, splits
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, row_tiling, rows_on, spread
 from search_spaces.sketches.rows.scanning import Scanning, scan_along, together
@@ -52,7 +53,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if not splits(structure, target):
         raise UnmatchedError(f"rows of {structure.column.extent} elements are too short to share among programs")
     decisions = (
-        Decision(Choice("split", splits(structure, target))),
+        splitting(splits(structure, target), SPLITS[-1]),
         Decision(row_tiling(structure, target)),
         Decision(column_tiling(structure, target)),
         num_warps(target),

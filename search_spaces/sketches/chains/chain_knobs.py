@@ -14,6 +14,7 @@ from search_spaces.decisions.persistence import persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
 from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.transfers import loads
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import EARLY_LAUNCH, Descriptors
@@ -94,8 +95,8 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         *persistence(target),
         splitting(_SPLITS, points // _LEAST_PART if shared else 1),
         Decision(Choice("join", joins, ordered=False)),
-        Decision(Choice("rows_load", _addressing(chain, chain.row_tensors, target))),
-        Decision(Choice("walked_load", _addressing(chain, chain.walked_tensors, target))),
+        loads("rows_load", _addressing(chain, chain.row_tensors, target)),
+        loads("walked_load", _addressing(chain, chain.walked_tensors, target)),
         Decision(Choice("store", _store_addressing(chain, target))),
         specialization(offers.walks and is_specialized(chain, target)),
         overlapping(),

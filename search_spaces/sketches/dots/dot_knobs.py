@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.decisions.clusters import clusters
@@ -14,7 +15,7 @@ from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STRE
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
 from search_spaces.decisions.splitting import splitting
-from search_spaces.decisions.transfers import stores
+from search_spaces.decisions.transfers import loads, stores
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
@@ -68,12 +69,9 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         group(several),
         Decision(Choice("grid", grids, ordered=False), lambda program, values: _walked(program, values, target)),
         per_sm(),
-        *(
-            Decision(Choice(x, ways_to_load(workload, form, x, target), ordered=False), bears_on="legality")
-            for x in LOADS
-        ),
+        *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
         stores(store_addressing(workload, target)),
-        Decision(Choice("epilogue_load", epilogue_addressing(workload, form, target))),
+        loads("epilogue_load", epilogue_addressing(workload, form, target)),
         Decision(Choice("subtiles", (1, 2, 4, 8))),
         specialization(units is not None),
         # Triton 3.9 stops at clusters whose loop has several dots.

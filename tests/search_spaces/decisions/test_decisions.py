@@ -1,0 +1,133 @@
+"""Every decision of every anchor: values that change nothing but speed, and the table of them in the docs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+import best_spaces
+from autosched.checking.random_inputs import random_inputs
+from autosched.tracing import trace
+from chained_workloads import attention
+from fused_workloads import gated
+from scanned_workloads import recurrence
+from scheduled_tensors import interpreted
+from search_spaces import Schedule, SearchSpace, Target, decisions, ops, target_named
+from search_spaces.devices.target import cpu
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "decisions.md"
+BEGIN, END = "<!-- made by tests/search_spaces/decisions/test_decisions.py -->\n", "<!-- end -->\n"
+TARGETS = (
+    target_named("h200"),
+    cpu("a CPU", lanes=8, threads=4, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11),
+)
+CROSSED = trace(lambda x: (x.sum(1), x.sum(0)), torch.empty(600, 80)).workloads[0]
+# Together these have every anchor.
+WORKLOADS = (
+    ops.matmul(130, 200, 96, dtype="float16"),
+    ops.matmul(64, 64, 64),
+    gated(64, 48, 80, "float16"),
+    ops.matmul(3, 2048, 1024, dtype="float16"),
+    attention(2, 64, 96, 32),
+    ops.softmax(24, 600),
+    ops.row_sum(2, 40_000),
+    ops.gelu_scale(5000),
+    recurrence(2, 20_000),
+    trace(lambda x, w: (x * w).sum(-1), torch.empty(6, 16, 300), torch.empty(16, 300)).workloads[0],
+)
+MODULES = {
+    m.name: importlib.import_module(f"{decisions.__name__}.{m.name}")
+    for m in pkgutil.iter_modules(decisions.__path__)
+    if m.name != "decision"
+}
+
+
+@cache
+def spaces() -> tuple[SearchSpace, ...]:
+    shared = (best_spaces.build(w, t) for t in TARGETS for w in WORKLOADS)
+    return (*shared, best_spaces.build(CROSSED, TARGETS[0]))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_decision_shows_what_it_does_and_says_where_it_is_not(name: str) -> None:
+    module = MODULES[name]
+    assert module.__doc__ is not None
+    assert "Before:" in module.__doc__
+    assert "After" in module.__doc__
+    assert module.WHERE_NOT.endswith(".")
+
+
+def test_no_two_modules_have_a_decision_of_one_name() -> None:
+    names = [name for module in MODULES.values() for name in module.NAMES]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("number", range(len(TARGETS) * len(WORKLOADS) + 1))
+def test_no_value_of_a_decision_changes_a_result(number: int) -> None:
+    space = spaces()[number]
+    inputs = random_inputs(space.workload, 0)
+    expected = None
+    for schedule in one_by_one(space):
+        results = interpreted(space.workload, schedule.program, inputs)
+        expected = expected or results
+        for result, like in zip(results, expected, strict=True):
+            np.testing.assert_allclose(
+                result.astype(np.float64), like.astype(np.float64), rtol=2e-2, atol=2e-3, err_msg=schedule.one_line
+            )
+
+
+def one_by_one(space: SearchSpace) -> Iterator[Schedule]:
+    """Of every sketch a schedule, and the same with each value of each decision that is legal beside the others."""
+    for sketch in space.sketches:
+        part = space.restricted(sketch.name)
+        first = part.sample(np.random.default_rng(0))
+        yield first
+        named = {name for module in MODULES.values() for name in module.NAMES}
+        yield from (s for s in part.neighbours(first) if changed(s, first) & named)
+
+
+def changed(one: Schedule, other: Schedule) -> set[str]:
+    return {name for name, value in one.knobs.items() if other.knobs[name] != value}
+
+
+def test_the_table_of_the_docs_is_that_of_the_code(request: pytest.FixtureRequest) -> None:
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(BEGIN)
+    made, _, after = rest.partition(END)
+    if request.config.getoption("--update-goldens"):
+        DOCUMENT.write_text(before + BEGIN + table() + END + after)
+        made = table()
+    assert made == table(), "see pytest --update-goldens"
+
+
+def table() -> str:
+    """Decisions, with where each of them applies and why not elsewhere."""
+    rows = ["| decision | what it is | GPU | CPU | not elsewhere |", "|---|---|---|---|---|"]
+    for name, module in MODULES.items():
+        own = ", ".join(f"`{x}`" for x in module.NAMES)
+        first = str(module.__doc__).split("\n")[0].split(": ", 1)[-1].rstrip(".")
+        where = (", ".join(f"`{x}`" for x in anchors_with(module, t)) for t in TARGETS)
+        rows.append(f"| {own} (`{name}`) | {first} | {' | '.join(where)} | {module.WHERE_NOT} |")
+    return "\n".join(rows) + "\n"
+
+
+def anchors_with(module: ModuleType, target: Target) -> list[str]:
+    """The anchors that some space has with more than one value of one of the decisions."""
+    return sorted(
+        {
+            sketch.name
+            for space in spaces()
+            if space.target == target
+            for sketch in space.sketches
+            for knob in sketch.knobs
+            if knob.name in module.NAMES and len(knob.values) > 1
+        }
+    )
