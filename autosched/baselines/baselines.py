@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched.baselines.library_products import product
-from autosched.checking.operations import torch_dtype
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Target, Workload, ops
 from search_spaces.workloads.dtypes import FLOAT8, dtype
 from search_spaces.workloads.workload import Scalar

@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from autosched.checking.operations import torch_dtype
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, is_integer
 

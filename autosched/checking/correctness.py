@@ -26,8 +26,9 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.checking.operations import cut, torch_dtype
+from autosched.checking.operations import cut
 from autosched.checking.rounding.analysis import rounding_error
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, dtype, is_float
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.checking.operations import torch_dtype
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Tensor as TensorSpec
 from search_spaces import Workload
 from search_spaces.workloads.strides import span

@@ -8,15 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from autosched.checking.named_tensors import Named
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Axis
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """The PyTorch element type of the same name as one of `search_spaces.workloads.dtypes`."""
-    dtype = getattr(torch, name)
-    assert isinstance(dtype, torch.dtype)
-    return dtype
 
 
 def _compared(compare: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:

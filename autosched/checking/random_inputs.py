@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from autosched.checking import random_integers
-from autosched.checking.operations import torch_dtype
+from autosched.machine.element_types import torch_dtype
 from autosched.machine.free_memory import memory_for
 from search_spaces import Tensor as TensorSpec
 from search_spaces import Workload

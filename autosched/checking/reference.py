@@ -10,9 +10,10 @@ from functools import lru_cache
 import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products, union
-from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along, torch_dtype
+from autosched.checking.operations import OPERATIONS, extreme, overflowed, product_along
 from autosched.checking.pieces import joined, pieces_of
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
+from autosched.machine.element_types import torch_dtype
 from search_spaces import InputError, Scan, Stage, Workload
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.dtypes import is_float

@@ -17,9 +17,9 @@ from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.resources import why_too_large
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from chained_workloads import Scores, adapter, attention
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL

@@ -49,7 +49,6 @@ from dataclasses import replace
 import torch
 
 from autosched.checking.named_tensors import Named, count, look_up, read, sum_of_products
-from autosched.checking.operations import torch_dtype
 from autosched.checking.pieces import joined, pieces_of
 from autosched.checking.reference import check_shapes, factors, held_exactly, literal, members, outside
 from autosched.checking.rounding.folds import (
@@ -71,6 +70,7 @@ from autosched.checking.rounding.rules import (
     rounded,
 )
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
+from autosched.machine.element_types import torch_dtype
 from autosched.machine.free_memory import memory_for
 from search_spaces import Scan, Stage, Workload
 from search_spaces.structure.contraction import multiplied

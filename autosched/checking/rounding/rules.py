@@ -16,7 +16,8 @@ import torch
 from autosched.checking import function_errors
 from autosched.checking.function_errors import Slope, Slopes
 from autosched.checking.named_tensors import Named, union
-from autosched.checking.operations import OPERATIONS, overflow, overflowed, torch_dtype
+from autosched.checking.operations import OPERATIONS, overflow, overflowed
+from autosched.machine.element_types import torch_dtype
 
 UNIT = 2.0**-23
 # How many standard deviations apart two numbers are compared rightly.

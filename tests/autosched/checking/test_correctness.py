@@ -16,9 +16,9 @@ from autosched.checking.correctness import (
     why_not_finite,
     why_wrong,
 )
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import evaluate
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal

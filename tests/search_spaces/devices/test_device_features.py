@@ -12,8 +12,8 @@ import torch
 from autosched import backends
 from autosched.backends.backend import CompileError
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
+from autosched.machine.element_types import torch_dtype
 from chained_workloads import attention
 from fused_workloads import gated
 from scheduled_tensors import interpreted

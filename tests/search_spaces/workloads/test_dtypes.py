@@ -21,9 +21,9 @@ from autosched.backends.triton.resources import why_too_large
 from autosched.baselines import baselines
 from autosched.checking import reference
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from scheduled_tensors import interpreted
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu

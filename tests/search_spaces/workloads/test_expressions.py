@@ -15,10 +15,10 @@ import torch
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_not_finite, why_wrong
 from autosched.checking.guarded_memory import GuardedInputs, GuardedOutput
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import as_written, evaluate
 from autosched.checking.rounding.analysis import rounding_error
+from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from cost_models.features import FEATURE_NAMES, features
 from cost_models.program_counts import count

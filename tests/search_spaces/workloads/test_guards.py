@@ -23,10 +23,10 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.checking.reference import evaluate
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from autosched.standalone import references
 from autosched.standalone.references import HELPERS
 from best_spaces import build

@@ -13,9 +13,9 @@ from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect, why_wrong
 from autosched.checking.guarded_memory import PATTERNS
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from schedule_checks import faults
 from scheduled_tensors import interpreted, launched_on

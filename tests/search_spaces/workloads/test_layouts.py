@@ -19,9 +19,9 @@ from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.baselines import baselines
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from schedule_checks import faults
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops

@@ -16,9 +16,9 @@ import best_spaces
 import traced_cases
 from autosched import backends
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from random_workloads import random_workload
 from respelled_workloads import WAYS
 from scheduled_tensors import interpreted

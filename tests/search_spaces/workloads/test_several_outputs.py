@@ -13,11 +13,11 @@ import autosched
 from autosched import LocalMeasurer
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.reference import as_written, evaluate
 from autosched.checking.trial_data import Failed, TrialData
 from autosched.comparing.compare import compare_kernel
+from autosched.machine.element_types import torch_dtype
 from autosched.measuring.local.kernel_check import check_once
 from autosched.replaying.replay import why_wrong_now
 from autosched.standalone.file import workload_text

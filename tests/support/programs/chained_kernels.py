@@ -10,7 +10,7 @@ import torch
 import best_spaces
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.statements import For, Map, statements
 from search_spaces.schedules.knobs import cover

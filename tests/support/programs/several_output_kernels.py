@@ -7,9 +7,9 @@ import torch
 from autosched.backends.backend import Launcher
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from search_spaces import Schedule, Target, Workload
 from several_outputs import program_of
 from tuning_logs import Measurement, Provenance, TuningRecord

@@ -13,9 +13,10 @@ from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.checking import reference
-from autosched.checking.operations import OPERATIONS, torch_dtype
+from autosched.checking.operations import OPERATIONS
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu

@@ -13,9 +13,9 @@ import torch
 import search_spaces
 from autosched.backends import spaces
 from autosched.backends.llvm.backend import LlvmBackend
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import empty
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from schedule_checks import faults
 from scheduled_tensors import launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, Workload

@@ -12,9 +12,9 @@ import best_spaces
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
+from autosched.machine.element_types import torch_dtype
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS

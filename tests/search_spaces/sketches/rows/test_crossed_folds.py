@@ -13,9 +13,9 @@ from torch import Tensor
 from autosched import trace
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine.devices import cpu_target
+from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from scheduled_tensors import interpreted
 from search_spaces import Workload, target_named

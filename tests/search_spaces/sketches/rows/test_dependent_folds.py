@@ -15,8 +15,8 @@ from autosched import Schedule, Target, Workload, ops, trace
 from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
-from autosched.checking.operations import torch_dtype
 from autosched.checking.random_inputs import random_inputs
+from autosched.machine.element_types import torch_dtype
 from dependent_workloads import (
     IN_ONE_WALK,
     IN_SEVERAL,
