@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
-from autosched.tracing.operators.lookup_rules import from_the_end
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
