@@ -192,8 +192,8 @@ class CovarianceKernel:
                 break
             if loss < best[0]:
                 best = loss, theta
-            turned = np.sign(slope * before)
-            step = np.clip(step * np.where(turned > 0, 1.3, np.where(turned < 0, 0.5, 1.0)), 1e-3, 0.6)
+            agreement = np.sign(slope * before)
+            step = np.clip(step * np.where(agreement > 0, 1.3, np.where(agreement < 0, 0.5, 1.0)), 1e-3, 0.6)
             theta, before = theta - step * np.sign(slope), slope
         found = best[1]
         return replace(self, lengths=found[:-4], weights=found[-4:-1], log_noise=float(found[-1]))

@@ -184,8 +184,8 @@ def _values_last(result: Result, values: Value, d: int) -> Value:
     rank = len(values.shape)
     order = [*(i for i in range(rank) if i != d), d]
     shape = tuple(values.shape[i] for i in order)
-    turned = permute(result.part("turned", shape, values.dtype), values, order)
-    return reshape(turned, (*shape[:d], 1, *shape[d:]))
+    permuted = permute(result.part("permuted", shape, values.dtype), values, order)
+    return reshape(permuted, (*shape[:d], 1, *shape[d:]))
 
 
 def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
