@@ -55,7 +55,7 @@ def trace(
     PyTorch; other arguments are to be bound before (`functools.partial`). It is captured by torch.export, once, so it
     must not decide by the data. The data of the inputs is not used, and they may be on any device. Tensors that it
     closes over are constants: read in place, or copied once when the kernel is made, if they are on another device or
-    not dense; they are not to change. Where an operator is not supported, or no kernel computes something,
+    misaligned; they are not to change. Where an operator is not supported, or no kernel computes something,
     `allow_fallback` leaves that to PyTorch.
 
     Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose

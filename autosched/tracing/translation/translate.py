@@ -158,7 +158,7 @@ class _Translator:
         if isinstance(value, _Unread):
             raise self._refused(given, value.reason)
         if isinstance(value, Fallback) and value.dtype == NUMBER and not self._allow_fallback:
-            raise self._refused(given, "it returns a number that depends on data")
+            raise self._refused(given, "it gives a number that depends on data, which is returned")
         number = constant_number(value)
         return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
 
