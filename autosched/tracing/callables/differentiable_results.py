@@ -3,8 +3,8 @@
 AOTAutograd captures functions that return new tensors alone, so the captured function returns the memory of its
 results:
 
-Before:  f(x): y = x * 2; return y[0], y[1:], x.t() After:   f(x): y = x * 2; return y                   results: parts
-of y, and of x
+Before:  f(x): y = x * 2; return y[0], y[1:], x.t()
+After:   f(x): y = x * 2; return y                   results: parts of y, and of x
 """
 
 from __future__ import annotations

@@ -193,7 +193,8 @@ def _lowered(
 def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:
     """The placeholders of tensors changed in place; their new values become the last results, in that order.
 
-    Before:  return (token, buffer_1, result) After:   return (token, result, buffer_1)
+    Before:  return (token, buffer_1, result)
+    After:   return (token, result, buffer_1)
     """
     specs = exported.graph_signature.output_specs
     (output,) = (n for n in exported.graph.nodes if n.op == "output")

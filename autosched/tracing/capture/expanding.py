@@ -1,7 +1,7 @@
 """Decomposition of a graph's operators, each kind once: equal layers are decomposed like the first of them.
 
-Before:  y = linear(x, w); z = linear(y, v) After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z =
-mm(y, t_1)
+Before:  y = linear(x, w); z = linear(y, v)
+After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z = mm(y, t_1)
 
 PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. It still
 serves graphs that need it: those that change tensors in place which others share, draw random numbers, or call other

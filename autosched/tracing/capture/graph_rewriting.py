@@ -68,7 +68,8 @@ def reshape_instead_of_view(graph: fx.Graph) -> None:
 def without_copies_of_arguments(graph: fx.Graph) -> None:
     """Operators that return an argument itself, replaced by that argument: PyTorch's Python decomposition may copy it.
 
-    Before:  f(x): y = dropout(x, 0.5, False); return (y,) After:   f(x): return (x,)
+    Before:  f(x): y = dropout(x, 0.5, False); return (y,)
+    After:   f(x): return (x,)
     """
     for node in list(graph.nodes):
         if _COMPOSITE in getattr(node.target, "py_kernels", ()) and isinstance(node.meta.get("val"), Tensor):
@@ -100,7 +101,8 @@ def _kind(node: fx.Node) -> tuple[torch.Size, torch.dtype]:
 def padded_with_signs(graph: fx.Graph) -> None:
     """Padding with -0.0 as the negation of padding with 0: PyTorch omits an argument that equals its default.
 
-    Before:  f(x): y = pad(x, [1, 1], "constant", -0.0) After:   f(x): y = neg(pad(neg(x), [1, 1]))
+    Before:  f(x): y = pad(x, [1, 1], "constant", -0.0)
+    After:   f(x): y = neg(pad(neg(x), [1, 1]))
     """
     for node in list(graph.nodes):
         if node.target not in (_aten.pad.default, _aten.constant_pad_nd.default):

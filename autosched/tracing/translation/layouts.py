@@ -3,7 +3,8 @@
 Pointwise operators of PyTorch keep the order of their arguments (channels_last, for one); a kernel stores its output
 dense in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
 
-Before:  result[n, c, h, w] After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3, 1, 2)
+Before:  result[n, c, h, w]
+After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3, 1, 2)
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The value of an operator may be another value, or a view of one, where nothing is computed. New memory is then a copy:
 
-Before:  f(x): c = x, as cat([x]) has its elements; return (c,) After:   f(x): c_copy[i, j] = x[i, j]; return (c_copy,)
+Before:  f(x): c = x, as cat([x]) has its elements; return (c,)
+After:   f(x): c_copy[i, j] = x[i, j]; return (c_copy,)
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Simplification of expressions of positions with known extents: affine forms, and conditions with a known result.
 
-where(lt((i), 0), add((i), 8), (i)), i below 8    →    i quotient((16*j + k), 16), k below 16              →    j
+where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
+quotient((16*j + k), 16), k below 16              →    j
 """
 
 from __future__ import annotations
