@@ -63,8 +63,8 @@ def trace(
     as in attention, only the operands of products are rounded.
 
     `backward`: with the gradient for those inputs that require one. `dynamic`: for any size within `sizes` of these
-    dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with `sizes=(1,
-    4096)` is a batch of up to 4096.
+    dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with
+    `sizes=(1, 4096)` is a batch of up to 4096.
 
     Raises:
         InputError: the function cannot be captured, or an operator in it is not supported; the message names it, and
