@@ -1,4 +1,4 @@
-"""Cost models: which schedules are worth measuring. The module `<name>_model.py` holds the cost model `<name>`."""
+"""Cost models, which rank schedules for measuring. The module `<name>_model.py` has the cost model `<name>`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SUFFIX = "_model"
 
 
 def names() -> tuple[str, ...]:
-    """The cost models there are: the modules of this package called `<name>_model`."""
+    """The names of cost models: the modules of this package called `<name>_model`."""
     modules = (path.stem for path in Path(__file__).parent.glob(f"*{_SUFFIX}.py"))
     return tuple(sorted(m.removesuffix(_SUFFIX) for m in modules if m != CostModel.__module__.rpartition(".")[2]))
 
 
 def create(cost_model: str | CostModel, seed: int) -> CostModel:
-    """The cost model of that name, with a random state of its own; one that is made already is returned as it is.
+    """The cost model of that name, with a random state of its own; an existing one is returned unchanged.
 
     Raises:
         InputError: no such cost model.

@@ -1,8 +1,8 @@
-"""How long schedules take where nothing was measured: the analytic estimate, corrected by what was measured elsewhere.
+"""Latencies of schedules without any measurement: the analytic estimate, corrected by measurements of other devices.
 
 Trees learn log2(latency / estimate) from records of other devices and shapes, over the features of the tile program on
-its target and the figures of the device itself. Other than `XGBoostModel`, whose labels compare schedules of one
-workload and target with each other, it gives latencies: also for a device or a shape that it knows no record of.
+its target and the figures of the device itself. Unlike `XGBoostModel`, whose labels compare schedules of one workload
+and target with each other, it predicts latencies, also for a device or a shape without any record.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tuning_logs import TuningRecord
 
 # Successful records below which trees know less than the analytic estimate, as in `XGBoostModel`.
 _ENOUGH_RECORDS = 16
-# Deeper than what a search fits at every batch, as they learn from thousands of records, and the mean of a few models,
-# which differ in what they drew. Of 22 shapes of products, each held out, the first choice took 1.06 times the best of
-# some 250; by one model of 100 trees 1.09, of 60 trees of depth 3, 1.15.
+# Deeper than a search's trees, as they learn from thousands of records, and the mean of a few models with different
+# seeds. Of 22 shapes of products, each held out, the first choice took 1.06 times the best of some 250; by one model of
+# 100 trees 1.09, of 60 trees of depth 3, 1.15.
 _MODELS = 4
 _ROUNDS = 50
 _TREES: dict[str, str | float] = {
@@ -38,17 +38,19 @@ _TREES: dict[str, str | float] = {
     "colsample_bytree": 0.6,
     "max_bin": 64,
 }
-# Weight of what takes ten times as long as the best of its workload, or longer: it is the fast end that counts.
+# Weight of schedules ten times slower than the best of their workload, or more: the fast end counts.
 _LOWEST_WEIGHT = 0.1
 _ESTIMATE = FEATURE_NAMES.index("latency_s")
 
-# A workload and a device: what records are grouped by.
+# Records are grouped by workload and device.
 Group = tuple[Workload, Target]
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Schedules of one workload on one device, predicted by a model that was trained without what they resemble."""
+    """Schedules of one workload on one device, predicted by a model trained without them and anything that resembles
+    them.
+    """
 
     workload: Workload
     target: Target
@@ -56,14 +58,14 @@ class HeldOut:
     predicted_s: NDArray[np.float64]
 
     def errors(self, first: int) -> NDArray[np.float64]:
-        """Of the `first` that are predicted to be fastest: log2(measured / predicted)."""
+        """log2(measured / predicted) of the `first` fastest by prediction."""
         chosen = np.argsort(self.predicted_s, kind="stable")[:first]
         return np.asarray(np.log2(self.measured_s[chosen] / self.predicted_s[chosen]))
 
 
 @dataclass(frozen=True)
 class _Correction:
-    """log2(latency / estimate) = `usual` + what the models say on average; without enough records there are none."""
+    """log2(latency / estimate) = `usual` + the mean of the models; without enough records there are none."""
 
     usual: float = 0.0
     models: tuple[Trees, ...] = ()
@@ -77,8 +79,8 @@ class _Correction:
 class CorrectedEstimate:
     """A cost model of latencies; scores are bound of the workload / predicted latency.
 
-    Until there are enough successful records, the analytic estimate alone. `build` gives the spaces of records, whose
-    devices may have other backends than the one that is predicted for.
+    Until there are enough successful records, the analytic estimate alone. `build` makes the spaces of records, whose
+    devices may have other backends than the predicted one.
     """
 
     def __init__(self, seed: int, build: Callable[[Workload, Target], SearchSpace]) -> None:
@@ -91,7 +93,7 @@ class CorrectedEstimate:
         self._correction = _fit(rows, kept, self._seed)
 
     def latencies_s(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
-        """What each schedule of the space is predicted to take, in seconds."""
+        """The predicted latency of each schedule of the space, in seconds."""
         rows = _with_device(self._rows.of_schedules(space, schedules), [space.target] * len(schedules))
         if not len(rows):
             return np.zeros(0)
@@ -101,7 +103,7 @@ class CorrectedEstimate:
         return np.asarray(bound_s(space.workload, space.target) / self.latencies_s(space, schedules))
 
     def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
-        """What one device cannot do another may: nothing is learnt."""
+        """0: failures do not transfer between devices."""
         return np.zeros(len(schedules))
 
     def held_out(
@@ -111,9 +113,9 @@ class CorrectedEstimate:
         resemble: Callable[[Group, Group], bool],
         most: int,
     ) -> list[HeldOut]:
-        """The first `most` groups of records, each predicted by a model that was trained without all that resemble it.
+        """The first `most` groups of records, each predicted by a model trained without all groups that resemble it.
 
-        A group always resembles itself. Groups for which nothing is left to train with are left out.
+        A group always resembles itself. Groups without any records left to train with are left out.
         """
         kept, rows = self._of_records(space, records)
         groups = list(dict.fromkeys(_group(r) for r in kept))
@@ -171,7 +173,7 @@ def _with_device(rows: Floats, targets: Sequence[Target]) -> Floats:
 
 
 def device_figures(target: Target) -> list[float]:
-    """What a device is to the model: logarithms of its sizes and rates, and of the rates of one multiprocessor."""
+    """A device's features: logarithms of its sizes and rates, and of the rates of one multiprocessor."""
     amounts = (
         target.num_sms,
         target.shared_memory_bytes + 1,

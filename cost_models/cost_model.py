@@ -1,4 +1,4 @@
-"""What a cost model is: it learns from tuning records and ranks schedules."""
+"""The interface of cost models: they learn from tuning records and rank schedules."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tuning_logs import TuningRecord
 
 
 class CostModel(Protocol):
-    """Ranks the schedules of a search space, and tells which will fail; what it knows comes from `fit` alone.
+    """Ranks the schedules of a search space, and predicts failures; all knowledge comes from `fit`.
 
-    The same seed and the same calls give the same answers. One model may serve several searches: one after the other,
-    or in turn, as a `SharedModel`.
+    The same seed and the same calls give the same results. One model may serve several searches: one after the other,
+    or alternately, as a `SharedModel`.
     """
 
     def fit(self, space: SearchSpace, records: Sequence[TuningRecord]) -> None:
         """Learn from all records known so far, forgetting earlier fits.
 
         Records may be of other workloads and targets than the space's, and of schedules that can no longer be lowered;
-        a model takes from them what it can.
+        a model uses those it can.
         """
         ...
 
@@ -37,8 +37,8 @@ class CostModel(Protocol):
         ...
 
     def failure_chance(self, space: SearchSpace, schedules: Sequence[Schedule]) -> NDArray[np.float64]:
-        """The chance that each schedule fails or is pruned when it is tried, shape (len(schedules),).
+        """The probability that each schedule fails or is pruned when it is tried, shape (len(schedules),).
 
-        0 for all of them while too few failures are known to tell, and by a model that does not learn.
+        0 for all of them while too few failures are known, and by a model that does not learn.
         """
         ...

@@ -1,8 +1,8 @@
-"""How likely a schedule is to fail, learnt from those that did: gradient-boosted trees on the same features.
+"""The probability that a schedule fails, learnt from failures: gradient-boosted trees on the same features.
 
-What it stops need not be compiled. Any trial that did not end "ok" counts as failed: a timeout costs the most of all,
-and what was pruned after compiling could not win. A failure that says nothing of its schedule (a full machine) does
-little harm: trees need several of them close together.
+Schedules it rejects need not be compiled. Any trial that did not end "ok" counts as failed: a timeout costs the most of
+all, and a schedule pruned after compiling could not win. A failure without a cause in its schedule (a full machine)
+does little harm: trees need several of them close together.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from cost_models.trees import Floats, Trees, train
 
-# Failures, and successes, from which on anything is predicted: one leaf of each of the size below. Most is won early,
-# before the scores are learnt: with rules planted in a recorded table, the second batch failed 3 to 14 times less often
-# than without; waiting for 8 of each gave most of that away.
+# Failures, and successes, needed for predictions: one leaf of each of the size below. Most is won early, before the
+# scores are learnt: with rules planted in a recorded table, the second batch failed 3 to 14 times less often than
+# without; waiting for 8 of each gave most of that away.
 _ENOUGH = 4
 _ROUNDS = 25
-# Few shallow trees: what fails is mostly one value, or two or three together. With logistic loss a record weighs at
-# most 1/4 in `min_child_weight`: a leaf takes at least four records.
+# Few shallow trees: failures are mostly due to one value, or two or three together. With logistic loss a record weighs
+# at most 1/4 in `min_child_weight`: a leaf takes at least four records.
 _TREES: dict[str, str | float] = {
     "objective": "binary:logistic",
     "base_score": 0.5,
@@ -45,7 +45,7 @@ class Feasibility:
 
     @property
     def trees(self) -> Trees | None:
-        """What predicts; None while too little is known to predict anything."""
+        """The trained trees; None while too little is known."""
         return self._trees
 
     def chance(self, rows: Floats) -> NDArray[np.float64]:

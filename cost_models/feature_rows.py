@@ -1,4 +1,4 @@
-"""The features of schedules, each computed once, however many models and asks want them."""
+"""A cache of schedules' features, shared by models and queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Tar
 from search_spaces.schedules.limits import Limits
 from tuning_logs import TuningRecord
 
-# Of workloads that compute the same, each has kernels of its own: its axes may be cut in other ways.
+# Equal workloads of different spelling have kernels of their own: their axes may be split differently.
 Key = tuple[Workload, str]
 
 
@@ -21,7 +21,7 @@ class FeatureRows:
     """One row per schedule, `FEATURE_NAMES` columns; kept for as long as this object lives, 600 bytes each."""
 
     def __init__(self, build: Callable[[Workload, Target], SearchSpace] | None = None) -> None:
-        """`build` gives the spaces of records; by default they have the backends of the space that is asked for."""
+        """`build` makes the spaces of records; by default they have the backends of the space in the query."""
         self._build = build
         self._rows: dict[Key, dict[Schedule, Floats | None]] = {}
         self._spaces: dict[Key, SearchSpace | None] = {}
@@ -39,7 +39,7 @@ class FeatureRows:
     def of_records(self, space: SearchSpace, records: Sequence[TuningRecord]) -> tuple[list[TuningRecord], Floats]:
         """The records whose schedules their spaces still have, and a row for each; `space` is one of those spaces.
 
-        What another backend made than those of its space is left out.
+        Records of other backends than those of their space are left out.
         """
         self._spaces[key_of(space)] = space
         kept: list[TuningRecord] = []
@@ -81,7 +81,7 @@ class FeatureRows:
 
 
 def key_of(space: SearchSpace) -> Key:
-    """What records of this space are filed under."""
+    """The key under which records of this space are filed."""
     return space.workload, space.target.key
 
 

@@ -1,10 +1,9 @@
-"""Features of a tile program on a target: a vector of fixed length, read off in one walk.
+"""Features of a tile program on a target: a vector of fixed length, from one traversal.
 
 All values go through sign(x)·log2(|x| + 1), as in Ansor (OSDI 2020, appendix B), whose groups of features these follow:
-operations, traffic per buffer, arithmetic intensity over loop depth, tiles against the memories that hold them, launch.
-What Ansor lacks is added: how the grid is walked, and the analytic estimate of where the time goes, so that a model
-need only learn what the estimate misses. Amounts are summed over kernels; shapes are those of the kernel with the most
-work.
+operations, traffic per buffer, arithmetic intensity over loop depth, tiles relative to memory capacities, launch. Added
+to Ansor's: the rasterisation order of the grid, and the analytic estimate of where the time goes, so that a model need
+only learn what the estimate misses. Amounts are summed over kernels; shapes are those of the kernel with the most work.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LOAD_SLOTS = 3
 _DEPTHS = 5
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
-_BYTES = 4.0  # of an element while it is computed with
+_BYTES = 4.0  # of an element in registers
 PICOSECONDS = 1e12  # so that times are far above 1, where the logarithm is taken
 _EVICTION = {"": 0.0, "evict_last": 1.0, "evict_first": 2.0}
 
@@ -143,7 +142,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     *(f"store_{name}" for name in _STORE),
     "backend",
 )
-# Numbers that stand for backends: two of them share one with a chance of a thousandth.
+# Number of hash values for backends: two of them collide with a chance of a thousandth.
 _BACKENDS = 1000
 
 
@@ -160,7 +159,7 @@ def scaled(amounts: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def amounts(program: TileProgram, target: Target, limits: Limits, backend: str) -> list[float]:
-    """What the features are the logarithms of, in the order of `FEATURE_NAMES`."""
+    """The features before the logarithm, in the order of `FEATURE_NAMES`."""
     nests = [Nest(counts) for counts in count(program)]
     estimates = [estimate(nest, target, limits) for nest in nests]
     at = max(range(len(nests)), key=lambda i: nests[i].counts.work) if len(nests) > 1 else 0
@@ -335,7 +334,7 @@ def _accesses(counts: KernelCounts) -> list[float]:
     values += [0.0] * (len(_LOAD) * max(0, _LOAD_SLOTS - len(counts.loads)))
     if not counts.stores:
         return values + [0.0] * len(_STORE)
-    # Of several, that of the most bytes, as of several dots the largest; of pieces of one output, the last.
+    # The store of the most bytes, as of several dots the largest; of pieces of one output, the last.
     main = max(reversed(counts.stores), key=lambda t: t.bytes_per_program)
     assert isinstance(main.statement, Store)
     return [*values, *_access(main, tiles, fast), main.statement.atomic, main.statement.streaming]

@@ -1,4 +1,4 @@
-"""Trees fitted to rows of features: they learn what is missing from what was known before, mostly the estimate."""
+"""Trees fitted to rows of features: they learn the residual of prior knowledge, mostly of the estimate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TREES: dict[str, str | float] = {
     "colsample_bytree": 0.6,
     "max_bin": 64,
 }
-# Failures, and all that takes more than 2^5 times as long as the best, are equally bad.
+# Failures, and schedules more than 2^5 times slower than the best, are equally bad.
 _LOWEST = -5.0
 # Weight of the slowest schedule, where the fastest counts 1.
 _LOWEST_WEIGHT = 0.1
@@ -38,9 +38,9 @@ _ESTIMATE = FEATURE_NAMES.index("latency_s")
 
 @dataclass(frozen=True)
 class FittedRows:
-    """log2(best latency / latency) = `slope` * what was known before + `intercept` + what the trees say.
+    """log2(best latency / latency) = `slope` * prior knowledge + `intercept` + the trees' sum.
 
-    Known before is what `prior` says, and without one the analytic estimate, log2(bound / estimated latency).
+    Prior knowledge is the `prior`'s score, or without one the analytic estimate, log2(bound / estimated latency).
     """
 
     slope: float
@@ -78,7 +78,7 @@ def _labels(records: Sequence[TuningRecord]) -> Floats:
 
 
 def log_bound(workload: Workload, target: Target) -> float:
-    """log2 of the picoseconds that the workload takes at least."""
+    """log2 of the workload's lower bound in picoseconds."""
     return float(np.log2(PICOSECONDS * bound_s(workload, target)))
 
 
@@ -88,12 +88,12 @@ def known_before(rows: Floats, bounds: Floats, prior: FittedRows | None) -> Floa
 
 
 def _margin(known: Floats, slope: float, intercept: float) -> Floats:
-    """Where the trees start from: what was known before, as far as it proved right."""
+    """The trees' base margin: prior knowledge, as far as it proved right."""
     return slope * known + intercept
 
 
 def fit_rows(rows: Floats, records: Sequence[TuningRecord], seed: int, prior: FittedRows | None) -> FittedRows:
-    """What these records teach, one for each row; `prior` is what was known before, the estimate where it is None."""
+    """A model fitted to these records, one for each row; `prior` is prior knowledge, the estimate where it is None."""
     ratios = _labels(records)
     weights = np.maximum(ratios, _LOWEST_WEIGHT)
     labels = np.log2(np.maximum(ratios, 2.0**_LOWEST))
@@ -109,7 +109,7 @@ def fit_rows(rows: Floats, records: Sequence[TuningRecord], seed: int, prior: Fi
 
 
 def _line(x: Floats, y: Floats, weights: Floats) -> tuple[float, float]:
-    """Weighted least squares; the slope is kept within 0 (the estimate says nothing) and 1 (it is right)."""
+    """Weighted least squares; the slope is kept within 0 (the estimate is useless) and 1 (it is right)."""
     x0, y0 = np.average(x, weights=weights), np.average(y, weights=weights)
     spread = np.average((x - x0) ** 2, weights=weights)
     slope = np.average((x - x0) * (y - y0), weights=weights) / spread if spread > 1e-6 else 0.0

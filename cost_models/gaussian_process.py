@@ -1,9 +1,9 @@
-"""A Gaussian process over knob values: what a few measurements say of all other points, and how sure that is.
+"""A Gaussian process over knob values: predictions of all points from a few measurements, with variances.
 
-The kernel is a sum of three: one of all features together, by which points alike in everything are alike (Matérn 5/2,
-a length for each feature; Rasmussen and Williams 2006, section 4.2); one of the knobs each for itself, by which an
-effect that a value has in one corner of the space is expected in all others; and the square of that, for pairs of
-knobs. In logarithms of latency, effects that multiply add up.
+The kernel is a sum of three: one of all features together, by which points alike in everything are alike (Matérn 5/2, a
+length for each feature; Rasmussen and Williams 2006, section 4.2); one of the knobs each for itself, by which an effect
+that a value has in one corner of the space is expected in all others; and the square of that, for pairs of knobs. In
+logarithms of latency, effects that multiply add up.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Doubles = NDArray[np.float64]
 # In single or in double precision.
 Numbers = NDArray[np.floating[Any]]
 
-# Where fitting starts, and what hyperparameters are drawn to while little is known: the features lie within 0 and 1,
-# the labels have a variance of 1. Little noise, and no length far from the usual one: noise, or a single knob, explains
-# a dozen measurements as well as what is true does, and a search that believes it looks nowhere else.
+# Initial hyperparameters and their priors: the features are within 0 and 1, the labels have a variance of 1. Little
+# noise, and no length far from the usual one: noise, or a single knob, explains a dozen measurements as well as the
+# true causes, and a search that believes it explores nothing else.
 _LENGTH, _LENGTH_SPREAD = 0.7, 0.5
 _JOINT, _EACH, _PAIRS = 0.5, 0.3, 0.3
 _WEIGHT_SPREAD = 1.0
@@ -33,29 +33,29 @@ _NOISE, _NOISE_SPREAD = 1e-3, 0.7
 _JITTER = 1e-5
 # The length, in features of one knob, within which the effects of its values are alike.
 _EFFECT_LENGTH = 0.5
-# The features of a value's effect: as many as the knob has values, up to so many; of more values as few as leave no
-# more than this of a variance of 1 untold. That takes ten along a line, and fifty where divisors are told too: memory
-# and time grow with values as those of any table of them do.
+# The features of a value's effect: as many as the knob has values, up to this many; for more values as few as leave at
+# most this residual of a variance of 1. That takes ten along a line, and fifty where divisors are features too: memory
+# and time grow linearly with the number of values.
 _MOST_EFFECTS = 64
-_UNTOLD = 1e-3
+_RESIDUAL = 1e-3
 # Gradient steps of a fit that starts from nothing, and of one that starts from the fit before.
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
-# Covariances that are computed at once: so many, and what they are computed from, stay in a core's cache.
+# Covariances computed at once: these and their inputs stay in a core's cache.
 _BLOCK = 1 << 16
-# Where rounding spoils covariances, they are factored with ten times the noise, at most so many times.
+# Where rounding spoils covariances, they are factored with ten times the noise, at most this many times.
 _MOST_TENFOLD = 12
 # Triangles up to this size are inverted at once.
 _LEAST_HALVED = 96
-# Points that a fit looks at, half of them the best: it takes their number cubed.
+# Points of a fit, half of them the best: its time is their number cubed.
 _MOST_FITTED = 150
 
 
 @dataclass(frozen=True)
 class Described:
-    """Points as the kernel sees them, a row each.
+    """Points in the kernel's representation, a row each.
 
-    `columns` are their features within 0 and 1; the inner product of two rows of `effects` says how much the values of
-    their knobs are alike on average, knob by knob.
+    `columns` are their features within 0 and 1; the inner product of two rows of `effects` is the mean similarity of
+    the values of their knobs, knob by knob.
     """
 
     columns: Numbers
@@ -73,7 +73,7 @@ class Described:
 
 
 class Description:
-    """What the kernel sees of the points of one space, from the features of the values of its knobs."""
+    """The kernel's representation of the points of one space, from the features of the values of its knobs."""
 
     def __init__(self, columns: Sequence[Doubles]) -> None:
         """`columns`: for every knob, the features of its values, shape (values, features)."""
@@ -83,9 +83,9 @@ class Description:
 
     def __call__(self, codes: NDArray[np.int32]) -> Described:
         """`codes`: the positions of knob values, shape (points, knobs)."""
-        return Described(self._looked_up(self._columns, codes), self._looked_up(self._effects, codes))
+        return Described(self._gathered(self._columns, codes), self._gathered(self._effects, codes))
 
-    def _looked_up(self, tables: Sequence[Floats], codes: NDArray[np.int32]) -> Floats:
+    def _gathered(self, tables: Sequence[Floats], codes: NDArray[np.int32]) -> Floats:
         parts = [table[codes[:, knob]] for knob, table in zip(self._knobs, tables, strict=True)]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(codes), 1), np.float32)
 
@@ -98,24 +98,24 @@ def _effects(columns: Doubles) -> Floats:
 
 
 def _effects_of_many(columns: Doubles) -> Floats:
-    """The same for many values, nearly: columns of a Cholesky factor, each for the value that those before tell least.
+    """An approximation for many values: columns of a pivoted Cholesky factor, each at the largest residual.
 
-    Fine and Scheinberg 2001, figure 2. What is left untold is made up for by scaling: every value is like itself.
+    Fine and Scheinberg 2001, figure 2. Scaling makes up for the residual: every value has similarity 1 with itself.
     """
     found = np.zeros((_MOST_EFFECTS, len(columns)), np.float32)
-    untold = np.ones(len(columns))
+    residual = np.ones(len(columns))
     used = 0
-    while used < _MOST_EFFECTS and untold.max() > _UNTOLD:
-        pivot = int(untold.argmax())
+    while used < _MOST_EFFECTS and residual.max() > _RESIDUAL:
+        pivot = int(residual.argmax())
         rest = _alike(columns, columns[[pivot]])[:, 0] - found[:used, pivot] @ found[:used]
-        found[used] = rest / np.sqrt(untold[pivot])
-        untold = np.maximum(untold - found[used].astype(np.float64) ** 2, 0.0)
+        found[used] = rest / np.sqrt(residual[pivot])
+        residual = np.maximum(residual - found[used].astype(np.float64) ** 2, 0.0)
         used += 1
     return np.ascontiguousarray((found[:used] / np.linalg.norm(found[:used], axis=0)).T)
 
 
 def _alike(a: Doubles, b: Doubles) -> Doubles:
-    """How much the effects of values are alike, by the features of these: shape (len(a), len(b))."""
+    """Similarity of the effects of values, by the features of these: shape (len(a), len(b))."""
     apart = np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=2)) / _EFFECT_LENGTH
     return _matern(np.sqrt(5.0) * apart)
 
@@ -138,14 +138,14 @@ class CovarianceKernel:
 
     @staticmethod
     def usual(features: int) -> CovarianceKernel:
-        """What is taken for granted before anything is known."""
+        """The prior hyperparameters."""
         return CovarianceKernel(
             np.full(features, np.log(_LENGTH)), np.log([_JOINT, _EACH, _PAIRS]), float(np.log(_NOISE))
         )
 
     @property
     def variance(self) -> float:
-        """Of a point of which nothing is known."""
+        """The prior variance of a point."""
         return float(np.exp(self.weights).sum())
 
     @property
@@ -153,7 +153,7 @@ class CovarianceKernel:
         return float(np.exp(self.log_noise)) + _JITTER * max(1.0, self.variance)
 
     def between(self, a: Described, b: Described) -> Numbers:
-        """The covariances of points, shape (len(a), len(b)), as precise as the points are described."""
+        """The covariances of points, shape (len(a), len(b)), in the precision of the description."""
         if len(a) * len(b) <= _BLOCK:
             return self._between(a, b)
         width = max(1, _BLOCK // len(a))
@@ -164,7 +164,7 @@ class CovarianceKernel:
         precision = a.columns.dtype
         lengths: Numbers = np.exp(self.lengths).astype(precision)
         x, y = a.columns / lengths, b.columns / lengths
-        # Of one point and several hundred, OpenBLAS calls a product of finite numbers invalid that comes out finite.
+        # For one point and several hundred, OpenBLAS flags a product of finite numbers as invalid though it is finite.
         with np.errstate(invalid="ignore"):
             products = x @ y.T
         squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1) - 2.0 * products
@@ -174,11 +174,11 @@ class CovarianceKernel:
         return np.asarray(joint * _matern(r) + (each + pairs * alike) * alike, dtype=precision)
 
     def of_chances(self, noise: float) -> CovarianceKernel:
-        """The same likeness for success (1) and failure (0) as labels, with a variance of 1."""
+        """The same similarity for success (1) and failure (0) as labels, with a variance of 1."""
         return replace(self, weights=self.weights - np.log(self.variance), log_noise=float(np.log(noise)))
 
     def fitted(self, points: Described, labels: Doubles, first: bool) -> CovarianceKernel:
-        """The most probable hyperparameters for these labels, sought from those of this kernel on.
+        """The most probable hyperparameters for these labels, starting from those of this kernel.
 
         Steps by the signs of slopes: Rprop (Riedmiller and Braun 1993). Slopes: Rasmussen and Williams, equation 5.9.
         """
@@ -192,15 +192,15 @@ class CovarianceKernel:
                 break
             if loss < best[0]:
                 best = loss, theta
-            turned = np.sign(slope * before)
-            step = np.clip(step * np.where(turned > 0, 1.3, np.where(turned < 0, 0.5, 1.0)), 1e-3, 0.6)
+            agreement = np.sign(slope * before)
+            step = np.clip(step * np.where(agreement > 0, 1.3, np.where(agreement < 0, 0.5, 1.0)), 1e-3, 0.6)
             theta, before = theta - step * np.sign(slope), slope
         found = best[1]
         return replace(self, lengths=found[:-4], weights=found[-4:-1], log_noise=float(found[-1]))
 
 
 class _Evidence:
-    """How improbable labels are under hyperparameters, and the slope of that."""
+    """The negative log posterior of hyperparameters, and its gradient."""
 
     def __init__(self, points: Described, labels: Doubles) -> None:
         columns = points.columns.astype(np.float64)
@@ -252,7 +252,7 @@ def factored(covariance: Doubles, noise: float) -> Doubles:
 
 
 def inverted(lower: Doubles) -> Doubles:
-    """The inverse of a lower triangle, by halves: a quarter of the time of an inverse that knows of no triangle."""
+    """The inverse of a lower triangle, by halves: a quarter of the time of a general inverse."""
     size, half = len(lower), len(lower) // 2
     if size <= _LEAST_HALVED:
         return np.asarray(np.linalg.inv(lower))
@@ -264,7 +264,7 @@ def inverted(lower: Doubles) -> Doubles:
 
 
 def most_telling(labels: Doubles, rng: np.random.Generator, most: int = _MOST_FITTED) -> NDArray[np.intp]:
-    """Which of many points a fit looks at: the best, and as many others drawn at random."""
+    """The points of a fit, among many: the best, and as many others drawn at random."""
     order = np.argsort(labels, kind="stable")
     if len(order) <= most:
         return np.sort(order)

@@ -1,7 +1,7 @@
-"""What a kernel executes, counted in one walk over its statements: operations, and one entry per access to memory.
+"""Counts of a kernel's execution from one traversal of its statements: operations, and an entry per memory access.
 
-Counts are expectations over the whole grid: a loop multiplies what is in it by its trips, a branch by how often it is
-taken, a loop with a bound by the part of its trips that the bound leaves.
+Counts are expectations over the whole grid: a loop multiplies its body by its trips, a branch by how often it is taken,
+a loop with a bound by the part of its trips that the bound leaves.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from search_spaces.workloads.expressions.operators import OPERATORS
 
 Loops = tuple[tuple[str, float], ...]  # variable and trips, outermost first
 
-# What is charged more operations than a division.
+# Operators that cost more operations than a division.
 TRANSCENDENTAL = frozenset(name for name, (_, flops) in OPERATORS.items() if flops > OPERATORS["div"][1])
 
 
 @dataclass(slots=True)
 class Traffic:
-    """One load, look-up or store of a kernel, or one view of a loaded tile.
+    """One load, gather or store of a kernel, or one view of a loaded tile.
 
     `place` is the buffer, or the packed tile, that it touches, of `place_bytes`. `times`: executions per program of the
     grid; `taken`: the part of the iterations of its loops in which it is executed, less than 1 inside a branch;
     `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place
-    depends on; `covered`: how much more than the buffer all its executions reach over, 1 without padding; `run_bytes`:
+    depends on; `covered`: the reach of all its executions relative to the buffer, 1 without padding; `run_bytes`:
     length of one contiguous piece; `row_bytes`: distance between the starts of two rows.
     """
 
@@ -81,13 +81,13 @@ class DotShape:
     statement: Dot
     a: Tile
     b: Tile
-    load_a: Load | None  # what brought the operand from memory, if anything did
+    load_a: Load | None  # the load of the operand, if any
     load_b: Load | None
 
 
 @dataclass(slots=True)
 class KernelCounts:
-    """Operations per program of the grid, and everything that moves data."""
+    """Operations per program of the grid, and all data movement."""
 
     program: TileProgram
     kernel: Kernel
@@ -108,24 +108,24 @@ class KernelCounts:
 
     @property
     def work(self) -> float:
-        """Operations and bytes of the whole grid: what says which kernel of a program is the main one."""
+        """Operations and bytes of the whole grid: they decide which kernel of a program is the main one."""
         moved = sum([t.tile_bytes * t.times for t in (*self.loads, *self.stores)])
         return self.grid_tiles * (self.dot_flops + self.map_flops + self.reduced + moved)
 
 
 def count(program: TileProgram) -> tuple[KernelCounts, ...]:
     """The counts of every kernel, in order."""
-    return tuple(_Walk(program, kernel).counts for kernel in program.kernels)
+    return tuple(_Counter(program, kernel).counts for kernel in program.kernels)
 
 
-class _Walk:
-    """The walk over one kernel; `counts` is filled when it is constructed."""
+class _Counter:
+    """A traversal of one kernel; `counts` is filled when it is constructed."""
 
     def __init__(self, program: TileProgram, kernel: Kernel) -> None:
         self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
-        self._sources: dict[str, Traffic] = {}  # tile -> the load that brought it, also for views of it
+        self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._visit(kernel.body, 1.0, 1.0, ())
 
     def _visit(self, body: tuple[Statement, ...], times: float, taken: float, loops: Loops) -> None:
@@ -139,7 +139,7 @@ class _Walk:
                 counts.loads.append(loaded)
             elif isinstance(s, Gather):
                 tiles[s.dst.name] = s.dst
-                counts.loads.append(self._looked_up(s, times, taken, loops))
+                counts.loads.append(self._gather(s, times, taken, loops))
             elif isinstance(s, Position):
                 tiles[s.dst.name] = s.dst
                 counts.map_flops += times * s.dst.elements
@@ -179,7 +179,7 @@ class _Walk:
             self.counts.transcendental += elements
 
     def _scan(self, s: Scan, times: float) -> None:
-        """As many combinations as a fold has, at every step of halving a tile."""
+        """As many combinations as a reduction has, at every step of halving a tile."""
         self.counts.tiles.update((t.name, t) for t in s.dsts)
         steps = max(1, s.dsts[0].extent(s.axis) - 1).bit_length()
         self.counts.reduced += times * s.dsts[0].elements
@@ -234,7 +234,7 @@ class _Walk:
         return min(1.0, bound.size / (bound.start.maximum(self._extents) + 1))
 
     def _useful_share(self, s: For) -> float:
-        """The part of a loop's iterations that are of use, where the other variables are halfway."""
+        """The part of a loop's iterations that are needed, with the other variables at their middle."""
         first, end = 0.0, float(s.extent)
         for bound in s.useful:
             step, rest = s.along(bound)
@@ -249,11 +249,11 @@ class _Walk:
         return max(0.0, end - first) / s.extent
 
     def _marked_share(self, s: For) -> float:
-        """The part of a loop's iterations that are marked: of booleans that are read half, as inputs of trials are."""
+        """The part of a loop's iterations that a block mask keeps: half for boolean inputs, as in trials."""
         return 0.5 if s.marks and self.counts.tiles[s.marks].dtype == "bool" else 1.0
 
     def _ended(self, s: For, bound: Bound) -> float:
-        """Which iteration is the first that is not within a bound, where the other variables are halfway."""
+        """The first iteration beyond a bound, with the other variables at their middle."""
         step, rest = s.along(bound)
         room = bound.size - rest.offset - sum(c * (self._extents[v] - 1) / 2 for v, c in rest.terms)
         return min(float(s.extent), max(0.0, room / step))
@@ -276,8 +276,8 @@ class _Walk:
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
         )
 
-    def _looked_up(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
-        """A look-up, as if nothing of it were found twice: no two programs or iterations look the same place up."""
+    def _gather(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
+        """A gather without reuse: no two programs or iterations touch the same element."""
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
         last = s.index[-1]
@@ -297,9 +297,9 @@ class _Walk:
         )
 
     def _reach(self, slices: tuple[Slice, ...], shape: tuple[int, ...]) -> tuple[frozenset[str], float]:
-        """The variables that the place depends on, and how much more than the buffer it reaches over.
+        """The variables that the place depends on, and the reach relative to the buffer.
 
-        One walk for both: this is the innermost loop of proposing. What is read backwards ends at the beginning.
+        One loop for both: this is the innermost loop of proposing. Reads with a negative step end at the beginning.
         """
         variables: list[str] = []
         covered = 1.0
@@ -316,14 +316,14 @@ class _Walk:
 
 
 def _flops(s: Map) -> int:
-    """What is charged for one element."""
+    """Operations charged per element."""
     return 1 if s.operator == "cast" else OPERATORS[s.operator][1]
 
 
 def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
     """Elements of one contiguous piece: the last dimension's extent, times the next one's where rows are whole.
 
-    Rows that are moved back begin at vectors each, and are pieces of their own.
+    Rows that are shifted back to vector boundaries are pieces of their own.
     """
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
@@ -335,7 +335,7 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
 
 
 def wave_extents(kernel: Kernel, count: int) -> dict[str, int]:
-    """How many values of each grid axis `count` neighbouring programs cover, in the grid's order."""
+    """Number of values of each grid axis that `count` neighbouring programs cover, in rasterisation order."""
     extents: dict[str, int] = {}
     left = count
     axes = [(a.variable, a.extent) for a in reversed(kernel.grid.axes)]

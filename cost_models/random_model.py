@@ -1,4 +1,4 @@
-"""The floor that every cost model must beat: scores that know nothing."""
+"""The baseline that every cost model must beat: random scores."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How many bytes cross each level of the memory, estimated from the loop nest.
+"""Bytes that cross each level of the memory hierarchy, estimated from the loop nest.
 
-A cache keeps what the innermost loops touch: the outermost loop whose whole working set fits in the cache is entered
+A cache keeps the data of the innermost loops: the outermost loop whose whole working set fits in the cache is entered
 anew on every iteration of the loops around it, and each entry reads that working set once (the footprint argument of
 Wolf and Lam, "A data locality optimizing algorithm", PLDI 1991, section 3). On a GPU the programs of one wave run side
 by side, so operands that they share come from memory once.
@@ -16,7 +16,7 @@ from functools import cached_property
 from cost_models.program_counts import KernelCounts, Traffic, wave_extents
 from search_spaces.programs.statements import Gather, Load, Store, View
 
-# The share of a cache that holds reused data; the rest is taken by streams passing through.
+# The share of a cache for reused data; streams take the rest.
 _USABLE = 0.75
 
 Level = tuple[str, float]  # a loop: its variable and how often its body runs
@@ -30,7 +30,7 @@ class Nest:
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """What really touches memory: a tile that is only viewed, and not packed, is never loaded as a whole."""
+        """Accesses that really touch memory: a tile that is only viewed, and not packed, is never loaded as a whole."""
         viewed = {v.statement.src for v in self.counts.views if isinstance(v.statement, View)}
         loads = [t for t in self.counts.loads if not _read_in_place(t.statement, viewed)]
         return [*loads, *self.counts.views, *self.counts.stores]
@@ -91,9 +91,9 @@ class Nest:
             once = _footprint(t, axes)
             unique += once
             whole += max(once, _footprint(t, covered) * tiles / max(1, wave))
-        # What the L2 cache holds of everything is found there again by later waves.
-        held = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
-        return unique + (whole - unique) * (1.0 - held)
+        # Later waves hit the part of all data that the L2 cache keeps.
+        reused = min(1.0, _USABLE * l2_bytes / unique) if unique else 1.0
+        return unique + (whole - unique) * (1.0 - reused)
 
 
 def _read_in_place(statement: Load | Gather | Store | View, viewed: set[str]) -> bool:

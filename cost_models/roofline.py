@@ -25,29 +25,29 @@ _L2_SPEEDUP = 2.5
 _CPU_L2_SPEEDUP = 4.0
 # Tensor cores reach their peak from tiles of 128 x 128 on; smaller ones starve on operand bandwidth.
 _FULL_TILE = 128.0
-# Threads and programs that a streaming multiprocessor has at a time (CUDA programming guide, compute capabilities).
+# Resident threads and programs of a streaming multiprocessor (CUDA programming guide, compute capabilities).
 _MOST_THREADS = 2048
 _MOST_PROGRAMS = 32
-# Resident warps per streaming multiprocessor above which memory latency is hidden.
+# Occupancy, in warps per streaming multiprocessor, above which memory latency is hidden.
 _ENOUGH_WARPS = 8
 # Fused multiply-adds a core keeps in flight: 2 ports times 4 cycles.
 _ENOUGH_ACCUMULATORS = 8
 # Steps of a reduction that loading and storing its accumulators takes.
 _EDGE_STEPS = 4
-# What the parts that do not overlap add: latencies are between the longest part and the sum.
+# Share of the parts that do not overlap: latencies are between the longest part and the sum.
 _NOT_OVERLAPPED = 0.25
 
 
 def bound_s(workload: Workload, target: Target) -> float:
     """Seconds at nominal rates: all operations at the peak, or each byte from or to memory once, whichever is longer.
 
-    No kernel is faster whose operands come from memory; those that lie in a cache can be.
-    Operations of dots run at the rate of their operands' dtype, all others at the float32 rate.
+    A lower bound for kernels whose operands come from memory; operands in a cache can beat it. Operations of dots run
+    at the rate of their operands' dtype, all others at the float32 rate.
     """
     operands = multiplied(workload)
     multiplying = [s for s in workload.stages if s.name in operands]
     dots = sum(2 * s.points / target.flops_per_s(operands[s.name], workload.precision) for s in multiplying)
-    # How often an operand of a dot is computed is the schedule's choice: the fewest times count for nothing.
+    # Recomputing an operand of a dot is the schedule's choice: it counts for nothing here.
     plain = workload.flops - sum(s.flops for s in multiplying)
     rest = plain / target.fp32_flops
     return max(dots, rest, workload.min_bytes / target.memory_bytes_per_s)
@@ -55,7 +55,7 @@ def bound_s(workload: Workload, target: Target) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Where the time of a kernel goes, in seconds; bytes are those of device memory and of the cache before it."""
+    """The breakdown of a kernel's time, in seconds; bytes are those of device memory and of the cache before it."""
 
     dot_s: float
     map_s: float
@@ -64,7 +64,7 @@ class Estimate:
     launch_s: float
     memory_bytes: float
     cache_bytes: float
-    resident: int  # programs on one unit at a time
+    resident: int  # occupancy: programs on one unit at a time
     tail: float  # useful part of the waves: 1 when the last wave is full
     need: Resources | None  # of one program, on a GPU
 
@@ -78,14 +78,13 @@ class Estimate:
 def latency_s(program: TileProgram, target: Target, limits: Limits = UNLIMITED) -> float:
     """The estimated latency of a tile program: kernels run one after the other.
 
-    `limits` are those of the backend that makes them: how many programs are on a multiprocessor follows from their
-    needs.
+    `limits` are those of the backend that makes them: occupancy follows from their resources.
     """
     return sum(estimate(Nest(counts), target, limits).latency_s for counts in count(program))
 
 
 def estimate(nest: Nest, target: Target, limits: Limits) -> Estimate:
-    """Where the time of one kernel goes."""
+    """The breakdown of one kernel's time."""
     if target.kind == "cpu":
         return _on_cpu(nest, target)
     return _on_gpu(nest, target, limits.needs(nest.counts.program, nest.counts.kernel, target))
@@ -98,7 +97,7 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
     tiles = counts.grid_tiles
     slots = target.num_sms * resident
     tail = tiles / (math.ceil(tiles / slots) * slots)
-    # Work is dealt out to units: a unit with one program more than the others ends last.
+    # Wave quantisation: a unit with one program more than the others ends last.
     busy = tiles / (math.ceil(tiles / target.num_sms) * target.num_sms)
     warps = min(resident, math.ceil(tiles / target.num_sms)) * kernel.launch.num_warps
     hidden = min(1.0, (warps / _ENOUGH_WARPS) ** 0.5)
@@ -120,7 +119,7 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
 
 
 def _resident(kernel: Kernel, target: Target, need: Resources | None) -> int:
-    """How many programs are on a multiprocessor at a time; as many as threads allow where no more is known."""
+    """Occupancy: programs on a multiprocessor at a time; as many as threads allow where no more is known."""
     most = min(_MOST_THREADS // (kernel.launch.num_warps * target.wave), _MOST_PROGRAMS)
     if need is not None:
         by_shared = target.shared_memory_bytes // max(1, need.shared_memory_bytes)
@@ -175,5 +174,5 @@ def microkernel_rate(m: int, n: int, k: int, lanes: int) -> float:
 
 
 def _coalescing(run_bytes: int, sector: int) -> float:
-    """The part of each sector moved that is asked for."""
+    """The useful part of each memory sector."""
     return run_bytes / (math.ceil(run_bytes / sector) * sector)

@@ -1,4 +1,4 @@
-"""One cost model for several searches that take turns."""
+"""One cost model for several alternating searches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from tuning_logs import TuningRecord
 
 
 class SharedModel:
-    """Asked about a space, it knows what was last told of it, whatever was told of others since.
+    """A cost model that is refitted to a space's last observed records when the space changes.
 
-    Workloads of one family are not kept apart: their searches hear of each other's trials, so what was told of one of
-    them last holds what is known of all.
+    One family shares one model: observing any member updates all.
     """
 
     def __init__(self, model: CostModel) -> None:
         self._model = model
-        # What the model was last fitted to of every family, and the family that it is fitted to now.
-        self._told: dict[str, tuple[SearchSpace, Sequence[TuningRecord]]] = {}
+        # The last fit of every family, and the family of the present fit.
+        self._observed: dict[str, tuple[SearchSpace, Sequence[TuningRecord]]] = {}
         self._fitted: str | None = None
 
     def fit(self, space: SearchSpace, records: Sequence[TuningRecord]) -> None:
-        self._told[space.workload.family] = (space, records)
+        self._observed[space.workload.family] = (space, records)
         self._fitted = space.workload.family
         self._model.fit(space, records)
 
@@ -40,5 +39,5 @@ class SharedModel:
 
     def _recall(self, space: SearchSpace) -> None:
         family = space.workload.family
-        if family != self._fitted and family in self._told:
-            self.fit(*self._told[family])
+        if family != self._fitted and family in self._observed:
+            self.fit(*self._observed[family])

@@ -1,7 +1,7 @@
-"""Gradient-boosted trees: the one place that touches xgboost.
+"""Gradient-boosted trees: the only module that imports xgboost.
 
-It is imported when a model is first asked (`load_xgboost`): that takes seconds where scikit-learn is installed, which
-it then imports too. A search asks before its first trial, while the processes that measure start.
+It is imported by the first use (`load_xgboost`): that takes seconds where scikit-learn is installed, which it then
+imports too. A search does it before its first trial, while the processes that measure start.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def load_xgboost() -> None:
 
 @dataclass(frozen=True)
 class Trees:
-    """Trained trees; `columns` are those of the rows that they look at."""
+    """Trained trees; `columns` are the features that they use."""
 
     booster: xgboost.Booster
     columns: NDArray[np.intp]
 
     def predict(self, rows: Floats, margin: Floats | None = None) -> NDArray[np.float64]:
-        """What the trees say of each row, shape (len(rows),), starting from `margin`."""
+        """The trees' sum for each row, shape (len(rows),), starting from `margin`."""
         seen = np.ascontiguousarray(rows[:, self.columns])
         return np.asarray(self.booster.inplace_predict(seen, base_margin=margin), dtype=np.float64)
 
@@ -47,7 +47,7 @@ class Trees:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Trees:
-        """What `to_json` gave. Raises KeyError, TypeError, ValueError for something else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError, ValueError for anything else."""
         import xgboost
 
         booster = xgboost.Booster({"nthread": 1})
@@ -64,12 +64,12 @@ def train(
     weights: Floats | None = None,
     margin: Floats | None = None,
 ) -> Trees:
-    """So many trees that predict `labels`, shape (len(rows),), from `rows`, with xgboost's `settings`."""
+    """`rounds` trees that predict `labels`, shape (len(rows),), from `rows`, with xgboost's `settings`."""
     import xgboost
 
     # Within one workload a third of the features never change; leaving them out saves that share of the time.
     columns = np.flatnonzero(np.ptp(rows, axis=0))
     if not len(columns):
-        columns = np.arange(1)  # xgboost takes no rows without columns
+        columns = np.arange(1)  # xgboost refuses rows without columns
     data = xgboost.DMatrix(rows[:, columns], label=labels, weight=weights, base_margin=margin, nthread=1)
     return Trees(xgboost.train({**_COMMON, **settings}, data, rounds), columns)

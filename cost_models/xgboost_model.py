@@ -1,14 +1,14 @@
 """Gradient-boosted trees over features of tile programs: the cost model that learns.
 
 Source: Ansor (OSDI 2020, section 5.2), whose label is the lowest latency of the workload / latency, with a loss
-weighted by the label, so that the fast end counts. Different here: the label is taken in logarithms, and trees learn
-only what the analytic estimate misses, because trees cannot rank what is faster than all they saw, and the estimate
-can. Latencies of different targets are never compared.
+weighted by the label, so that the fast end counts. Different here: the label is a logarithm, and trees learn only the
+residual of the analytic estimate, because trees cannot extrapolate to schedules faster than all they saw, and the
+estimate can. Latencies of different targets are never compared.
 
-Of a device the trees see what schedules need as parts of what it has (caches, shared memory, registers, processors,
-rates), not its figures by themselves: with these they rank better over all, but take the best that is known here for
-the best there is, and choose worse once there are a few trials (tests/figures/devices.py: of the ten first choices on
-three boards the best took 11 to 377 % longer than the optimum, without them 0 to 11 %).
+Device features are schedules' needs relative to capacities (caches, shared memory, registers, processors, rates), not
+the device's figures themselves: with these, trees rank better over all, but take the best known here for the optimum,
+and choose worse once there are a few trials (tests/figures/devices.py: of the ten first choices on three boards the
+best took 11 to 377 % longer than the optimum, without them 0 to 11 %).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tuning_logs import TuningRecord
 
 # Successful records below which trees know less than the analytic estimate.
 _ENOUGH_RECORDS = 16
-# What the file of a saved model begins with, and the number of its form: raised when features of the same name come to
-# mean something else, too.
+# The format name and version in the file of a saved model; the version is also raised when a feature changes its
+# meaning.
 _FORMAT = "autosched cost model: xgboost"
 _VERSION = 1
 
 
 class XGBoostModel:
-    """Scores are predicted labels: best latency / latency, and about 1/32 for what fails.
+    """Scores are predicted labels: best latency / latency, and about 1/32 for failures.
 
-    Until there are enough successful records, the analytic estimate alone: bound of the workload / estimated latency.
-    A model that was loaded begins with what it knew when it was saved, in place of that estimate; no fit forgets it.
+    Until there are enough successful records, the analytic estimate alone: bound of the workload / estimated latency. A
+    loaded model starts from its saved knowledge instead of that estimate; no fit forgets it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -55,7 +55,7 @@ class XGBoostModel:
         self._rows = FeatureRows()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learnt to a JSON file, whose trees are in xgboost's own form.
+        """Write the model to a JSON file, whose trees are in xgboost's own form.
 
         Raises:
             InputError: the file cannot be written.
@@ -77,7 +77,7 @@ class XGBoostModel:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> XGBoostModel:
-        """The model that was saved in a file: it predicts what it predicted then.
+        """The model saved in a file, with the same predictions.
 
         Raises:
             InputError: the file cannot be read, holds something else, or a model of other features.
@@ -99,7 +99,7 @@ class XGBoostModel:
         self._fitted = self._loaded
         if (~failed).sum() >= _ENOUGH_RECORDS:
             self._fitted = fit_rows(rows, kept, self._seed, self._loaded)
-        # What one device cannot do another may.
+        # Failures do not transfer between devices.
         here = np.array([r.target.key == space.target.key for r in kept], dtype=np.bool_)
         if self._target != space.target.key:
             self._feasibility, self._target = Feasibility(self._seed), space.target.key
@@ -122,7 +122,7 @@ class XGBoostModel:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What the file of a saved model holds. Raises InputError for any other file."""
+    """The content of a saved model's file. Raises InputError for any other file."""
     try:
         data: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

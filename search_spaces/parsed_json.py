@@ -42,7 +42,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise DataError(f"{_text_of(next(n for n in names if names.count(n) > 1))} is told twice")
+        raise DataError(f"{_text_of(next(n for n in names if names.count(n) > 1))} is given twice")
     return found
 
 

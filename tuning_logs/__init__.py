@@ -1,4 +1,4 @@
-"""What was measured: measurements, tuning records, and the logs that keep them."""
+"""Measurements, tuning records, and the logs that keep them."""
 
 from tuning_logs.log import TuningLog, shipped_logs, user_log_path
 from tuning_logs.measurement import CHECK_FAILURES, STATUSES, CompileFacts, DeviceState, Measurement, Status, Timing

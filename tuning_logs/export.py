@@ -1,4 +1,4 @@
-"""What of a log is worth shipping: the records that replay and warm-start a search as well as all of them do."""
+"""The records of a log worth shipping: those that replay and warm-start a search as well as all of them do."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tuning_logs.ranking import standing
 from tuning_logs.record import TuningRecord
 from tuning_logs.selection import spread_evenly
 
-# For so many of the fastest one slower record ships. From the fastest alone a cost model does not learn what makes a
-# schedule slow: of searches of another shape of a simulated CPU (8 seeds, 96 trials), those told of the 200 fastest
-# ended 15 % above the best that any found, those told of 160 and 40 slower ones 6 %, and those told of nothing 34 %.
+# One slower record ships for this many of the fastest. From the fastest alone a cost model does not learn what makes a
+# schedule slow: searches of another shape of a simulated CPU (8 seeds, 96 trials) ended 15 % above the best that any
+# found when warm-started with the 200 fastest, 6 % with 160 and 40 slower ones, and 34 % without a warm start.
 _FAST_PER_SLOW = 4
 
 
 def worth_shipping(records: Sequence[TuningRecord], best: int) -> list[TuningRecord]:
-    """Of the records of one workload, target and policy, oldest first, those to ship, in the same order.
+    """The records to ship of one workload, target and policy, oldest first, in the same order.
 
     They are all records of some schedules: the `best` fastest, a quarter as many spread evenly over the slower ones,
-    and those that decide which is best (`ranking.best_of`), so that the winner is the same. What a compiler or a driver
-    said of a failure is left out: it may name files of the machine.
+    and those that decide which is best (`ranking.best_of`), so that the winner is the same. Details of failures are
+    left out: compilers and drivers may name files of the machine.
     """
     fast_first = sorted((r for r in standing(records) if r.measurement.ok), key=lambda r: r.measurement.latency_s)
     slower = fast_first[best:]

@@ -1,7 +1,7 @@
-"""Tuning logs: append-only files of tuning records, one JSON line each; those that ship are compressed, and only read.
+"""Tuning logs: append-only files of tuning records, one JSON line each; shipped ones are compressed and read-only.
 
 Several processes may append to one log, and any of them may be killed at any byte: an append is one write under an
-inter-process lock, followed by fsync, and a line that cannot be read costs that line only.
+inter-process lock, followed by fsync, and an unreadable line costs that line only.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tuning_logs.ranking import IsGood, any_record
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import Filter
 from tuning_logs.storage.appending import append_lines, why_foreign
-from tuning_logs.storage.held_log import HeldLog
 from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.memory_log import MemoryLog
 from tuning_logs.storage.packed_log import PackedLog, refuse_foreign_packed
 from tuning_logs.storage.parsed_log import ParsedLog
 from tuning_logs.storage.reading import LogReader
 
 # A log of this size (about 4,000 records) is parsed in a fifth of a second. A smaller one needs no index: parsing it
-# costs less than a user notices, and no file appears beside it.
+# costs less than a user notices, and no file appears next to it.
 INDEX_FROM_BYTES = 8 << 20
 
 
@@ -46,17 +46,17 @@ def shipped_logs() -> tuple[Path, ...]:
 class TuningLog:
     """The records of one file, in the order they were written. A file that does not exist yet is an empty log.
 
-    A log below `INDEX_FROM_BYTES` is parsed once and kept; later reads parse only what was appended since. Of a larger
-    one nothing is kept in memory: `records`, `best` and `nearest` look up in an index where the records are that they
-    need. The index is a file `<log>.index` (in the user's cache where the log's folder is read-only, in memory where
-    nothing is writable). It is made by the first look-up, extended when the log was appended to, made anew when the
-    log was changed in another way, and may be deleted at any time.
+    A log below `INDEX_FROM_BYTES` is parsed once and kept; later reads parse only what was appended since. A larger one
+    is not kept in memory: `records`, `best` and `nearest` find the records they need by an index. The index is a file
+    `<log>.index` (in the user's cache where the log's folder is read-only, in memory where nothing is writable). It is
+    made by the first look-up, extended when the log was appended to, made anew when the log was changed in another way,
+    and may be deleted at any time.
 
-    A line that is torn, or is not a record, is skipped with a warning that names file and line. Whatever reads a line
+    A line that is torn, or is not a record, is skipped with a warning that names file and line. Every reader of a line
     warns of it: a small log when it is parsed, a large one when it is indexed and whenever it is iterated over;
     look-ups in an index do not repeat it.
 
-    A log whose name ends in `.jsonl.gz` is a compressed one: it is read whole, and refuses to be appended to.
+    A log whose name ends in `.jsonl.gz` is a compressed one: it is read whole, and refuses appends.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ class TuningLog:
             append_lines(self.path, lambda: data)
 
     def append_chosen(self, choose: Callable[[], Sequence[TuningRecord]]) -> Sequence[TuningRecord]:
-        """Append what `choose` answers while no other process appends: what the log does not hold yet, say.
+        """Append the records that `choose` returns while no other process appends, such as those the log lacks so far.
 
         Raises:
             LogError: as of `append`.
@@ -117,7 +117,7 @@ class TuningLog:
         """
         with warnings.catch_warnings(record=True) as skipped:
             warnings.simplefilter("always")
-            # Anew: of lines that were read before no warning is given.
+            # With a new reader: one that has read a line does not warn of it again.
             found = list(self._kind()(self.path))
         if skipped:
             first = str(skipped[0].message)
@@ -193,8 +193,8 @@ def _lines(records: Iterable[TuningRecord]) -> bytes:
 
 
 def _parsed(path: Path) -> LogReader:
-    return HeldLog(ParsedLog(path))
+    return MemoryLog(ParsedLog(path))
 
 
 def _packed(path: Path) -> LogReader:
-    return HeldLog(PackedLog(path))
+    return MemoryLog(PackedLog(path))

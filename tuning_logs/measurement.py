@@ -1,4 +1,4 @@
-"""What came of one trial: a status, and the figures that go with it. A failure is a value, never a big number."""
+"""The outcome of one trial: a status, and the figures that go with it. A failure is a value, never a big number."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Status = Literal[
     "run_crash",  # the measuring worker died
     "wrong_result",  # outside the tolerance
     "not_finite",  # NaN or infinity where a number was expected
-    "unwritten_output",  # part of the output was left as it was
-    "out_of_bounds_read",  # right only while there are zeros beside the inputs
+    "unwritten_output",  # part of the output was not written
+    "out_of_bounds_read",  # right only while there are zeros around the inputs
     "out_of_bounds_write",  # memory before or after the output was written to
     "changed_input",  # an input was written to
     "out_of_memory",  # the compiler or the kernel asked for more memory than it may have
     "pruned",  # compiled, but its compile facts say that it cannot win: never run
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
-# What the check of a kernel that ran can find.
+# Failures that the check of a kernel that ran can find.
 CHECK_FAILURES: tuple[Status, ...] = (
     "wrong_result",
     "not_finite",
@@ -40,22 +40,22 @@ CHECK_FAILURES: tuple[Status, ...] = (
     "changed_input",
 )
 
-# Times are between these: of two latencies the ratio, and its square, are numbers that are not 0.
+# Times are between these, so that the ratio of two latencies, and its square, are finite and not 0.
 _SHORTEST_S, LONGEST_S = 1e-15, 1e15
 
-# How an "ok" trial got its latencies: all repeats; two, being clearly slower than the best; or those of an earlier
-# trial whose binary was the same, byte for byte.
+# Source of an "ok" trial's latencies: all repeats; two, as it is clearly slower than the best; or an earlier trial
+# whose binary was the same, byte for byte.
 Timing = Literal["full", "short", "shared"]
 TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
 
 @dataclass(frozen=True)
 class CompileFacts:
-    """What the compiler said of a binary, the worst kernel of the program counting; None where it says nothing.
+    """The compiler's facts about a binary, of the worst kernel of the program; None where unknown.
 
-    `source` is the fingerprint of what was compiled (`autosched.backends.fingerprint`): another version of
-    autosched that gives the schedule the same one makes the same kernel of it. Of a trial that failed while it was
-    compiled, it may be all that is told, with no seconds.
+    `source` is the fingerprint of the compiled source (`autosched.backends.fingerprint`): another version of autosched
+    with the same fingerprint for a schedule makes the same kernel of it. For a trial that failed in compiling, it may
+    be the only fact, with no seconds.
     """
 
     seconds: float
@@ -70,17 +70,17 @@ class CompileFacts:
     @staticmethod
     def from_json(data: Any) -> CompileFacts:
         """Raises DataError."""
-        told = members(data, "facts", ("seconds",), _FACTS)
-        counts = {k: whole(v, f"facts: {k}") for k, v in told.items() if k not in ("seconds", "source")}
-        source = text(told["source"], "facts: source") if "source" in told else None
-        return CompileFacts(number(told["seconds"], "facts: seconds", most=LONGEST_S), source=source, **counts)
+        given = members(data, "facts", ("seconds",), _FACTS)
+        counts = {k: whole(v, f"facts: {k}") for k, v in given.items() if k not in ("seconds", "source")}
+        source = text(given["source"], "facts: source") if "source" in given else None
+        return CompileFacts(number(given["seconds"], "facts: seconds", most=LONGEST_S), source=source, **counts)
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """A GPU while trials were taken, as NVML tells: clocks in MHz, °C, watts, and why it was held back, if it was.
+    """A GPU's state during trials, from NVML: clocks in MHz, °C, watts, and reasons of throttling, if any.
 
-    `throttle` names the reasons in NVML's words ("sw_power_cap", "hw_thermal_slowdown" …); "gpu_idle" is left out.
+    `throttle` has the reasons in NVML's words ("sw_power_cap", "hw_thermal_slowdown" …); "gpu_idle" is left out.
     """
 
     sm_clock_mhz: int
@@ -91,7 +91,7 @@ class DeviceState:
 
     @property
     def thermal(self) -> bool:
-        """Whether heat held it back: what was timed then is not what the device can do."""
+        """True if heat throttled it: timings are then below what the device can do."""
         return any("thermal" in reason for reason in self.throttle)
 
     def to_json(self) -> dict[str, Any]:
@@ -100,14 +100,14 @@ class DeviceState:
     @staticmethod
     def from_json(data: Any) -> DeviceState:
         """Raises DataError."""
-        told = members(data, "device", _DEVICE_STATE, ())
+        given = members(data, "device", _DEVICE_STATE, ())
         return DeviceState(
-            sm_clock_mhz=whole(told["sm_clock_mhz"], "device: sm_clock_mhz"),
-            memory_clock_mhz=whole(told["memory_clock_mhz"], "device: memory_clock_mhz"),
-            # NVML tells it as a signed number of 32 bits.
-            temperature_c=whole(told["temperature_c"], "device: temperature_c", -(2**31), 2**31),
-            power_w=number(told["power_w"], "device: power_w"),
-            throttle=tuple(text(t, "device: throttle") for t in array(told["throttle"], "device: throttle")),
+            sm_clock_mhz=whole(given["sm_clock_mhz"], "device: sm_clock_mhz"),
+            memory_clock_mhz=whole(given["memory_clock_mhz"], "device: memory_clock_mhz"),
+            # NVML reports it as a signed number of 32 bits.
+            temperature_c=whole(given["temperature_c"], "device: temperature_c", -(2**31), 2**31),
+            power_w=number(given["power_w"], "device: power_w"),
+            throttle=tuple(text(t, "device: throttle") for t in array(given["throttle"], "device: throttle")),
         )
 
 
@@ -116,12 +116,12 @@ class Measurement:
     """The outcome of one trial.
 
     `latencies_s` are the repeats, in order, and empty unless `status` is "ok"; `detail` is the reason of a failure in
-    one line; `max_error` is the largest error found as a fraction of what the tolerance allows; `seconds` is what the
-    trial took of the measuring worker, `load_s` and `timing_s` of that to load the binary and to time it. `slowdown`
-    says that the device was found so many times slower than at its best while the repeats were taken (1: undisturbed):
-    the latencies are what was measured, disturbed or not. `device` is the GPU's state at the time, where NVML tells.
-    `library_s` is what the vendor's library took in rounds with the winner of finals, and `beside_library_s` the winner
-    itself; records of earlier versions have no such rounds, but the library's latencies in those of `latencies_s`.
+    one line; `max_error` is the largest error as a fraction of the tolerance; `seconds` is the measuring worker's time
+    for the trial, `load_s` and `timing_s` its parts for loading the binary and for timing it. `slowdown` is the
+    device's slowdown during the repeats relative to its best (1: undisturbed): latencies are as measured, disturbed or
+    not. `device` is the GPU's state at the time, from NVML. `library_s` are the vendor library's latencies in rounds
+    with the winner of finals, and `beside_library_s` the winner's own; records of earlier versions have no such rounds,
+    but the library's latencies in those of `latencies_s`.
     """
 
     status: Status
@@ -148,7 +148,7 @@ class Measurement:
 
     @property
     def source(self) -> str | None:
-        """The fingerprint of what was compiled, or would have been; None where that is not told."""
+        """The fingerprint of the source that was compiled, or would have been; None where unknown."""
         return self.facts.source if self.facts else None
 
     @property
@@ -165,7 +165,7 @@ class Measurement:
 
     @property
     def check_s(self) -> float:
-        """What checking against the reference took of `seconds`."""
+        """The part of `seconds` for checking against the reference."""
         return max(0.0, self.seconds - self.load_s - self.timing_s)
 
     @property
@@ -202,25 +202,25 @@ class Measurement:
     @staticmethod
     def from_json(data: Any) -> Measurement:
         """Raises DataError; ValueError where status and latencies do not fit."""
-        told = members(data, "measurement", ("status",))
-        if told["status"] not in STATUSES:
-            raise DataError(f"unknown status {told['status']!r} (allowed: {', '.join(STATUSES)})")
-        if told.get("timing", "full") not in TIMINGS:
-            raise DataError(f"unknown timing {told['timing']!r} (allowed: {', '.join(TIMINGS)})")
+        given = members(data, "measurement", ("status",))
+        if given["status"] not in STATUSES:
+            raise DataError(f"unknown status {given['status']!r} (allowed: {', '.join(STATUSES)})")
+        if given.get("timing", "full") not in TIMINGS:
+            raise DataError(f"unknown timing {given['timing']!r} (allowed: {', '.join(TIMINGS)})")
         return Measurement(
-            status=told["status"],
-            latencies_s=_latencies(told, "latencies_s"),
-            detail=text(told.get("detail", ""), "detail"),
-            facts=CompileFacts.from_json(told["facts"]) if "facts" in told else None,
-            max_error=number(told["max_error"], "max_error") if told.get("max_error") is not None else None,
-            seconds=number(told.get("seconds", 0.0), "seconds", most=LONGEST_S),
-            slowdown=number(told.get("slowdown", 1.0), "slowdown", _SHORTEST_S, LONGEST_S),
-            load_s=number(told.get("load_s", 0.0), "load_s", most=LONGEST_S),
-            timing_s=number(told.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
-            library_s=_latencies(told, "library_s"),
-            beside_library_s=_latencies(told, "beside_library_s"),
-            timing=told.get("timing", "full"),
-            device=DeviceState.from_json(told["device"]) if "device" in told else None,
+            status=given["status"],
+            latencies_s=_latencies(given, "latencies_s"),
+            detail=text(given.get("detail", ""), "detail"),
+            facts=CompileFacts.from_json(given["facts"]) if "facts" in given else None,
+            max_error=number(given["max_error"], "max_error") if given.get("max_error") is not None else None,
+            seconds=number(given.get("seconds", 0.0), "seconds", most=LONGEST_S),
+            slowdown=number(given.get("slowdown", 1.0), "slowdown", _SHORTEST_S, LONGEST_S),
+            load_s=number(given.get("load_s", 0.0), "load_s", most=LONGEST_S),
+            timing_s=number(given.get("timing_s", 0.0), "timing_s", most=LONGEST_S),
+            library_s=_latencies(given, "library_s"),
+            beside_library_s=_latencies(given, "beside_library_s"),
+            timing=given.get("timing", "full"),
+            device=DeviceState.from_json(given["device"]) if "device" in given else None,
         )
 
 
@@ -228,8 +228,8 @@ _FACTS = tuple(field.name for field in dataclasses.fields(CompileFacts))
 _DEVICE_STATE = tuple(field.name for field in dataclasses.fields(DeviceState))
 
 
-def _latencies(told: dict[str, Any], name: str) -> tuple[float, ...]:
-    found = array(told[name], name) if name in told else ()
+def _latencies(given: dict[str, Any], name: str) -> tuple[float, ...]:
+    found = array(given[name], name) if name in given else ()
     if found and not ({*map(type, found)} <= {int, float} and min(found) >= _SHORTEST_S and max(found) <= LONGEST_S):
         raise DataError(f"{name}: expected each to be a positive number of seconds")
     return tuple(map(float, found))

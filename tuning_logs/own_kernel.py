@@ -1,4 +1,4 @@
-"""A kernel that somebody else wrote, as the subject of tuning records: what it computes is known to itself alone.
+"""A user's own kernel as the subject of tuning records: autosched does not know its computation.
 
 matmul_kernel M=4096 N=4096 K=1024  a_ptr float16, b_ptr float16, c_ptr float16
 """
@@ -18,7 +18,7 @@ from search_spaces.workloads.workload import Scalar
 
 # As many digits as the keys of workloads have.
 _KEY_DIGITS = 16
-# What its JSON has and that of a workload has not.
+# A member of its JSON that a workload's lacks.
 _MARK = "own_kernel"
 
 
@@ -26,9 +26,9 @@ _MARK = "own_kernel"
 class OwnKernel:
     """A kernel of the user's for the values of its tuning key, and the types of its tensor arguments.
 
-    `fingerprint` is that of its source and of what it calls: an edited kernel is another one. `values` are those of the
-    arguments in its key, by their names, and `types` what each tensor consists of. Records of one `fingerprint` are a
-    family, in which what was fast for some values says where to look for others.
+    `fingerprint` is that of its source and of its callees: an edited kernel is another one. `values` are those of the
+    arguments in its key, by their names, and `types` the element types of tensors. Records of one `fingerprint` are a
+    family: fast configurations for some values guide the search for others.
     """
 
     name: str
@@ -39,19 +39,19 @@ class OwnKernel:
     @cached_property
     def canonical(self) -> Canonical:
         """Its key and family, and its sizes: the positive numbers among the values of its key."""
-        told = json.dumps([_MARK, self.fingerprint, self.values, self.types])
-        key = hashlib.sha256(told.encode()).hexdigest()[:_KEY_DIGITS]
+        given = json.dumps([_MARK, self.fingerprint, self.values, self.types])
+        key = hashlib.sha256(given.encode()).hexdigest()[:_KEY_DIGITS]
         sizes = tuple((v,) for _, v in self.values if isinstance(v, int) and v > 0)
         return Canonical(key, f"{_MARK}:{self.fingerprint}", (), sizes, (), ())
 
     @property
     def key(self) -> str:
-        """16 hexadecimal digits: what its records are filed under."""
+        """16 hexadecimal digits: the key of its records."""
         return self.canonical.key
 
     @property
     def family(self) -> str:
-        """What it has in common with the same kernel for other values of its key and other types."""
+        """The key that it shares with the same kernel for other values of its key and other types."""
         return self.canonical.family
 
     @property
@@ -71,18 +71,18 @@ class OwnKernel:
 
     @staticmethod
     def is_json(data: object) -> bool:
-        """Whether what a record holds as its subject is a kernel of somebody's own."""
+        """True if a record's subject is a user's own kernel."""
         return isinstance(data, dict) and _MARK in data
 
     @staticmethod
     def from_json(data: Any) -> OwnKernel:
         """Raises DataError."""
-        told = members(data, "own kernel", (_MARK, "fingerprint", "values", "types"))
-        values = (array(pair, "value", (2,)) for pair in array(told["values"], "values"))
-        types = (array(pair, "type", (2,)) for pair in array(told["types"], "types"))
+        given = members(data, "own kernel", (_MARK, "fingerprint", "values", "types"))
+        values = (array(pair, "value", (2,)) for pair in array(given["values"], "values"))
+        types = (array(pair, "type", (2,)) for pair in array(given["types"], "types"))
         return OwnKernel(
-            name=text(told[_MARK], "kernel name"),
-            fingerprint=text(told["fingerprint"], "fingerprint"),
+            name=text(given[_MARK], "kernel name"),
+            fingerprint=text(given["fingerprint"], "fingerprint"),
             values=tuple((text(name, "argument"), scalar(value, "value")) for name, value in values),
             types=tuple((text(name, "argument"), text(kind, "type")) for name, kind in types),
         )

@@ -1,8 +1,8 @@
-"""Compressed tuning logs, `.jsonl.gz`, the form in which records ship: how they are called, and how they are written.
+"""Compressed tuning logs, `.jsonl.gz`, the form in which records ship: names and writing.
 
-The file of one workload and timing policy is called `<key of the workload>_<policy>_<label>.jsonl.gz`, so that whoever
-looks for one workload opens one file. Those of earlier versions, `<key>-<policy>-<label>.jsonl.gz`, have keys that this
-version does not know: only what they hold tells whose they are.
+The file of one workload and timing policy is called `<key of the workload>_<policy>_<label>.jsonl.gz`, so that a search
+for one workload opens one file. Those of earlier versions, `<key>-<policy>-<label>.jsonl.gz`, have keys unknown to this
+version: only their content identifies the workload.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from search_spaces import LogError, Workload
 from tuning_logs.record import TuningRecord
 
 PACKED_SUFFIX = ".jsonl.gz"
-# The names of files that hold one workload and policy only.
+# Names of files with one workload and policy only.
 _NAMED = re.compile(r"([0-9a-f]{16})_([a-z]+)_[^/]*\.jsonl\.gz")
 _NAMED_BEFORE = re.compile(r"[0-9a-f]{16}-([a-z]+)-[^/]*\.jsonl\.gz")
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a log of this name is a compressed one."""
+    """True for the name of a compressed log."""
     return path.name.endswith(PACKED_SUFFIX)
 
 
 def may_hold(path: Path, workload: Workload | None, policy: str) -> bool:
-    """Whether a log may hold records of a workload (None: of any) with a timing policy, as far as its name tells."""
+    """True if a log may have records of a workload (None: of any) with a timing policy, judging by its name."""
     if named := _NAMED.fullmatch(path.name):
         return named[2] == policy and (workload is None or named[1] == workload.key)
     before = _NAMED_BEFORE.fullmatch(path.name)
@@ -38,19 +38,19 @@ def may_hold(path: Path, workload: Workload | None, policy: str) -> bool:
 
 
 def packed_name(workload: Workload, policy: str) -> str:
-    """The name of the file that holds a workload's records, and no others."""
+    """The name of the file with a workload's records, and no others."""
     label = re.sub(r"[^a-z0-9]+", "-", workload.label.lower()).strip("-")
     return f"{workload.key}_{policy}_{label}{PACKED_SUFFIX}"
 
 
 def packed(records: Sequence[TuningRecord]) -> bytes:
-    """The content of a compressed log: the same bytes for the same records, whenever it is made."""
+    """The content of a compressed log: the same bytes for the same records at any time."""
     lines = b"".join(json.dumps(r.to_json(), allow_nan=False).encode() + b"\n" for r in records)
     return gzip.compress(lines, mtime=0)
 
 
 def write_packed(path: Path, records: Sequence[TuningRecord]) -> bool:
-    """Put the records in a compressed log, in place of what is there; whether that changes it.
+    """Replace a compressed log by the records; True if that changes it.
 
     Readers see the old file or the new one, whenever the process is killed.
 
@@ -69,12 +69,12 @@ def write_packed(path: Path, records: Sequence[TuningRecord]) -> bool:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put the content in place of a file: readers see the old one or the new one, never a part."""
+    """Replace a file's content: readers see the old one or the new one, never a part."""
     file, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=path.parent)
     try:
         with os.fdopen(file, "wb") as out:
             out.write(content)
-        # A draft is its writer's alone; what it becomes is for everybody who may read the folder.
+        # A draft is private to its writer; the final file is for everybody who may read the folder.
         Path(draft).chmod(0o644)
         Path(draft).replace(path)
     except BaseException:

@@ -1,8 +1,8 @@
-"""Which record is best: what several measurements of one schedule mean, and who wins.
+"""Ranking of records: the standing of a schedule by its measurements, and the winner.
 
-A log holds a record per trial and, after a search, records of its finalists measured again, interleaved with each other
+A log has a record per trial and, after a search, records of its finalists measured again, interleaved with each other
 (`Provenance.finals`). The fastest of hundreds of noisy trials looks faster than it is, so once there are finals, only
-they decide; and as the differences among finalists are small, what the finals cannot tell apart is a tie, which the
+they decide; and as the differences among finalists are small, those that finals cannot separate are a tie, which the
 schedule that was tried first wins: the winner is not another one every time.
 """
 
@@ -15,10 +15,10 @@ from search_spaces import Schedule
 from tuning_logs.intervals import ratio_interval
 from tuning_logs.record import TuningRecord
 
-# Whether a record still holds, which is not for a log to know: its kernel may have changed since.
+# Validity of a record, which a log does not know: its kernel may have changed since.
 IsGood = Callable[[TuningRecord], bool]
 
-# An interval as narrow as this settles a comparison: more rounds would decide about differences that nobody notices.
+# An interval as narrow as this settles a comparison: more rounds would only separate negligible differences.
 _NARROW = 0.01
 
 
@@ -41,10 +41,10 @@ def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 def best_of(records: Sequence[TuningRecord], is_good: IsGood = any_record) -> TuningRecord | None:
     """The best of the good records of one workload, target and policy (oldest first); None when no trial succeeded.
 
-    When the good ones end in finals, that round decides: the lowest median, unless schedules that come earlier in
-    `records` cannot be told from it (`winner`). When trials followed (a search that was interrupted), the fastest of
-    all schedules by their latest measurements. As few as decide are asked about: the last ones until one is good, and
-    then the finalists of its round, or the fastest ones until one is good.
+    When the good ones end in finals, that round decides: the lowest median, unless an earlier schedule in `records`
+    ties with it (`winner`). When trials followed (a search that was interrupted), the fastest of all schedules by their
+    latest measurements. `is_good` is called on as few as decide: the last ones until one is good, and then the
+    finalists of its round, or the fastest ones until one is good.
     """
     last = next(filter(is_good, reversed(records)), None)
     if last is None:
@@ -53,16 +53,16 @@ def best_of(records: Sequence[TuningRecord], is_good: IsGood = any_record) -> Tu
     if not last.provenance.finals:
         return next(filter(is_good, sorted(tried, key=lambda r: r.measurement.latency_s)), None)
     finalists = [r for r in tried if r.provenance.finals == last.provenance.finals and is_good(r)]
-    # Who was clearly slower dropped out, and has fewer.
+    # Clearly slower candidates dropped out, and have fewer.
     rounds = max((len(r.measurement.latencies_s) for r in finalists), default=0)
     fit = [r for r in finalists if len(r.measurement.latencies_s) == rounds]
     return fit[winner([r.measurement.latencies_s for r in fit])] if fit else None
 
 
 def _latest_of_every_kernel(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """What `standing` is for records of one version: of several, for whom a schedule may have been several kernels.
+    """`standing` for records of several versions, in which a schedule may have been several kernels.
 
-    A record that does not tell what was compiled stands for all kernels of its schedule.
+    A record without a source fingerprint stands for all kernels of its schedule.
     """
     # By schedule and source: the place of the first record, and the latest one.
     latest: dict[Schedule, dict[str | None, tuple[int, TuningRecord]]] = {}
@@ -75,9 +75,9 @@ def _latest_of_every_kernel(records: Iterable[TuningRecord]) -> list[TuningRecor
 
 
 def winner(latencies: Sequence[Sequence[float]]) -> int:
-    """Which of several interleaved candidates is best: the first that cannot be told from the lowest median.
+    """The best of several interleaved candidates: the first that ties with the lowest median.
 
-    Those whose interval of the ratio to the lowest median contains 1 are a tie with it, and the earliest of them wins,
+    Candidates whose interval of the ratio to the lowest median contains 1 tie with it, and the earliest of them wins,
     so that noise does not choose another one every time. Where there is no interval, the lowest median wins.
     """
     fastest = _fastest(latencies)
@@ -90,14 +90,14 @@ def winner(latencies: Sequence[Sequence[float]]) -> int:
 
 
 def still_in(latencies: Sequence[Sequence[float]]) -> list[int]:
-    """Which of several interleaved candidates could still be the fastest: all that are not clearly slower."""
+    """The interleaved candidates that could still be the fastest: all that are not clearly slower."""
     best = latencies[_fastest(latencies)]
     intervals = (ratio_interval(other, best) for other in latencies)
     return [number for number, i in enumerate(intervals) if latencies[number] is best or i is None or i.low <= 1.0]
 
 
 def undecided(latencies: Sequence[Sequence[float]]) -> bool:
-    """Whether more rounds could still change the `winner` of these.
+    """True if more rounds could still change the `winner` of these.
 
     They could while another candidate's interval contains 1 and is wider than 1 %; narrower, it is a tie for good.
     """

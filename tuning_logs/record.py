@@ -10,32 +10,34 @@ from search_spaces.parsed_json import members, number, refused_as_data, text, wh
 from tuning_logs.measurement import LONGEST_S, Measurement
 from tuning_logs.own_kernel import OwnKernel
 
-# Raised when a line written before can no longer be read as it was meant.
+# Raised when a line written before can no longer be read with its meaning.
 SCHEMA_VERSION = 1
-# What made the kernels of records that name no backend: there was one for each kind of target.
+# The backend of records that name none: there was one for each kind of target.
 _FIRST_BACKENDS = {"cpu": "llvm", "gpu": "triton"}
-# The last second that dates are written of, that of the year 9999.
+# The last second that dates can be written for, that of the year 9999.
 _LATEST_S = 253402300799.0
 
 _ORIGIN = ("generator", "policy", "unix_s", "seed", "trial", "versions")
 
-# What was tuned.
+# The subject of a search.
 Subject = Workload | OwnKernel
 
-# Names and versions of what a measurement depends on: python, torch, triton, driver and so on.
+# Names and versions of a measurement's environment: python, torch, triton, driver and so on.
 Versions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a measurement comes from.
+    """The origin of a measurement.
 
-    `generator` is a hash of the code that lowered and printed: another one may have made the same kernels.
-    `policy` is how it was timed ("cold" or "hot" caches, or "graph"); records of different policies are not ranked
-    together. `unix_s` is when, `seed` and `trial` the place in its run, `versions` those of the machine that measured.
-    `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records
-    have the moment of these finals, in milliseconds since 1970: they supersede the trials of the same schedules, and
-    only figures of one moment compare fairly.
+    `generator` is a hash of the code that lowered and printed: another one may have made the same kernels. `policy` is
+    the timing policy ("cold" or "hot" caches, or "graph"); records of different policies are not ranked together.
+    `unix_s` is the time, `seed` and `trial` the position in its run, `versions` those of the machine that measured.
+
+    `finals` is 0 for a trial. Finalists are measured again, interleaved with each other, and their new records have the
+    moment of these finals, in milliseconds since 1970: they supersede the trials of the same schedules, and only
+    figures of one moment compare fairly.
+
     `propose_s` is its share of the time that proposing its batch took.
     """
 
@@ -54,25 +56,25 @@ class Provenance:
     @staticmethod
     def from_json(data: Any) -> Provenance:
         """Raises DataError."""
-        told = members(data, "provenance", _ORIGIN, ("finals", "propose_s"))
-        versions = members(told["versions"], "versions").items()
+        given = members(data, "provenance", _ORIGIN, ("finals", "propose_s"))
+        versions = members(given["versions"], "versions").items()
         return Provenance(
-            generator=text(told["generator"], "generator"),
-            policy=word(told["policy"], "policy"),
-            unix_s=number(told["unix_s"], "unix_s", most=_LATEST_S),
-            seed=whole(told["seed"], "seed"),
-            trial=whole(told["trial"], "trial"),
+            generator=text(given["generator"], "generator"),
+            policy=word(given["policy"], "policy"),
+            unix_s=number(given["unix_s"], "unix_s", most=_LATEST_S),
+            seed=whole(given["seed"], "seed"),
+            trial=whole(given["trial"], "trial"),
             versions=tuple((text(name, "version of"), text(version, "version")) for name, version in versions),
-            finals=whole(told.get("finals", 0), "finals"),
-            propose_s=number(told.get("propose_s", 0.0), "propose_s", most=LONGEST_S),
+            finals=whole(given.get("finals", 0), "finals"),
+            propose_s=number(given.get("propose_s", 0.0), "propose_s", most=LONGEST_S),
         )
 
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What was tuned, target, schedule and its backend, what was measured, and where that comes from.
+    """A trial: subject, target, schedule and its backend, measurement, and provenance.
 
-    The subject is a workload, of which autosched makes kernels, or a kernel of the user's own.
+    The subject is a workload, for which autosched makes kernels, or a kernel of the user's own.
     """
 
     subject: Subject
@@ -83,19 +85,19 @@ class TuningRecord:
 
     @property
     def workload(self) -> Workload:
-        """What the kernel computes; InputError for a kernel of the user's own, of which that is not known."""
+        """The workload; InputError for a user's own kernel, which has none."""
         if isinstance(self.subject, OwnKernel):
             raise InputError(f"{self.subject.label} is a kernel of your own: only a call of it makes or runs it")
         return self.subject
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is filed under: the structure of what was tuned, and the device."""
+        """The key it is filed under: of the subject's structure, and of the device."""
         return self.subject.key, self.target.key
 
     @property
     def backend(self) -> str:
-        """The name of what made the kernel of the schedule, and makes it again."""
+        """The name of the backend that made the kernel of the schedule."""
         return self.schedule.backend
 
     def to_json(self) -> dict[str, Any]:
@@ -116,23 +118,23 @@ class TuningRecord:
         Raises:
             DataError: the line is not a record of this schema; the message says why.
         """
-        told = members(data, "record")
-        subject, target = subject_and_target(told)
-        return record_of(subject, target, told)
+        given = members(data, "record")
+        subject, target = subject_and_target(given)
+        return record_of(subject, target, given)
 
 
 def subject_and_target(data: Any) -> tuple[Subject, Target]:
-    """What a parsed line says was tuned, and on what; both can be filed.
+    """Subject and target of a parsed line, both hashable.
 
     Raises:
         DataError: the line is not a record of this schema.
     """
-    told = members(data, "record")
-    if told.get("schema") != SCHEMA_VERSION:
-        raise DataError(f"schema {told.get('schema')!r:.60}, expected {SCHEMA_VERSION}")
-    members(told, "record", ("workload", "target"))
+    given = members(data, "record")
+    if given.get("schema") != SCHEMA_VERSION:
+        raise DataError(f"schema {given.get('schema')!r:.60}, expected {SCHEMA_VERSION}")
+    members(given, "record", ("workload", "target"))
     with refused_as_data():
-        subject, target = subject_of(told["workload"]), Target.from_json(told["target"])
+        subject, target = subject_of(given["workload"]), Target.from_json(given["target"])
         # Its key is made here, where an odd workload costs its own line alone.
         hash(subject)
     return subject, target
@@ -144,22 +146,22 @@ def record_of(subject: Subject, target: Target, data: Any) -> TuningRecord:
     Raises:
         DataError: the rest of the line is not that of a record of this schema.
     """
-    told = members(data, "record", ("schedule", "measurement", "provenance"))
+    given = members(data, "record", ("schedule", "measurement", "provenance"))
     with refused_as_data():
-        backend = text(told.get("backend", _FIRST_BACKENDS[target.kind]), "backend")
+        backend = text(given.get("backend", _FIRST_BACKENDS[target.kind]), "backend")
         return TuningRecord(
             subject=subject,
             target=target,
-            schedule=Schedule.from_json(told["schedule"], backend),
-            measurement=Measurement.from_json(told["measurement"]),
-            provenance=Provenance.from_json(told["provenance"]),
+            schedule=Schedule.from_json(given["schedule"], backend),
+            measurement=Measurement.from_json(given["measurement"]),
+            provenance=Provenance.from_json(given["provenance"]),
         )
 
 
 def subject_of(data: Any) -> Subject:
-    """What a parsed line says was tuned.
+    """The subject of a parsed line.
 
     Raises:
-        DataError, InputError: it says nothing of the kind.
+        DataError, InputError: it has none.
     """
     return OwnKernel.from_json(data) if OwnKernel.is_json(data) else Workload.from_json(data)

@@ -1,4 +1,4 @@
-"""Selecting among records: those asked for, and those of the nearest shapes."""
+"""Selection of records: those requested, and those of the nearest shapes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tuning_logs.ranking import standing
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.shape_distance import shape_distance
 
-# Of what was measured elsewhere, as many records as a search is told, which take a second to describe. More teach less:
-# of the kernels that ship, each told of the others, these ranked with a mean correlation of 0.36, 512 with 0.33.
+# Records of other workloads and devices that a search observes; featurising them takes a second. More teach less: for
+# each shipped kernel with records of the others, these ranked with a mean correlation of 0.36, 512 with 0.33.
 MOST_TOLD = 256
-# Of one workload and device at most this part of them, where there are others: of the ten first choices for these
-# kernels the best took 1.6 % longer than the best of all, with half of them of one 3.1 %.
+# The largest share of one workload and device, where there are others: of the ten first choices for these kernels the
+# best took 1.6 % longer than the best of all, with a share of one half 3.1 %.
 _PART_OF_ONE = 1 / 4
-# Of one that has more, a quarter as many are slower ones as fast ones, as in what ships (`export.worth_shipping`): told
+# Where one has more, a quarter as many are slower ones as fast ones, as in shipped logs (`export.worth_shipping`): with
 # the 256 fastest of 296 records of a product in float8, searches of it in bfloat16 took 6 trials to 95 % of the best,
 # with slower ones among the 256 they took 3 (medians of 6 seeds).
 _SLOWER_PART = 1 / 5
-# Records that are looked through for these.
+# Records from which these are selected.
 MOST_LOOKED_THROUGH = 8 * MOST_TOLD
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which records are asked for: the keys of workload and target, and the timing policy; None is any."""
+    """A query for records by keys of workload and target, and timing policy; None is any."""
 
     workload: str | None = None
     target: str | None = None
@@ -38,14 +38,14 @@ class Filter:
 
 
 def admitted(records: Iterable[TuningRecord], wanted: Filter) -> list[TuningRecord]:
-    """Those that a filter admits, in their order."""
+    """The records that a filter admits, in their order."""
     return [r for r in records if wanted.admits(*r.key, r.provenance.policy)]
 
 
 def nearest(
     records: Iterable[TuningRecord], subject: Subject, target: Target, limit: int, policy: str | None = None
 ) -> list[TuningRecord]:
-    """What `TuningLog.nearest` answers when these are its records."""
+    """The result of `TuningLog.nearest` for a log of these records."""
     found = [
         r
         for r in records
@@ -60,18 +60,18 @@ def nearest(
 
 
 def telling(nearest_first: Sequence[TuningRecord], most: int = MOST_TOLD) -> list[TuningRecord]:
-    """Of what `nearest` has found, what a search is told: fast and slow schedules of more than one workload or device.
+    """The records of `nearest` that a search observes: fast and slow schedules of more than one workload or device.
 
-    At most so many, in their order, and one for each schedule of a workload and device: its latest.
+    At most `most`, in their order, and one for each schedule of a workload and device: its latest.
     """
     groups: dict[Hashable, list[TuningRecord]] = {}
     for record in nearest_first:
         groups.setdefault((record.key, record.provenance.policy), []).append(record)
-    told: list[TuningRecord] = []
+    chosen: list[TuningRecord] = []
     most_of_one = round(max(_PART_OF_ONE, 1 / max(1, len(groups))) * most)
     for group in map(_latest, groups.values()):
-        told += _fast_and_slow(group, min(most_of_one, most - len(told)))
-    return told
+        chosen += _fast_and_slow(group, min(most_of_one, most - len(chosen)))
+    return chosen
 
 
 def _latest(fast_first: Sequence[TuningRecord]) -> list[TuningRecord]:
@@ -82,7 +82,7 @@ def _latest(fast_first: Sequence[TuningRecord]) -> list[TuningRecord]:
 
 
 def spread_evenly(among: int, most: int) -> list[int]:
-    """At most so many places among others, with as many between two of them everywhere."""
+    """At most `most` of `among` positions, evenly spaced."""
     chosen = min(among, most)
     return [(2 * i + 1) * among // (2 * chosen) for i in range(chosen)]
 
@@ -96,13 +96,13 @@ def _fast_and_slow(fast_first: Sequence[TuningRecord], most: int) -> list[Tuning
 
 
 def are_alike(a: Subject, b: Subject) -> bool:
-    """Whether a schedule of one may say something of the other: they have the same reductions, or are one kernel."""
+    """True if schedules transfer between the two: they have the same reductions, or are one kernel."""
     return a.family == b.family
 
 
 def distance(other: Subject, device: str, subject: Subject, target: Target) -> tuple[float, bool, bool, bool]:
-    """What `nearest` sorts by first: how far the shape is, whether elements are of other widths, of other types, and
-    whether the device is another.
+    """The sort key of `nearest`: shape distance, and True for elements of other widths, of other types, and for another
+    device.
 
     `device` is the key of the target that `other` was tuned for.
     """
@@ -112,7 +112,7 @@ def distance(other: Subject, device: str, subject: Subject, target: Target) -> t
 
 
 def _dtypes(subject: Subject) -> tuple[str, ...]:
-    """What elements are read as and written as; the kernels of a user tell nothing of it."""
+    """Element types of inputs and outputs; none for users' own kernels."""
     if not isinstance(subject, Workload):
         return ()
     return (*(subject.inputs[place].dtype for place in subject.canonical.inputs), *(t.dtype for t in subject.outputs))

@@ -1,4 +1,4 @@
-"""How far apart two workloads of one family are in shape."""
+"""The distance in shape between two workloads of one family."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 from tuning_logs.record import Subject
 
-# What a tensor that only one of the two has (a bias, say) counts: as much as one dimension of twice the size.
+# Distance for a tensor that only one of the two has (a bias, say): that of one dimension of twice the size.
 _MISSING = 1.0
 
 

@@ -1,4 +1,4 @@
-"""How figures and tables are written out."""
+"""Text forms of figures and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuning_logs.intervals import Interval
 
 
 def duration_text(seconds: float) -> str:
-    """A latency with a unit that a reader can take in: `12.3 µs`."""
+    """A latency with a readable unit: `12.3 µs`."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -21,19 +21,19 @@ def records_text(count: int) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line that an error has to say, or its type where it says nothing."""
+    """The first line of an error's message, or its type where there is none."""
     return visible(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))
 
 
 def ratio_text(ratio: float, interval: Interval | None) -> str:
-    """How many times faster, with its confidence interval where there is one: `1.23x (1.21–1.25)`."""
+    """A speed-up, with its confidence interval where there is one: `1.23x (1.21–1.25)`."""
     return f"{ratio:.2f}x" + (f" ({interval.low:.2f}–{interval.high:.2f})" if interval else "")
 
 
 def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Rows of equal length in columns as wide as their contents, never cut; those in `right` aligned to the right.
 
-    Cells are of one line: what is not printable is shown as an escape.
+    Cells are of one line: unprintable characters are shown as escapes.
     """
     rows = [list(map(visible, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -33,8 +33,8 @@ from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.capture.result_memory import StridedView
 from autosched.tracing.fusion.assembly import Assembled
-from autosched.tracing.values.tensor_reads import ViewOf, lying
-from autosched.tracing.values.values import Eager, Leaf, Value
+from autosched.tracing.values.tensor_reads import MemoryView, memory_view
+from autosched.tracing.values.values import Fallback, Leaf, Value
 from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, span
@@ -119,7 +119,7 @@ class TracedText:
                 lines += self._launched(step.assembled)
                 continue
             (value,) = step.values
-            if isinstance(value, Eager) and value.operation not in done:
+            if isinstance(value, Fallback) and value.operation not in done:
                 done.add(value.operation)
                 lines += self._called(value)
         returned = structure_text(self.traced.structure, [self._read(r) for r in self.traced.results])
@@ -142,7 +142,7 @@ class TracedText:
                 lines.append(f"{name} = _view({name}, {value.shape}, {dense})")
         return lines
 
-    def _viewed(self, view: ViewOf) -> str:
+    def _viewed(self, view: MemoryView) -> str:
         value, name = view.value, self._name(view.value)
         strides = value.memory_strides
         if (view.shape, view.strides, view.offset) == (value.shape, strides, 0):
@@ -153,11 +153,11 @@ class TracedText:
         offset = f", {view.offset}" if view.offset else ""
         return f"_view({name}, {view.shape}, {view.strides}{offset})"
 
-    def _called(self, value: Eager) -> list[str]:
+    def _called(self, value: Fallback) -> list[str]:
         """A call of PyTorch, and all of its results that are used."""
         operation = value.operation
         text = call_text(operation.target, operation.arguments, dict(operation.keywords), self._known, exact=False)
-        same = [v for v in self.traced.made if isinstance(v, Eager) and v.operation is operation]
+        same = [v for v in self.traced.made if isinstance(v, Fallback) and v.operation is operation]
         if value.output is None:
             return [f"{self._name(value)} = {_laid_out(text, value)}"]
         made = self.names.of(operation, "results")
@@ -168,12 +168,12 @@ class TracedText:
 
     def _read(self, value: Value) -> str:
         """A value, or a view of what it is a view of in memory."""
-        lies = lying(value, self._in_memory)
-        assert lies is not None
-        if value is lies.value:
-            return self._name(lies.value)
-        offset = f", {lies.offset}" if lies.offset else ""
-        return f"_view({self._name(lies.value)}, {value.shape}, {lies.strides}{offset})"
+        strided = memory_view(value, self._in_memory)
+        assert strided is not None
+        if value is strided.value:
+            return self._name(strided.value)
+        offset = f", {strided.offset}" if strided.offset else ""
+        return f"_view({self._name(strided.value)}, {value.shape}, {strided.strides}{offset})"
 
     def constants_text(self) -> str:
         """The function that makes the constants, once for a device; "" where there are none."""

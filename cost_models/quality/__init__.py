@@ -1,4 +1,4 @@
-"""How good predictions are: measures of ranking, and the cost model's on what is held out.
+"""Quality of predictions: measures of ranking, and the cost model's on held-out records.
 
 Imports the rest of `cost_models`, which knows nothing of it.
 """

@@ -1,7 +1,7 @@
-"""How good the cost model is at what it has not seen: schedules, shapes and devices that are held out in turn.
+"""Quality of the cost model on unseen schedules, shapes and devices: cross-validation on held-out records.
 
 The trees are those of a search (`XGBoostModel`). Before compiling they see the features of the tile program; with
-compile facts also registers, spills and shared memory, which a search knows only of what it has compiled.
+compile facts also registers, spills and shared memory, which a search has only for compiled schedules.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tuning_logs.selection import MOST_LOOKED_THROUGH, are_alike, nearest, telli
 
 HeldOutWhat = Literal["schedules", "shapes", "devices"]
 
-# Successful schedules of a workload below which nothing is said about ranks, and fewer than which teach nothing.
+# Fewest successful schedules of a workload for a judgement of ranks, and fewest for training.
 _LEAST = 24
 # Parts of the schedules of a workload, each of which is held out once.
 _FOLDS = 4
-# What recall and regret look at.
+# First choices that recall and regret consider.
 FIRST = 10
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How a model that was `taught` so many records ranked `judged` others, of one workload, device and policy.
+    """The ranking of `judged` records of one workload, device and policy by a model that was `taught` others.
 
-    `recall` is of the ten fastest among the ten predicted to be; `regret_first` and `regret_ten` are how much longer
-    the first choice and the best of ten take than the best of all, as a part of it.
+    `recall` is of the ten fastest among the ten predicted to be; `regret_first` and `regret_ten` are the excess times
+    of the first choice and of the best of ten over the best of all, as a fraction of it.
     """
 
     held_out: HeldOutWhat
@@ -55,7 +55,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the model takes with so many records, in milliseconds for each: describing, training once, predicting."""
+    """The model's time for a number of records, in milliseconds each: describing, training once, predicting."""
 
     records: int
     describe_ms: float
@@ -69,16 +69,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class _Group:
-    """The places of the records of one workload, device and policy."""
+    """The positions of the records of one workload, device and policy."""
 
     example: TuningRecord
     places: NDArray[np.intp]
 
 
 class HeldOutQuality:
-    """The records of any workloads, described once; each question holds out something else.
+    """The records of any workloads, described once; each measure holds out other records.
 
-    `build` gives the spaces of records, whatever their devices. Failures, and what no space has any more, are left out.
+    `build` makes the spaces of records on any device. Failures, and schedules that no space has any more, are left out.
     """
 
     def __init__(
@@ -103,9 +103,10 @@ class HeldOutQuality:
         return len(self._groups)
 
     def qualities(self) -> Iterator[Quality]:
-        """Of every group: its schedules, its shape and its device held out, before compiling and with compile facts.
+        """The quality for every group with its schedules, its shape and its device held out, before compiling and with
+        facts.
 
-        Where nothing is left to learn from, nothing is said.
+        Groups without records left to learn from are skipped.
         """
         for with_facts in (False, True):
             for group in self._groups:
@@ -141,7 +142,7 @@ class HeldOutQuality:
         return self._judged(group, "schedules", with_facts, taught, scores[group.places])
 
     def _others(self, group: _Group, what: HeldOutWhat) -> NDArray[np.intp]:
-        """Of the records of alike kernels, those that a search of the group would be told if this were new to it."""
+        """The records of similar kernels that a search of the group would observe if this were new to it."""
         example = group.example
 
         def known(other: TuningRecord) -> bool:
@@ -153,8 +154,8 @@ class HeldOutQuality:
         places = [int(place) for places in found for place in places]
         place_of = {id(self._records[place]): place for place in places}
         others = (self._records[place] for place in places)
-        told = telling(nearest(others, example.subject, example.target, MOST_LOOKED_THROUGH))
-        return np.array([place_of[id(record)] for record in told], dtype=np.intp)
+        chosen = telling(nearest(others, example.subject, example.target, MOST_LOOKED_THROUGH))
+        return np.array([place_of[id(record)] for record in chosen], dtype=np.intp)
 
     def _scores(self, taught: NDArray[np.intp], judged: NDArray[np.intp], with_facts: bool) -> NDArray[np.float64]:
         rows = self._rows[with_facts]
@@ -196,8 +197,8 @@ def _has_facts(record: TuningRecord) -> bool:
 
 
 def _facts(records: Sequence[TuningRecord]) -> Floats:
-    """Logarithms of registers, spilled bytes and bytes of shared memory, shape (records, 3); -1 where not told."""
-    told = [r.measurement.facts for r in records]
-    amounts = [(f.registers, f.spill_bytes, f.shared_memory_bytes) if f else (None,) * 3 for f in told]
+    """Logarithms of registers, spilled bytes and bytes of shared memory, shape (records, 3); -1 where unknown."""
+    facts = [r.measurement.facts for r in records]
+    amounts = [(f.registers, f.spill_bytes, f.shared_memory_bytes) if f else (None,) * 3 for f in facts]
     known = [[-1.0 if amount is None else float(np.log2(1 + amount)) for amount in each] for each in amounts]
     return np.array(known, dtype=np.float32).reshape(len(records), 3)

@@ -1,4 +1,4 @@
-"""How well scores rank what was measured: rank correlation, recall of the fastest, regret of the first choices."""
+"""Measures of a ranking: rank correlation, recall of the fastest, regret of the first choices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recall(predicted_s: ArrayLike, measured_s: ArrayLike, count: int) -> float:
 
 
 def regret(predicted_s: ArrayLike, measured_s: ArrayLike, count: int) -> float:
-    """How much longer the best of the `count` predicted to be fastest takes than the best of all, as a part of it."""
+    """The excess time of the best of the `count` predicted to be fastest over the best of all, as a fraction of it."""
     measured = np.asarray(measured_s, dtype=np.float64)
     chosen = np.argsort(predicted_s, kind="stable")[:count]
     return float(measured[chosen].min() / measured.min()) - 1.0

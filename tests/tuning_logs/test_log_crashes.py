@@ -18,8 +18,8 @@ from search_spaces import LogError
 from tuning_logs import TuningLog, TuningRecord
 from tuning_logs.selection import Filter
 from tuning_logs.storage import appending
-from tuning_logs.storage.held_log import HeldLog
 from tuning_logs.storage.indexed_log import IndexedLog
+from tuning_logs.storage.memory_log import MemoryLog
 from tuning_logs.storage.parsed_log import ParsedLog
 
 # More than the cores of most machines that run this, so that each is interrupted between its steps.
@@ -39,7 +39,7 @@ class DamagedLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.acknowledged: list[TuningRecord] = []
-        self.readers = HeldLog(ParsedLog(path)), IndexedLog(path)
+        self.readers = MemoryLog(ParsedLog(path)), IndexedLog(path)
 
     def append(self, count: int) -> None:
         new = [record(len(self.acknowledged) + i + 1) for i in range(count)]
@@ -72,7 +72,7 @@ class DamagedLog:
         """What is not cut away is read exactly once and in order, by whoever has read before and by who has not."""
         whole = self.content().split(b"\n")
         expected = [r for r in self.acknowledged if line_of(r) in whole]
-        for reader in (*self.readers, HeldLog(ParsedLog(self.path)), IndexedLog(self.path)):
+        for reader in (*self.readers, MemoryLog(ParsedLog(self.path)), IndexedLog(self.path)):
             assert list(reader) == expected
             assert reader.records(Filter(policy="cold")) == expected
 
@@ -202,7 +202,7 @@ def test_a_disk_without_room_for_an_index_still_answers(path: Path) -> None:
 import resource, signal, sys
 from log_records import H200, SMALL, tiles
 from pathlib import Path
-from tuning_logs.storage.held_log import HeldLog
+from tuning_logs.storage.memory_log import MemoryLog
 from tuning_logs.storage.indexed_log import IndexedLog
 from tuning_logs.selection import Filter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -24,10 +24,10 @@ from tuning_logs import log as log_module
 from tuning_logs.ranking import best_of
 from tuning_logs.selection import Filter
 from tuning_logs.storage import index, indexed_log
-from tuning_logs.storage.held_log import HeldLog
 from tuning_logs.storage.index import schedule_digest
 from tuning_logs.storage.indexed_log import IndexedLog
 from tuning_logs.storage.line_parser import LineParser
+from tuning_logs.storage.memory_log import MemoryLog
 from tuning_logs.storage.parsed_log import ParsedLog
 
 ALL_H200 = Filter(SMALL.key, H200.key)
@@ -110,7 +110,7 @@ def shown(records: list[TuningRecord]) -> list[tuple[TuningRecord, object]]:
     return [(r, r.provenance) for r in records]
 
 
-def assert_same_answers(indexed: IndexedLog, plain: HeldLog, wanted: Filter, limit: int) -> None:
+def assert_same_answers(indexed: IndexedLog, plain: MemoryLog, wanted: Filter, limit: int) -> None:
     assert shown(list(indexed)) == shown(list(plain))
     assert shown(indexed.records(wanted)) == shown(plain.records(wanted))
     best = [[r] if r is not None else [] for r in (indexed.best(wanted), plain.best(wanted))]
@@ -134,7 +134,7 @@ def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_f
         patch.setattr(index, "_CONTENDERS", data.draw(st.sampled_from([1, 2, 64])))
         patch.setattr(indexed_log, "_STEP_BYTES", data.draw(st.sampled_from([3000, 1 << 20, 1 << 20])))
         kept = IndexedLog(path)
-        assert_same_answers(kept, HeldLog(ParsedLog(path)), wanted, limit)
+        assert_same_answers(kept, MemoryLog(ParsedLog(path)), wanted, limit)
         if change == "append":
             with path.open("ab") as file:
                 file.write(b"\n" * data.draw(st.integers(0, 1)) + b"\n".join(after))
@@ -147,8 +147,8 @@ def test_an_indexed_log_answers_what_a_parsed_one_does_whatever_is_done_to_the_f
         elif change == "rewrite":
             path.write_bytes(b"\n".join(after))
             os.utime(path, ns=(0, path.stat().st_mtime_ns + 1_000_000_000))
-        assert_same_answers(kept, HeldLog(ParsedLog(path)), wanted, limit)
-        assert_same_answers(IndexedLog(path), HeldLog(ParsedLog(path)), wanted, limit)
+        assert_same_answers(kept, MemoryLog(ParsedLog(path)), wanted, limit)
+        assert_same_answers(IndexedLog(path), MemoryLog(ParsedLog(path)), wanted, limit)
 
 
 # Trials and finals of six schedules of one search, mostly trials, with a few ties.

@@ -1,4 +1,4 @@
-"""The files of recorded tables: which format one has is told by what it holds. Any of them may be compressed (gzip)."""
+"""The files of recorded tables: the format is detected by content. Any of them may be compressed (gzip)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuning_logs.exchange.triton_cache import read_triton_cache
 from tuning_logs.log import TuningLog
 from tuning_logs.packing import replace_file
 
-# What is written.
+# Formats that are written.
 Format = Literal["kernel-tuner", "t4"]
 
 _TRITON_SUFFIX = ".autotune.json"
@@ -52,7 +52,7 @@ def _tables(path: Path, text: str) -> list[RecordedTable]:
     if text.lstrip().startswith('{"schema":'):
         return list(tables_of(TuningLog(path)))
     if not text.lstrip().startswith("{"):
-        return read_helion_csv(text, _beside(path)) if "config" in text.partition("\n")[0] else _refuse(text)
+        return read_helion_csv(text, _details(path)) if "config" in text.partition("\n")[0] else _refuse(text)
     data = _parsed(text)
     if "cache" in data:
         return [read_kernel_tuner(data)]
@@ -63,8 +63,8 @@ def _tables(path: Path, text: str) -> list[RecordedTable]:
     return _refuse(text)
 
 
-def _beside(path: Path) -> str:
-    """What Helion writes beside its log, where it was told to."""
+def _details(path: Path) -> str:
+    """The file that Helion writes next to its log, if configured to."""
     details = path.with_suffix(".meta.jsonl")
     try:
         return details.read_text(encoding="utf-8", errors="replace")
@@ -77,7 +77,7 @@ def _refuse(text: str) -> list[RecordedTable]:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """The object of a JSON text; of a cache that Kernel Tuner has left open too."""
+    """The object of a JSON text, including a cache that Kernel Tuner has left open."""
     try:
         data: dict[str, Any] = json.loads(text)
         return data
@@ -95,7 +95,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def write_table(path: Path, table: RecordedTable, format: Format) -> None:
-    """Write the table in place of what is there, compressed where the name ends in .gz: all of it, or nothing.
+    """Replace the file by the table, compressed where the name ends in .gz: all of it, or nothing.
 
     Raises:
         LogError: it cannot be written, and is as it was.

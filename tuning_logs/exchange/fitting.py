@@ -1,4 +1,4 @@
-"""What was measured in one space, as points of another: the same kernel's on another device, or of another version."""
+"""Measurements of one space as points of another: of the same kernel on another device, or of another version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, i
 
 @dataclass(frozen=True)
 class Fitted:
-    """Points of a space, each once, and what they took (None: failed); `remarks` say what could not be taken over."""
+    """Points of a space, each once, and their seconds (None: failed); `remarks` name what was left out."""
 
     points: tuple[Point, ...]
     seconds: tuple[float | None, ...]
@@ -20,10 +20,10 @@ class Fitted:
 
 
 def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[float | None], space: PlainSpace) -> Fitted:
-    """What was measured with the knobs `names`, as points of `space`; these may be illegal there.
+    """Measurements with the knobs `names`, as points of `space`; these may be illegal there.
 
-    Knobs that the space has not are left out, and of points that then are equal the fastest counts. A knob that the
-    space has and the points have not takes the only value that it has. Points with other values are left out.
+    Unknown knobs are dropped, and of points that then are equal the fastest counts. A knob missing in the points takes
+    its only value. Points with unknown values are left out.
 
     Raises:
         InputError: the points lack a knob that has several values.
@@ -49,7 +49,7 @@ def fitted(names: Sequence[str], points: Sequence[Point], seconds: Sequence[floa
 
 
 def _column(name: str, names: list[str], values: Point) -> tuple[int | None, PlainValue]:
-    """Where a knob's value stands in the points; where it does not, the value that it has."""
+    """The position of a knob in the points; or, if missing there, its only value."""
     if name in names:
         return names.index(name), None
     if len(values) > 1:

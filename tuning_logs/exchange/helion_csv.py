@@ -1,12 +1,12 @@
-"""The log of Helion's autotuner, HELION_AUTOTUNE_LOG, `<base>.csv`, read.
+"""Reader of HELION_AUTOTUNE_LOG, `<base>.csv`, the log of Helion's autotuner.
 
-run_id,timestamp_s,config_id,generation,status,perf_ms,compile_time_s,config
-3f…,1.20,9a…,0,ok,0.061000,0.90,"Config(block_sizes=[64, 32], num_warps=4)"
+    run_id,timestamp_s,config_id,generation,status,perf_ms,compile_time_s,config
+    3f…,1.20,9a…,0,ok,0.061000,0.90,"Config(block_sizes=[64, 32], num_warps=4)"
 
-A configuration has several rows: when it was started, and every time that it ended. Values that are lists are as many
-knobs: `block_sizes.0`, `block_sizes.1`. Runs of several kernels are several tables. Which kernel and device each was of
-stands beside it, in `<base>.meta.jsonl`, where HELION_AUTOTUNE_LOG_DETAILS was 1. Source: Helion,
-helion/autotuner/logger.py, helion/autotuner/metrics.py, helion/runtime/config.py.
+A configuration has several rows: one for its start, and one for every end. Values that are lists are as many knobs:
+`block_sizes.0`, `block_sizes.1`. Runs of several kernels are several tables. The kernel and device of each run are in
+`<base>.meta.jsonl`, where HELION_AUTOTUNE_LOG_DETAILS was 1. Source: Helion, helion/autotuner/logger.py,
+helion/autotuner/metrics.py, helion/runtime/config.py.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tuning_logs.exchange.recorded_table import (
 from tuning_logs.measurement import Status
 
 _NEEDED = ("status", "perf_ms", "config")
-# How a configuration ended; other rows say that it began, or that it was not tried.
+# Statuses of a configuration's end; other rows mark its start, or that it was not tried.
 _ENDED: dict[str, Status] = {"ok": "ok", "error": "run_error", "timeout": "compile_timeout"}
 
 
 def read_helion_csv(text: str, details: str = "") -> list[RecordedTable]:
-    """A table for each run of the log; `details` is what stands beside it.
+    """A table for each run of the log; `details` is the text of `<base>.meta.jsonl`.
 
     Raises:
         ValueError: it is not what Helion writes; the message says what was expected, and what came.
@@ -49,12 +49,12 @@ def read_helion_csv(text: str, details: str = "") -> list[RecordedTable]:
     for number, row in enumerate(rows, 2):
         if row["status"] in _ENDED:
             runs.setdefault(row.get("run_id") or "", []).append((_values(row["config"], number), row))
-    told = _kernels_and_devices(details)
-    return [_table(*told.get(run, (f"Helion run {run}".strip(), "")), ended) for run, ended in runs.items()]
+    run_labels = _kernels_and_devices(details)
+    return [_table(*run_labels.get(run, (f"Helion run {run}".strip(), "")), ended) for run, ended in runs.items()]
 
 
 def _kernels_and_devices(details: str) -> dict[str, tuple[str, str]]:
-    """By run; a line that is torn tells nothing."""
+    """Kernel and device by run; torn lines are ignored."""
     found = {}
     for line in details.splitlines():
         try:
@@ -103,7 +103,7 @@ def _values(config: str | None, line: int) -> dict[str, PlainValue]:
 
 
 def _spread(name: str, value: object) -> dict[str, PlainValue]:
-    """A list as a knob for each of its elements; what is nested deeper, as text."""
+    """A list as a knob for each of its elements; deeper nesting as text."""
     if isinstance(value, list | tuple):
         return {f"{name}.{place}": _scalar(part) for place, part in enumerate(value)}
     return {name: _scalar(value)}

@@ -1,4 +1,4 @@
-"""What the readers of recorded tables ask of parsed JSON. What is not as expected is a ValueError that says so."""
+"""Accessors of parsed JSON for the readers of recorded tables. Unexpected values raise a ValueError that names them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from search_spaces.parsed_json import knob_value
 from search_spaces.schedules.plain_space import PlainValue
 
 MS = 1e-3
-# Longer times stand for failures: Kernel Tuner once wrote 1e20.
+# Longer times mean failures: Kernel Tuner once wrote 1e20.
 _LONGEST = 1e19
-# The first number of the versions that are read: 1.0.0, and whatever only adds to it.
+# Major version of the files that are read.
 _MAJOR = "1"
 
 T = TypeVar("T")
 
 
 def field(data: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """The value of that name, of that kind."""
+    """The value of that name, of that type."""
     value = data.get(name)
     if not isinstance(value, kind):
         got = "none" if name not in data else f"{str(value)[:60]!r}"
@@ -29,7 +29,7 @@ def field(data: Mapping[str, Any], name: str, kind: type[T]) -> T:
 
 
 def version(data: Mapping[str, Any], what: str) -> None:
-    """Refuse a file of another version than the first; those that tell none are of it."""
+    """Refuse a file of another major version; files without one are of the first."""
     got = data.get("schema_version", f"{_MAJOR}.0.0")
     if str(got).partition(".")[0] != _MAJOR:
         raise ValueError(f"schema_version {got!r}; expected a {what} of version {_MAJOR}.x")
@@ -40,13 +40,13 @@ def knob(value: object) -> PlainValue:
 
 
 def milliseconds(value: object) -> float | None:
-    """Seconds; None for what is no time: null, NaN, infinity, zero, or longer than anything takes."""
+    """Seconds; None for no valid time: null, NaN, infinity, zero, or beyond `_LONGEST`."""
     time = number(value)
     return time * MS if 0 < time < _LONGEST else None
 
 
 def number(value: object) -> float:
-    """A number as it is, and 0 for what is none."""
+    """A number unchanged, and 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     try:
@@ -56,7 +56,7 @@ def number(value: object) -> float:
 
 
 def numbers(value: object, unit: float) -> tuple[float, ...]:
-    """A list of positive numbers in seconds; none where it is no such list."""
+    """A list of positive numbers in seconds; empty for anything else."""
     if not isinstance(value, list):
         return ()
     found = tuple([number(v) * unit for v in value])

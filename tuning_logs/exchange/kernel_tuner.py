@@ -20,13 +20,13 @@ from tuning_logs.exchange.origin_json import origin_from_json, origin_to_json
 from tuning_logs.exchange.recorded_table import RecordedTable, RecordedTrial, latest
 from tuning_logs.measurement import STATUSES, Status
 
-# What each error stands for. Kernel Tuner calls a configuration invalid that the device refuses.
+# Status of each error. Kernel Tuner calls a configuration invalid that the device refuses.
 _ERRORS: dict[str, Status] = {
     "CompilationFailedConfig": "compile_error",
     "RuntimeFailedConfig": "run_error",
     "InvalidConfig": "load_error",
 }
-# What its error has that has no error of its own.
+# Statuses without an error of their own share one.
 _BEFORE_RUNNING = ("compile_error", "compile_timeout", "compile_crash", "out_of_memory")
 _NEVER_RUN = ("load_error", "pruned")
 
@@ -102,7 +102,7 @@ def _error(status: Status) -> str:
 
 
 def kernel_tuner_text(table: RecordedTable) -> Iterator[str]:
-    """The lines of a cache file of the table, closed, as Kernel Tuner lays them out."""
+    """The lines of a cache file of the table, closed, in Kernel Tuner's layout."""
     header: dict[str, Any] = {
         "device_name": table.device,
         "kernel_name": table.kernel,

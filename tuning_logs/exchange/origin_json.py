@@ -1,4 +1,4 @@
-"""What a table of our own log is of, beside what other tuners look at: they pass over the member "autosched"."""
+"""The origin of a table of our own log, in the member "autosched" that other tuners ignore."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def origin_to_json(origin: Origin | None) -> dict[str, Any]:
 
 
 def origin_from_json(data: Mapping[str, Any]) -> Origin | None:
-    """What the table is of, where it was made of one of our logs.
+    """The origin of a table, if it comes from one of our logs.
 
     Raises:
-        ValueError: of another version of autosched.
+        ValueError: it is of another version of autosched.
     """
-    told = data.get(_MEMBER)
-    if not isinstance(told, dict):
+    given = data.get(_MEMBER)
+    if not isinstance(given, dict):
         return None
-    if told.get("schema") != SCHEMA_VERSION:
-        raise ValueError(f"{_MEMBER}: schema {told.get('schema')!r}; expected {SCHEMA_VERSION}")
+    if given.get("schema") != SCHEMA_VERSION:
+        raise ValueError(f"{_MEMBER}: schema {given.get('schema')!r}; expected {SCHEMA_VERSION}")
     try:
-        subject, target = subject_and_target(told)
-        orders = (array(order, "order", (2,)) for order in array(told.get("orders", []), "orders"))
+        subject, target = subject_and_target(given)
+        orders = (array(order, "order", (2,)) for order in array(given.get("orders", []), "orders"))
         return Origin(
             subject=subject,
             target=target,
-            provenance=Provenance.from_json(told.get("provenance")),
+            provenance=Provenance.from_json(given.get("provenance")),
             orders=tuple((text(sketch, "sketch"), _names(names)) for sketch, names in orders),
         )
     except DataError as error:
         raise ValueError(f"{_MEMBER}: expected workload, target and provenance ({error})") from None
 
 
-def _names(told: object) -> tuple[str, ...]:
-    return tuple(text(name, "knob") for name in array(told, "knobs"))
+def _names(given: object) -> tuple[str, ...]:
+    return tuple(text(name, "knob") for name in array(given, "knobs"))

@@ -1,7 +1,7 @@
-"""Our own tuning logs as recorded tables, and back: a table for each workload, target and way of timing.
+"""Our own tuning logs as recorded tables, and back: a table for each workload, target and timing policy.
 
-What a table does not hold is lost on the way there and back: what was said of failures, the state of the device, and
-what the library took.
+The round trip loses what a table has no place for: details of failures, the state of the device, and the library's
+latencies.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tuning_logs.measurement import CompileFacts, Measurement
 from tuning_logs.ranking import standing
 from tuning_logs.record import TuningRecord, record_of
 
-# The knobs that say which kind of schedule a point is. No sketch has knobs of these names.
+# The knobs for sketch and backend of a point. No sketch has knobs of these names.
 _SKETCH, _BACKEND = "sketch", "backend"
 
 
 def tables_of(records: Iterable[TuningRecord]) -> Iterator[RecordedTable]:
-    """A table for each workload, target and timing policy, in the order in which these come up."""
+    """A table for each workload, target and timing policy, in order of first appearance."""
     tasks: dict[tuple[str, str, str], list[TuningRecord]] = {}
     for record in records:
         tasks.setdefault((*record.key, record.provenance.policy), []).append(record)
@@ -80,11 +80,10 @@ def _trial(point: tuple[PlainValue, ...], record: TuningRecord) -> RecordedTrial
 
 
 def records_of(table: RecordedTable) -> list[TuningRecord]:
-    """The records of a table that was made of a tuning log; none of them is one of finals.
+    """The records of a table made from a tuning log; none of them is one of finals.
 
     Raises:
-        ValueError: the table was made by another tuner, what its kernel computes is not known here; or it says what no
-            record says.
+        ValueError: the table was made by another tuner, whose workload is not known here; or no record is like it.
     """
     if table.origin is None or _SKETCH not in table.names or _BACKEND not in table.names:
         raise ValueError(
@@ -103,7 +102,7 @@ def _in_order(origin: Origin, sketch: str, knobs: dict[str, PlainValue]) -> dict
 def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: int) -> TuningRecord:
     knobs = gathered(dict(zip(table.names, trial.point, strict=True)))
     sketch, backend = text(knobs.pop(_SKETCH, None), _SKETCH), text(knobs.pop(_BACKEND, ""), _BACKEND)
-    told = origin.provenance
+    provenance = origin.provenance
     repeats = (trial.repeats_s or (trial.seconds,)) if trial.seconds is not None else ()
     made = TuningRecord(
         subject=origin.subject,
@@ -117,12 +116,12 @@ def _record(table: RecordedTable, origin: Origin, trial: RecordedTrial, place: i
             timing_s=trial.timing_s,
         ),
         provenance=dataclasses.replace(
-            told,
-            unix_s=told.unix_s if trial.unix_s is None else trial.unix_s,
+            provenance,
+            unix_s=provenance.unix_s if trial.unix_s is None else trial.unix_s,
             trial=place,
             finals=0,
             propose_s=trial.search_s,
         ),
     )
-    # As it will be read of a log: what would be skipped there is refused here.
+    # Parsed as a log's reader would: a record that it would skip is refused here.
     return record_of(origin.subject, origin.target, made.to_json())

@@ -1,4 +1,4 @@
-"""A recorded table: what a tuner measured of one kernel on one device, whoever's tuner, kernel and format it was."""
+"""A recorded table: one tuner's measurements of one kernel on one device, in any format."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuning_logs.record import Provenance, Subject
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """What became of one configuration: seconds where `status` is "ok", None where it failed.
+    """The outcome of one configuration: seconds where `status` is "ok", None where it failed.
 
     `repeats_s` are the single measurements behind `seconds`, where they were kept; `compile_s`, `check_s`, `timing_s`
-    and `search_s` what the trial cost the tuner; `unix_s` when it was, None where that is not told. `source` is the
-    fingerprint of what was compiled, "" where that is not told.
+    and `search_s` the costs of the trial; `unix_s` its time, None where unknown. `source` is the fingerprint of the
+    compiled source, "" where unknown.
     """
 
     point: Point
@@ -41,7 +41,7 @@ class RecordedTrial:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a table that was made of a tuning log is of: enough to make records of it again.
+    """The origin of a table made from a tuning log: enough to make its records again.
 
     `orders` are the sketches with their knobs in order; a sketch that gained knobs has several.
     """
@@ -54,10 +54,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """The trials of one kernel on one device, each configuration once. `kernel` and `device` are "" where not told.
+    """The trials of one kernel on one device, each configuration once. `kernel` and `device` are "" where unknown.
 
-    `names` and `values` are the knobs and what each may be, in the order of a point's values. `problem_size` is what
-    the tuner called the size of the problem.
+    `names` and `values` are the knobs and their allowed values, in the order of a point's values. `problem_size` is the
+    tuner's problem size.
     """
 
     kernel: str
@@ -74,12 +74,12 @@ class RecordedTable:
 
     @cached_property
     def space(self) -> PlainSpace:
-        """The space of what was recorded: its points are those of the trials."""
+        """The space of the recorded trials: its points are theirs."""
         knobs = dict(zip(self.names, self.values, strict=True))
         return PlainSpace(knobs, configurations=[trial.point for trial in self.trials])
 
     def fitted_to(self, space: PlainSpace) -> Fitted:
-        """What was measured, as history of a search of another space.
+        """The measurements as history of a search of another space.
 
         Raises:
             InputError: it lacks a knob of the space.
@@ -93,7 +93,7 @@ def latest(trials: Iterable[RecordedTrial]) -> tuple[RecordedTrial, ...]:
 
 
 def values_of(trials: Sequence[RecordedTrial], knobs: int) -> tuple[Point, ...]:
-    """The values that came up of every knob: numbers by size, and what has no order as it came up."""
+    """The values of every knob: numbers sorted, unordered values in order of appearance."""
     return tuple(_sorted([trial.point[knob] for trial in trials]) for knob in range(knobs))
 
 
@@ -109,14 +109,14 @@ def point_of(values: dict[str, PlainValue], names: Sequence[str]) -> Point:
 
 
 def names_in(rows: Iterable[dict[str, PlainValue]]) -> tuple[str, ...]:
-    """The names that come up in any row, in the order in which they do."""
+    """The names in any row, in order of appearance."""
     return tuple(dict.fromkeys(name for row in rows for name in row))
 
 
 def spread(name: str, value: PlainValue) -> dict[str, PlainValue]:
     """A knob value of several numbers as several knobs: `tile=(64, 32)` is `tile.0=64` and `tile.1=32`.
 
-    Other tuners know scalars only, and models make more of numbers than of tuples.
+    Other tuners know scalars only, and models learn more from numbers than from tuples.
     """
     if isinstance(value, tuple):
         return {f"{name}.{place}": part for place, part in enumerate(value)}
@@ -124,7 +124,7 @@ def spread(name: str, value: PlainValue) -> dict[str, PlainValue]:
 
 
 def gathered(values: dict[str, PlainValue]) -> dict[str, PlainValue]:
-    """What `spread` made of knob values, undone; knobs without a value are left out.
+    """The inverse of `spread`; knobs without a value are left out.
 
     Raises:
         ValueError: a knob has both a value and parts.

@@ -1,13 +1,13 @@
-"""Results files in T4, the format that auto-tuners have agreed upon, read and written.
+"""Results files in T4, the common format of auto-tuners, read and written.
 
-{"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"},
- "results": [{"timestamp": …, "configuration": {name: value, …}, "objectives": ["time"],
-              "times": {"compilation": …, "framework": …, "search_algorithm": …, "validation": …, "runtimes": […]},
-              "invalidity": "correct", "correctness": 1,
-              "measurements": [{"name": "time", "value": 5.9, "unit": "ms"}, …]}, …]}
+    {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"},
+     "results": [{"timestamp": …, "configuration": {name: value, …}, "objectives": ["time"],
+                  "times": {"compilation": …, "framework": …, "search_algorithm": …, "validation": …, "runtimes": […]},
+                  "invalidity": "correct", "correctness": 1,
+                  "measurements": [{"name": "time", "value": 5.9, "unit": "ms"}, …]}, …]}
 
-Source: Kernel Tuner, kernel_tuner/schema/T4/1.0.0/results-schema.json. It has no place for kernel and device: they are
-written into the metadata, where it has them.
+Source: Kernel Tuner, kernel_tuner/schema/T4/1.0.0/results-schema.json. It has no members for kernel and device: they
+are written into the metadata, which it has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuning_logs.exchange.recorded_table import RecordedTable, RecordedTrial, la
 from tuning_logs.measurement import STATUSES, Status
 
 _VERSION = "1.0.0"
-# The outcomes of T4, and what each stands for; the first of ours that is written as it.
+# The outcomes of T4, each with its status: where several statuses are written as one outcome, the first.
 _INVALIDITIES: dict[str, Status] = {
     "timeout": "run_timeout",
     "compile": "compile_error",
@@ -44,7 +44,7 @@ _WRITTEN: dict[Status, str] = {
     "changed_input": "correctness",
     **{status: name for name, status in _INVALIDITIES.items()},
 }
-# The units of times that are read, in seconds. The misspelt one stands in published tables.
+# The units of times that are read, in seconds. The misspelt one occurs in published tables.
 _UNITS = {"seconds": 1.0, "s": 1.0, "milliseconds": MS, "miliseconds": MS, "ms": MS, "microseconds": 1e-6, "us": 1e-6,
           "nanoseconds": 1e-9, "ns": 1e-9}  # fmt: skip
 
@@ -125,7 +125,7 @@ def _outcome(result: dict[str, Any], place: int, unit: float) -> tuple[float | N
 
 
 def _measured(result: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """The value and the unit of everything that was measured."""
+    """The value and the unit of each measurement."""
     found = result.get("measurements")
     rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
     return {str(row.get("name")): (row.get("value"), str(row.get("unit", ""))) for row in rows}

@@ -1,10 +1,10 @@
-"""What Triton's own autotuner keeps in its cache, `<kernel>.autotune.json`, read.
+"""Reader of `<kernel>.autotune.json`, the cache of Triton's own autotuner.
 
-{"key": [4096, "torch.float16"], "configs_timings": [[{"kwargs": {"BLOCK_M": 64}, "num_warps": 4, …}, [0.1, …]], …]}
+    {"key": [4096, "torch.float16"], "configs_timings": [[{"kwargs": {"BLOCK_M": 64}, "num_warps": 4, …}, [0.1, …]], …]}
 
 Triton writes it where `triton.autotune` has `cache_results=True`, or TRITON_CACHE_AUTOTUNING is 1. The timings of a
 configuration are its median and its quantiles in milliseconds, or one number; infinity where it failed. Source: Triton,
-python/triton/runtime/autotuner.py. It does not tell the device.
+python/triton/runtime/autotuner.py. It does not name the device.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from search_spaces.schedules.plain_space import PlainValue
 from tuning_logs.exchange.json_fields import field, knob, milliseconds
 from tuning_logs.exchange.recorded_table import RecordedTable, RecordedTrial, latest, names_in, point_of, values_of
 
-# What a configuration holds beside its own arguments; without a value they are left out.
+# Options of a configuration besides its own arguments; without a value they are left out.
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def read_triton_cache(data: dict[str, Any], kernel: str) -> RecordedTable:
-    """The table of a parsed file; its kernel is what the file is called.
+    """The table of a parsed file; its kernel is the file's name.
 
     Raises:
         ValueError: it is not what Triton writes; the message says what was expected, and what came.
@@ -33,8 +33,8 @@ def read_triton_cache(data: dict[str, Any], kernel: str) -> RecordedTable:
     names = names_in(values for values, _ in rows)
     trials = latest(_trial(values, timings, names) for values, timings in rows)
     key = data.get("key")
-    told = " ".join(map(str, key)) if isinstance(key, list) else ""
-    return RecordedTable(f"{kernel} {told}".strip(), "", names, values_of(trials, len(names)), trials)
+    size = " ".join(map(str, key)) if isinstance(key, list) else ""
+    return RecordedTable(f"{kernel} {size}".strip(), "", names, values_of(trials, len(names)), trials)
 
 
 def _values(config: dict[str, Any]) -> dict[str, PlainValue]:

@@ -1,4 +1,4 @@
-"""Several logs: joined into one, and what differs from one to another.
+"""Several logs: merged into one, and the differences between two.
 
 Imports the logs themselves; knows nothing of other tuners.
 """

@@ -1,7 +1,7 @@
-"""What became of kernels from one log to another: which are slower or faster than before, and what changed meanwhile.
+"""Differences of kernels from one log to another: slower or faster than before, and changes of the environment.
 
-Two measurements of one kernel differ whenever they are made. What counts here is a difference that the repeats tell
-from none, and that is larger than what two sessions differ by on one device though nothing has changed.
+Two measurements of one kernel always differ. A difference counts here if the repeats are significant, and if it exceeds
+the usual difference of two sessions on one device without any change.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tuning_logs.record import TuningRecord
 
 Verdict = Literal["slower", "faster", "same"]
 
-# Of the 106 finalists among the records that ship whose kernel, source and all, was timed in the finals of two
-# sessions, 9 of 10 differed by 4.1 % or less; the median was 1.6 % (`python tests/figures/sessions.py`).
+# Of the 106 shipped finalists whose kernel, with the same source, was timed in the finals of two sessions, 9 of 10
+# differed by 4.1 % or less; the median was 1.6 % (`python tests/figures/sessions.py`).
 _BETWEEN_SESSIONS = 0.04
 
 
@@ -28,7 +28,7 @@ class Difference:
     """The best of a kernel before and after, and the schedules that both logs have measured.
 
     `same_schedules` were successful in both, and `same_source` of these had the same generated source. `same_ratio` is
-    how many times longer these took afterwards, the median over them, with the interval where there are enough.
+    their median slow-down, with the interval where there are enough.
     """
 
     before: TuningRecord
@@ -40,12 +40,12 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """How many times longer the best took afterwards."""
+        """The slow-down of the best."""
         return self.after.measurement.latency_s / self.before.measurement.latency_s
 
     @property
     def interval(self) -> Interval | None:
-        """Of the ratio, from the repeats of both; None where there are too few."""
+        """The ratio's interval, from the repeats of both; None where there are too few."""
         before, after = self.before.measurement.latencies_s, self.after.measurement.latencies_s
         rounds = min(len(before), len(after))
         return ratio_interval(after[:rounds], before[:rounds])
@@ -59,7 +59,7 @@ class Difference:
 
     @property
     def changed(self) -> dict[str, tuple[str, str]]:
-        """What the two were measured with that was not the same: devices and versions, before and after."""
+        """Devices and versions that differ between the two measurements, before and after."""
         before, after = _environment(self.before), _environment(self.after)
         names = dict.fromkeys([*before, *after])
         pairs = {name: (before.get(name, "unknown"), after.get(name, "unknown")) for name in names}
@@ -87,7 +87,7 @@ class Difference:
 
 
 def differences(before: Iterable[TuningRecord], after: Iterable[TuningRecord]) -> list[Difference]:
-    """What the logs have in common, by kernel and way of timing, what became slowest first.
+    """Kernels that both logs have, by key and timing policy, largest slow-down first.
 
     Measurements of one device are compared; where a kernel was on no device in both logs, those of one device with
     those of every other.

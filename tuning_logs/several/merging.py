@@ -1,4 +1,4 @@
-"""Several logs as one: what each of them holds, once, in the order in which it was measured."""
+"""Several logs merged: each record once, in the order of measuring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuning_logs.record import TuningRecord
 
 @dataclass(frozen=True)
 class Merged:
-    """How many records a merged log holds, and how many more came up, being there already."""
+    """Number of records in a merged log, and of duplicates left out."""
 
     records: int
     duplicates: int
@@ -58,22 +58,22 @@ def records_at(path: Path) -> list[TuningRecord]:
 
 
 def merged(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Each measurement once, by time; where both are of one time, in the order given.
+    """Each measurement once, by time; at equal times, in the order given.
 
-    Of copies the one that says most is kept: what was exported lacks the reasons of failures, and what was imported
-    does not tell which records were finals.
+    Of copies the most complete one is kept: exported ones lack the reasons of failures, and imported ones the mark of
+    finals.
     """
     kept: dict[Hashable, TuningRecord] = {}
     for record in records:
         key = _identity(record)
         other = kept.get(key)
-        if other is None or _told(other) < _told(record):
+        if other is None or _completeness(other) < _completeness(record):
             kept[key] = record
     return sorted(kept.values(), key=lambda record: record.provenance.unix_s)
 
 
 def new_to(log: TuningLog, records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Those of the records that the log does not hold, once each, in their order.
+    """The records that the log lacks, once each, in their order.
 
     Raises:
         LogError: the log exists but cannot be read.
@@ -86,17 +86,17 @@ def new_to(log: TuningLog, records: Iterable[TuningRecord]) -> list[TuningRecord
 
 
 def _identity(record: TuningRecord) -> Hashable:
-    """What two measurements never have in common: when and where something was measured, and what came of it.
+    """A key that two measurements never share: time, device, schedule and outcome.
 
-    Files of other tuners tell neither seed nor number of a trial, and not always the order of knobs; times of day go to
+    Files of other tuners have neither seed nor number of a trial, and not always the order of knobs; times of day go to
     microseconds there, and latencies through another unit.
     """
-    measured, told = record.measurement, record.provenance
+    measured, provenance = record.measurement, record.provenance
     schedule = record.schedule.sketch, record.schedule.backend, frozenset(record.schedule.values)
     latencies = tuple(float(f"{latency:.6g}") for latency in measured.latencies_s)
-    return record.key, schedule, round(told.unix_s, 6), told.policy, measured.status, latencies
+    return record.key, schedule, round(provenance.unix_s, 6), provenance.policy, measured.status, latencies
 
 
-def _told(record: TuningRecord) -> tuple[bool, int]:
-    """How much of what copies may lack a record tells."""
+def _completeness(record: TuningRecord) -> tuple[bool, int]:
+    """Sort key: the record's information that copies may lack."""
     return record.provenance.finals > 0, len(record.measurement.detail)

@@ -12,17 +12,17 @@ from filelock import FileLock, Timeout
 
 from search_spaces import LogError
 
-# How long to wait for another process to end its append, which takes milliseconds: a longer wait is a stuck process.
+# Timeout for another process's append, which takes milliseconds: a longer wait is a stuck process.
 LOCK_TIMEOUT_S = 60.0
-# Enough of a line to tell a record by; a record takes 2 to 10 kB.
+# Enough of a line to recognise a record; a record takes 2 to 10 kB.
 HEAD_BYTES = 1 << 20
 
 
 def append_lines(path: Path, made: Callable[[], bytes]) -> None:
-    """Write whole lines at the end of a log; without any, only find out whether that would work.
+    """Write whole lines at the end of a log; without any, only check that this would work.
 
-    They are `made` while no other process appends. An absent file is created. What a killed writer left of a line gets
-    a line end of its own first.
+    They are `made` while no other process appends. An absent file is created. A partial line of a killed writer gets a
+    line end first.
 
     Raises:
         LogError: the file is not a tuning log, cannot be written, or the disk is full. It is left as it was.
@@ -35,7 +35,7 @@ def append_lines(path: Path, made: Callable[[], bytes]) -> None:
             raise LogError(f"{path} is not a tuning log: {reason}; nothing was written")
         lock = Path(f"{path}.lock")
         if not lock.exists():
-            # Where no file can be made, FileLock may wait for one to be.
+            # Where no file can be made, FileLock may wait until one can.
             os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
             _append_locked(path, made())
@@ -45,11 +45,11 @@ def append_lines(path: Path, made: Callable[[], bytes]) -> None:
         raise
     except OSError as error:
         why = error.strerror or error
-        raise LogError(f"cannot append to {path}: {why}; nothing was written, what it held is unharmed") from error
+        raise LogError(f"cannot append to {path}: {why}; nothing was written, its content is unharmed") from error
 
 
 def why_foreign(path: Path) -> str | None:
-    """Why a file is no tuning log; an absent one may become one, and that it was torn while written is no reason."""
+    """Reason that a file is no tuning log; None for one, for an absent file, or for one torn while written."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -88,7 +88,7 @@ def _append_locked(path: Path, data: bytes) -> None:
 
 
 def _write_all(file: int, data: bytes) -> None:
-    """One write; the rest of it where the system took only a part."""
+    """One write; another for the rest where the system took only a part."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

@@ -1,7 +1,7 @@
-"""The index of a tuning log: where the records of a key lie in the file, and the little that decides among them.
+"""The index of a tuning log: the byte ranges of the records of a key, and the columns that select among them.
 
-The log is the only truth. An index holds no record, only their places and what selects them, and is made anew when the
-log is not what it was. It is an SQLite database, so that it can be extended and asked without reading it whole.
+The log is the only truth. An index has no record, only byte ranges and what selects them, and is made anew when the log
+was changed. It is an SQLite database, so that it can be extended and queried without reading it whole.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CREATE INDEX standing ON records (task, schedule, finals, latency);
 PRAGMA user_version = {version};
 COMMIT;
 """
-# Schedules whose latest records are the fastest, of which `contenders` returns everything: a ranking may weigh more
-# than latencies, but nothing that is slower than so many others wins.
+# Number of fastest schedules, by latest record, whose records `contenders` returns: a ranking may weigh more than
+# latencies, but no schedule that is slower than this many others wins.
 _CONTENDERS = 64
 
 
-class Place(NamedTuple):
-    """Where a record lies in the log, and the CRC-32 of its line."""
+class LineSpan(NamedTuple):
+    """The byte range of a record in the log, and the CRC-32 of its line."""
 
     offset: int
     size: int
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What records of one kind have in common: all that they are selected by."""
+    """The columns that records of one kind share: all that they are selected by."""
 
     workload: str
     family: str
@@ -59,17 +59,17 @@ class Task(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the index holds of a record; the latency is None for a failed trial. It does not refer to the record."""
+    """A record's row in the index; the latency is None for a failed trial. It does not refer to the record."""
 
     line: int
-    place: Place
+    place: LineSpan
     task: Task
     schedule: int
     finals: int
     latency_s: float | None
 
     @staticmethod
-    def of(line: int, place: Place, record: TuningRecord) -> Entry:
+    def of(line: int, place: LineSpan, record: TuningRecord) -> Entry:
         measured = record.measurement
         latency_s = measured.latency_s if measured.ok else None
         finals = int(record.provenance.finals)
@@ -77,10 +77,10 @@ class Entry(NamedTuple):
 
 
 def index_version() -> int:
-    """A positive 31-bit number that changes with the code that tells what is a record and how it is indexed.
+    """A positive 31-bit number that changes with the code that recognises and indexes records.
 
-    It changes with all else of these packages too: an index is made anew in a second for 32 MB of the log, and one that
-    is wrong misleads.
+    It also changes with all other code of these packages: an index is made anew in a second for 32 MB of the log, and a
+    wrong one misleads.
     """
     return int(code_hash("search_spaces", "tuning_logs"), 16) % (2**31 - 1) + 1
 
@@ -105,19 +105,19 @@ class LogIndex:
         connection.executescript(_TABLES.format(version=index_version()))
 
     def covered(self) -> tuple[Extent, FileState | None]:
-        """How far the log is indexed, and the state it was in; None when nothing is."""
+        """The indexed part of the log, and the log's state then; None when nothing is indexed."""
         row = self._connection.execute("SELECT extent, lines, crc, tail, inode, size, modified_ns FROM log").fetchone()
         return (Extent(*row[:4]), FileState(*row[4:])) if row else (Extent(), None)
 
     def clear(self) -> None:
-        """Forget the log: what was indexed is no longer there."""
+        """Drop the whole index: the indexed log no longer exists."""
         with self._connection as connection:
             for table in ("log", "tasks", "records"):
                 connection.execute(f"DELETE FROM {table}")
         self._tasks.clear()
 
     def extend(self, start: Extent, found: Sequence[Entry], end: Extent, state: FileState) -> None:
-        """Add what was found after `start`; from now on the log, in this state, is covered up to `end`.
+        """Add the entries found after `start`; from now on the log, in this state, is covered up to `end`.
 
         A record behind `start` is dropped first: its line had no end, and may have grown since.
         """
@@ -144,7 +144,7 @@ class LogIndex:
 
     def tasks(self) -> list[Task]:
         """Every task with a record, in the order in which they were first tried."""
-        # One whose only record had no line end, and was dropped, has none.
+        # A task whose only record had no line end, and was dropped, has none.
         filed = (
             "SELECT key FROM tasks WHERE EXISTS (SELECT 1 FROM records WHERE records.task = tasks.task) ORDER BY task"
         )
@@ -154,29 +154,29 @@ class LogIndex:
         """The tasks whose records a filter admits."""
         return [t for t in self._tasks if wanted.admits(t.workload, t.target, t.policy)]
 
-    def places(self, tasks: Sequence[Task]) -> list[Place]:
-        """Where the records of these tasks are, oldest first."""
+    def places(self, tasks: Sequence[Task]) -> list[LineSpan]:
+        """The lines of these tasks' records, oldest first."""
         return self._places(f"WHERE task IN ({self._numbers(tasks)}) ORDER BY line")
 
-    def example(self, task: Task) -> Place:
-        """Where a record of a task is."""
+    def example(self, task: Task) -> LineSpan:
+        """The line of one record of a task."""
         return self._places(f"WHERE task = {self._tasks[task]} LIMIT 1")[0]
 
-    def fastest(self, tasks: Sequence[Task], limit: int) -> list[Place]:
-        """Where the `limit` fastest successful records of these tasks are, fast before slow, then oldest first."""
+    def fastest(self, tasks: Sequence[Task], limit: int) -> list[LineSpan]:
+        """The lines of the `limit` fastest successful records of these tasks, fast before slow, then oldest first."""
         where = f"WHERE task IN ({self._numbers(tasks)}) AND latency IS NOT NULL"
         return self._places(f"{where} ORDER BY latency, line LIMIT {int(limit)}")
 
-    def contenders(self, tasks: Sequence[Task]) -> list[Place]:
-        """Where the records are that decide which one of these tasks is best, oldest first.
+    def contenders(self, tasks: Sequence[Task]) -> list[LineSpan]:
+        """The lines of the records that decide the best one of these tasks, oldest first.
 
         These are all records of some schedules: of those in the round of finals that the log ends in, or, when it ends
         in a trial, of the fastest by their latest records, and of the last. So `tuning_logs.ranking.best_of`, which
-        looks at every schedule's latest record, in the order in which schedules were first tried, and at the last
-        record of all, answers the same as for all records.
+        uses every schedule's latest record, in the order in which schedules were first tried, and the last record of
+        all, has the same result as for all records.
         """
         among = f"task IN ({self._numbers(tasks)})"
-        # SQLite takes columns beside a max() from the row that has it ("Bare columns in an aggregate query").
+        # SQLite takes columns next to a max() from the row that has it ("Bare columns in an aggregate query").
         last, finals, schedule = self._connection.execute(
             f"SELECT max(line), finals, schedule FROM records WHERE {among}"
         ).fetchone()
@@ -193,9 +193,9 @@ class LogIndex:
         return {schedule for (schedule,) in rows}
 
     def _leaders(self, among: str) -> set[int]:
-        """The schedules with the fastest latest records; with the slowest of these come all that are as fast."""
+        """The schedules with the fastest latest records, including all that tie with the slowest of these."""
         latest = f"(SELECT schedule, latency, max(line) FROM records WHERE {among} GROUP BY schedule)"
-        # SQLite finds a few of the fastest in a third of the time that it sorts them all in.
+        # SQLite finds a few of the fastest in a third of the time of sorting them all.
         rows = self._connection.execute(
             f"SELECT latency, schedule FROM {latest} WHERE latency IS NOT NULL ORDER BY latency LIMIT {_CONTENDERS + 1}"
         ).fetchall()
@@ -205,9 +205,9 @@ class LogIndex:
             leaders |= {schedule for (schedule,) in ties}
         return leaders
 
-    def _places(self, condition: str) -> list[Place]:
+    def _places(self, condition: str) -> list[LineSpan]:
         rows = self._connection.execute(f"SELECT offset, size, crc FROM records {condition}")
-        return [Place(*row) for row in rows]
+        return [LineSpan(*row) for row in rows]
 
     def _numbers(self, tasks: Iterable[Task]) -> str:
         return ", ".join(str(self._tasks[t]) for t in tasks)

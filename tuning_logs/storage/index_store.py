@@ -1,4 +1,4 @@
-"""Where the index of a log is kept: beside the log, else in the user's cache, else in memory. One process at a time."""
+"""The storage of a log's index: next to the log, else in the user's cache, else in memory. One process at a time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from search_spaces import LogError
 from tuning_logs.storage.appending import LOCK_TIMEOUT_S
 from tuning_logs.storage.index import LogIndex, index_version
 
-# The index that grows while a log is read for the first time is written once, not page by page as it is searched; a
-# million records take about this much.
+# Page cache that lets an index be written once, not page by page, while a log is indexed for the first time; a million
+# records take about this much.
 _CACHE_KIB = 64 * 1024
 
 Answer = TypeVar("Answer")
@@ -34,11 +34,11 @@ class IndexStore:
         self._in_memory: sqlite3.Connection | None = None
 
     def run(self, work: Callable[[LogIndex], Answer]) -> Answer:
-        """What `work` answers from the index, which is empty at first.
+        """The result of `work` on the index, which is empty at first.
 
         An index that is corrupt, or was made by other code, is made anew. Where it cannot be kept (a folder that is
-        read-only, a full disk, a process that holds the lock and does not go on) the next place is taken; the last one
-        is memory. `work` then starts over: it must not depend on what it did before.
+        read-only, a full disk, a process that blocks the lock) the next place is taken; the last one is memory. `work`
+        then starts over: it must not depend on its earlier effects.
 
         Raises:
             LogError: whatever `work` raises.
@@ -65,7 +65,7 @@ class IndexStore:
                 return work(_tables(connection))
 
     def _renew(self, place: Path) -> None:
-        """Have a corrupt index deleted; one that was made anew and is corrupt again is on a disk to stay away from."""
+        """Have a corrupt index deleted; if the new one is corrupt too, its disk is avoided."""
         if place in self._made_anew:
             self._places.remove(place)
         self._made_anew.add(place)

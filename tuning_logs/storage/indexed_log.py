@@ -1,4 +1,4 @@
-"""Reading a large log: an index says where the records asked for are, and only these are parsed."""
+"""Reading a large log: an index has the lines of the records requested, and only these are parsed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from search_spaces import LogError, Target
 from tuning_logs.ranking import IsGood, any_record, best_of
 from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import Filter, distance
-from tuning_logs.storage.index import Entry, LogIndex, Place, Task
+from tuning_logs.storage.index import Entry, LineSpan, LogIndex, Task
 from tuning_logs.storage.index_store import IndexStore
 from tuning_logs.storage.line_parser import LineParser
 from tuning_logs.storage.reading import Extent, FileState, lines_between, opened, parse_line, still_begins_with
 
-# How much of the log is indexed before the index is saved and other processes get their turn: about a second's work.
+# Bytes of the log indexed before the index is saved and other processes may proceed: about a second's work.
 _STEP_BYTES = 32 << 20
-# How often a log may be replaced or edited while one question about it is answered.
+# Retries of a query while the log is replaced or edited.
 _ATTEMPTS = 5
 
 Records = list[TuningRecord]
@@ -32,7 +32,7 @@ class _ChangedError(Exception):
 
 
 class IndexedLog:
-    """The records of a log, in its file. Iterating reads it through; nothing that was read is kept."""
+    """The records of a log, in its file. Iterating reads all of it; nothing is kept in memory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class IndexedLog:
 
     def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
         contenders = self._ask(lambda index, file: self._load(file, index.contenders(index.matching(wanted))))
-        # Where none of these is good, a slower one may be.
+        # If none of these is good, a slower one may be.
         return best_of(contenders, is_good) or (best_of(self.records(wanted), is_good) if contenders else None)
 
     def nearest(self, subject: Subject, target: Target, limit: int, policy: str | None = None) -> Records:
@@ -68,7 +68,7 @@ class IndexedLog:
             alike = [t for t in index.tasks() if (t.family, t.kind) == (subject.family, target.kind)]
             alike = [t for t in alike if policy in (None, t.policy)]
             subjects = {t.workload: self._subject(index, file, t) for t in alike}
-            places: list[Place] = []
+            places: list[LineSpan] = []
             for _, tasks in groupby(sorted(alike, key=rank), key=rank):
                 if len(places) < limit:
                     places += index.fastest(list(tasks), limit - len(places))
@@ -80,7 +80,7 @@ class IndexedLog:
         return self._load(file, [index.example(task)])[0].subject
 
     def _ask(self, find: Find) -> Records:
-        """What `find` finds, with the index covering the log as it is now."""
+        """The result of `find`, with the index covering the present log."""
         for _ in range(_ATTEMPTS):
             with opened(self._path) as file:
                 if file is None:
@@ -106,7 +106,7 @@ class IndexedLog:
         return records
 
     def _catch_up(self, index: LogIndex, file: BinaryIO) -> bool:
-        """Index the next part of what is not indexed yet; whether nothing was left to do."""
+        """Index the next part of the rest of the log; True if nothing was left to do."""
         now = FileState.of(file)
         extent, then = index.covered()
         if then == now:
@@ -119,19 +119,19 @@ class IndexedLog:
         return False
 
     def _refuse_replaced(self, now: FileState) -> None:
-        """Raise _ChangedError when `file` is not the log any more: the index may be that of the file that is."""
+        """Raise _ChangedError when `file` is not the log any more: the index may be that of its replacement."""
         with opened(self._path) as current:
             if current is None or FileState.of(current).inode != now.inode:
                 raise _ChangedError
 
     def _index_step(self, index: LogIndex, file: BinaryIO, start: Extent, now: FileState) -> None:
         end, offset = start, start.size
-        # Entries and no records: thousands of these at a time would keep the garbage collector busy.
+        # Entries instead of records: thousands of these would keep the garbage collector busy.
         found: list[Entry] = []
         for line in lines_between(file, start.size, now.size):
             record = parse_line(self._parser, line, self._path, end.lines + 1)
             if record is not None:
-                found.append(Entry.of(end.lines + 1, Place(offset, len(line), zlib.crc32(line)), record))
+                found.append(Entry.of(end.lines + 1, LineSpan(offset, len(line), zlib.crc32(line)), record))
             offset += len(line)
             if not line.endswith(b"\n"):
                 break
@@ -141,15 +141,15 @@ class IndexedLog:
         state = now if offset == now.size else FileState(now.inode, offset, now.modified_ns)
         index.extend(start, found, end, state)
 
-    def _load(self, file: BinaryIO, places: Sequence[Place]) -> Records:
-        """The records at these places.
+    def _load(self, file: BinaryIO, places: Sequence[LineSpan]) -> Records:
+        """The records of these lines.
 
         Raises:
             _ChangedError: a line is not the one that was indexed.
         """
         return [self._parser.parse(self._line(file, place)) for place in places]
 
-    def _line(self, file: BinaryIO, place: Place) -> bytes:
+    def _line(self, file: BinaryIO, place: LineSpan) -> bytes:
         line = os.pread(file.fileno(), place.size, place.offset)
         if zlib.crc32(line) != place.crc:
             raise _ChangedError

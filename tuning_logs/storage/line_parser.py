@@ -1,4 +1,4 @@
-"""Reads lines of a tuning log; lines of one workload and target share these two objects, and so parse fast."""
+"""Parser of a tuning log's lines; lines of one workload and target share these two objects, and so parse fast."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from search_spaces import DataError, Target
 from search_spaces.parsed_json import parsed
 from tuning_logs.record import Subject, TuningRecord, record_of, subject_and_target
 
-# What stands between the part that the lines of a search have in common and the part that differs.
+# Separator of the part that the lines of a search share and the part that differs.
 _AFTER_TARGET = b', "schedule": '
 # The members before it.
 _HEAD = ["schema", "workload", "target"]
 
-# How many workloads and targets are remembered at most: about 50 MB of them, and more than one log is known to hold.
+# Most workloads and targets kept: about 50 MB of them, and more than any known log has.
 _REMEMBERED = 4096
 
 
 class LineParser:
-    """Remembers the workloads and targets that it has seen."""
+    """A parser with a cache of workloads and targets."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, tuple[Subject, Target]] = {}
@@ -28,16 +28,16 @@ class LineParser:
             DataError: the line is not a record of this schema; the message says why.
         """
         head, mark, rest = line.partition(_AFTER_TARGET)
-        told = self._told(head) if mark else None
-        if told is None:
+        found = self._head(head) if mark else None
+        if found is None:
             return TuningRecord.from_json(parsed(line))
         data = parsed(b'{"schedule": ' + rest)
         if again := [name for name in _HEAD if name in data]:
-            raise DataError(f"{again[0]} is told twice")
-        return record_of(*told, data)
+            raise DataError(f"{again[0]} is given twice")
+        return record_of(*found, data)
 
-    def _told(self, head: bytes) -> tuple[Subject, Target] | None:
-        """What the first part of a line tells; None where the line was cut within a member of its object."""
+    def _head(self, head: bytes) -> tuple[Subject, Target] | None:
+        """Subject and target of a line's first part; None where the line was split within a member of its object."""
         if head not in self._seen:
             try:
                 data = parsed(head + b"}")

@@ -1,4 +1,4 @@
-"""Reading a compressed log: the lines of any other log, in the form in which records ship. It is never appended to."""
+"""Reading a compressed log, the form in which records ship: the lines of any other log. It is never appended to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuning_logs.storage.appending import HEAD_BYTES
 from tuning_logs.storage.line_parser import LineParser
 from tuning_logs.storage.reading import FileState, opened, parse_line
 
-# What reading a compressed stream raises when it is torn, damaged, or none.
+# Exceptions of a compressed stream that is torn, damaged, or none.
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class PackedLog:
-    """The records of a compressed log, in memory: read whole when first asked, and again when it was replaced."""
+    """The records of a compressed log, in memory: read whole by the first query, and again when it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class PackedLog:
 def nearest_packed(
     paths: Iterable[Path], subject: Subject, target: Target, limit: int, policy: str | None = None
 ) -> list[TuningRecord]:
-    """What `TuningLog.nearest` answers when these logs, each of one workload and target, were one.
+    """The result of `TuningLog.nearest` for these logs, each of one workload and target, as one.
 
     Of most only the first line is read.
 

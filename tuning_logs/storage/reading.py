@@ -1,4 +1,6 @@
-"""Reading the file of a tuning log: which bytes were read already, whether they are still there, and what follows."""
+"""Reading the file of a tuning log: the bytes read already, a check that they are still there, and the lines after
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import Filter
 from tuning_logs.storage.line_parser import LineParser
 
-# Bytes at the end of what was read that are compared to tell an append: any two lines of a log differ there.
+# Bytes at the end of the part read already that are compared to recognise an append: any two lines of a log differ
+# there.
 _TAIL_BYTES = 256
-# What is read at once to see whether a file is unchanged: more is not faster, and must not crowd out memory.
+# Block size of comparing an unchanged file: more is not faster, and must not crowd out memory.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -39,7 +42,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class FileState:
-    """What tells a file that changed from one that did not. The inode is text: databases know only 63 bits."""
+    """The state of a file that distinguishes a changed one. The inode is text: databases know only 63 bits."""
 
     inode: str
     size: int
@@ -52,11 +55,11 @@ class FileState:
 
 
 def still_begins_with(file: BinaryIO, extent: Extent, then: FileState, now: FileState) -> bool:
-    """Whether a file that was in state `then` when it began with `extent` still does.
+    """True if a file that began with `extent` in state `then` still does.
 
-    A file that only grew was appended to: a glance at the end of the extent confirms it. (What this cannot see is a
-    line in the middle replaced, in place, by one of the same length, and lines appended since.) After any other change
-    the whole extent is compared, at the speed of reading it.
+    A file that only grew was appended to: the last bytes of the extent confirm it. (This misses a line in the middle
+    replaced, in place, by one of the same length, with lines appended since.) After any other change the whole extent
+    is compared, at the speed of reading it.
     """
     if now.inode == then.inode and now.size > then.size:
         start = extent.size - len(extent.tail)
@@ -120,7 +123,7 @@ def parse_line(parser: LineParser, line: bytes, path: Path, number: int) -> Tuni
 
 
 class LogReader(Protocol):
-    """Answers what a `TuningLog` is asked; see there for what the answers are."""
+    """The queries of a `TuningLog`; see there for their results."""
 
     def __iter__(self) -> Iterator[TuningRecord]: ...
 

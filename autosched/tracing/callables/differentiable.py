@@ -1,7 +1,7 @@
 """Functions with their gradients: the forward graph and the backward graph, each cut into kernels.
 
-AOTAutograd gives the graph of both, and cuts it where the fewest bytes have to be kept from the first to the second
-(Zheng et al., "Pointwise operations in functorch", and its min-cut partitioner in PyTorch).
+AOTAutograd captures both, and partitions them so that the fewest bytes are kept from the first to the second (Zheng et
+al., "Pointwise operations in functorch", and its min-cut partitioner in PyTorch).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from search_spaces import InputError, Target, Workload
 class DifferentiableFunction:
     """A traced function with its gradient.
 
-    `forward` returns the `memory` of the function's results, so many tensors, and after them what is kept for
-    `backward`, which takes that and the gradients of the `differentiable` ones among them; `results` says where the
-    results lie, and `structure` what they are returned in. `gradients`: for every argument, which result of `backward`
-    is its gradient, or None; `required`: whether one was wanted of it when the function was traced.
+    `forward` returns the `memory` of the function's results, that many tensors, followed by the tensors kept for
+    `backward`, which takes those and the gradients of the `differentiable` ones of the memory; `results` are views of
+    the memory, and `structure` their containers. `gradients`: for every argument, the number of `backward`'s result
+    that is its gradient, or None; `required`: True where a gradient was requested when the function was traced.
     """
 
     forward: TracedFunction
@@ -76,31 +76,31 @@ class DifferentiableFunction:
 
     @property
     def cuts(self) -> tuple[DifferentiableFunction, ...]:
-        """The ways in which both directions were cut into kernels, the first one as they are here."""
+        """The partitions of both directions into kernels, this one first."""
         both = itertools.product(self.forward.cuts, self.backward.cuts)
         return tuple(replace(self, forward=forward, backward=backward) for forward, backward in both)
 
     def fastest(self, seconds: Mapping[str, float]) -> DifferentiableFunction:
-        """With both directions cut as `TracedFunction.fastest` says."""
+        """The function with the fastest partition of both directions (`TracedFunction.fastest`)."""
         return replace(self, forward=self.forward.fastest(seconds), backward=self.backward.fastest(seconds))
 
     def latency_s(self, seconds: Mapping[str, float]) -> float:
-        """What the launches of both directions take."""
+        """Seconds of all launches of both directions."""
         return self.forward.latency_s(seconds) + self.backward.latency_s(seconds)
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """What the kernels of both directions compute, each once."""
+        """The workloads of both directions' kernels, each once."""
         return tuple({w.key: w for w in (*self.forward.workloads, *self.backward.workloads)}.values())
 
     @property
     def launched(self) -> tuple[Workload, ...]:
-        """What the kernels of both directions compute, one for every launch, in order."""
+        """The workloads of both directions' kernels, one for every launch, in order."""
         return (*self.forward.launched, *self.backward.launched)
 
     @property
     def parts(self) -> str:
-        """Of what both directions are made."""
+        """The numbers of kernels and operators of both directions."""
         return f"{self.forward.parts} forward, {self.backward.parts} backward"
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ def trace_with_gradient(
 
     name, names = name_of(function), argument_names(function, len(inputs))
     check_data(function)
-    # Attention is decomposed before there is a gradient: its fused operators keep what only they understand.
+    # Attention is decomposed before there is a gradient: its fused operators keep state that only they understand.
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, sdpa_kernel(SDPBackend.MATH), scans_kept():
         fake = tuple(mode.from_tensor(t) for t in inputs)
         try:
@@ -141,7 +141,7 @@ def trace_with_gradient(
         except InputError:
             raise
         except Exception as error:
-            # PyTorch raises whatever the function, or one of its own layers, does.
+            # PyTorch passes on any exception of the function, or of one of its own layers.
             raise InputError(f"{name} cannot be captured with its gradient{why_not_captured(error)}") from error
     digest = digest_of(joint)
     without_tokens(joint.graph)
@@ -167,8 +167,8 @@ def trace_with_gradient(
 
 
 def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
-    """The graph of the function and its gradient, with nothing decomposed on one side alone."""
-    # Here, since it imports TorchDynamo: that takes as long as all else, and workers start without it.
+    """The graph of the function and its gradient; no operator is decomposed without its gradient, or the reverse."""
+    # Imported here, since it imports TorchDynamo: that takes as long as all else, and workers start without it.
     from torch._functorch.aot_autograd import aot_export_joint_simple
 
     table = decompositions()
@@ -184,11 +184,11 @@ def _joint(function: Callable[..., Any], fake: tuple[Tensor, ...]) -> Any:
 def _partitioned(
     joint: fx.GraphModule, results: int, wanted: Sequence[fx.Node]
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a joint one; what is `wanted` of the first is computed there, and kept."""
+    """The forward and the backward graph of a joint one; nodes `wanted` of the first are computed there, and kept."""
     # As in `_joint`.
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    # It computes again what no result of the first needs: so this is one for a while.
+    # It recomputes values that no forward result needs: so these are results meanwhile.
     made, last = _output(joint), results + len(wanted)
     _return(joint, [*made[:results], *wanted, *made[results:]])
     forward, backward = min_cut_rematerialization_partition(joint, (), num_fwd_outputs=last)
@@ -205,16 +205,16 @@ class DifferentiableKernel:
         self.traced = traced
         self.forward = TracedKernel(traced.forward, kernels)
         self.backward = TracedKernel(traced.backward, kernels)
-        # Either alone is no function that PyTorch knows.
+        # Neither direction alone is a function that PyTorch can run.
         self.first_use = self.forward.first_use = self.backward.first_use = FirstUse(self._claim)
 
     def __repr__(self) -> str:
         return f"<DifferentiableKernel {self.traced.forward.label}: {self.traced.parts}>"
 
     def _claim(self) -> Claim:
-        """What its first use has to be right in."""
+        """The claim that its first use verifies."""
         traced, forward = self.traced, self.forward
-        # Where a gradient is wanted of what it closes over it only runs without one.
+        # If a closed-over tensor requires a gradient, the kernel only runs without gradients.
         gradients = not forward.trained and any(place is not None for place in traced.gradients)
         return Claim(
             parts=(traced.forward, traced.backward),
@@ -227,11 +227,11 @@ class DifferentiableKernel:
         )
 
     def __deepcopy__(self, memo: object) -> DifferentiableKernel:
-        """Itself, as of a function: nothing in it changes."""
+        """Itself, like a function: it is immutable."""
         return self
 
     def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
-        """What the function returns, in the same structure. Tensors may also be given by the function's names for them.
+        """The function's results, in its own structure. Tensors may also be passed by name.
 
         Raises:
             OutOfMemoryError: there is no memory for a result.
@@ -262,7 +262,7 @@ class DifferentiableKernel:
 
 
 def _captured_again(traced: DifferentiableFunction, inputs: Sequence[Tensor]) -> str:
-    """The digest of what PyTorch captures of the function now."""
+    """The digest of PyTorch's capture of the function now."""
     given = [x.detach().requires_grad_(wanted) for x, wanted in zip(inputs, traced.required, strict=True)]
     return trace_with_gradient(traced.forward.function, given, allow_fallback=True).forward.captured
 
@@ -292,11 +292,11 @@ def _captured(
     module: fx.GraphModule, function: Callable[..., Any], digest: str, own: Sequence[tuple[int, ...] | None]
 ) -> Captured:
     """A graph whose first results are memory of their `own`, by these strides."""
-    held = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
-    named = named_by_user(function, held)
-    constants = {node: named[node][1] if node in named else other for node, other in held.items()}
+    tensors = {n.name: attrgetter(str(n.target))(module) for n in module.graph.nodes if n.op == "get_attr"}
+    named = named_by_user(function, tensors)
+    constants = {node: named[node][1] if node in named else other for node, other in tensors.items()}
     names = {node: name for node, (name, _) in named.items()}
-    # What is None among gradients is no result.
+    # A gradient that is None is no result.
     made = [m for m in _output(module) if m is not None]
     _, structure = flattened(tuple(torch.empty(()) for _ in made))
     laid_out = read_from_their_memory(module.graph)
@@ -312,7 +312,7 @@ def _output(module: fx.GraphModule) -> list[Any]:
 
 
 def _return(module: fx.GraphModule, made: Sequence[Any]) -> None:
-    """Let the graph return these. What PyTorch says of each result is of the old ones."""
+    """Let the graph return these. PyTorch's notes on each result are those of the old ones."""
     node = module.graph.output_node()
     node.args = (tuple(made),)
     node.meta.pop("desc", None)

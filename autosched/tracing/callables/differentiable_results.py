@@ -1,6 +1,7 @@
-"""Results that have gradients, by the memory that they lie in: views of it are taken by PyTorch, which follows them.
+"""Results that have gradients, by their memory: PyTorch takes the views of it, and so tracks them.
 
-What AOTAutograd captures returns new tensors alone, so the function that it is given returns the memory of its results:
+AOTAutograd captures functions that return new tensors alone, so the captured function returns the memory of its
+results:
 
 Before:  f(x): y = x * 2; return y[0], y[1:], x.t()
 After:   f(x): y = x * 2; return y                   results: parts of y, and of x
@@ -20,10 +21,10 @@ from search_spaces.workloads.strides import is_dense, same_places
 
 @dataclass(frozen=True)
 class DifferentiableResult:
-    """A result of a function: the tensor of that number among what it returns as memory, or among its `arguments`.
+    """A result of a function: the tensor of that number in its returned memory, or among its `arguments`.
 
-    `view`: which part of that, where it lies by `strides`; None where it is that tensor. `detached`: it has no
-    gradient, though its memory has one.
+    `view`: the part of a tensor with these `strides`; None where it is that tensor. `detached`: it has no gradient,
+    though its memory has one.
     """
 
     number: int
@@ -33,13 +34,13 @@ class DifferentiableResult:
     detached: bool = False
 
     def of(self, memory: Sequence[Tensor], arguments: Sequence[Tensor]) -> Tensor:
-        """The result, made of what a call was given and computed."""
+        """The result, from a call's memory and arguments."""
         whole = (arguments if self.argument else memory)[self.number]
         made = whole if self.view is None else self.view.of(self._as_traced(whole))
         return made.detach() if self.detached else made
 
     def _as_traced(self, whole: Tensor) -> Tensor:
-        """An argument, or a copy of one that lies otherwise than what was traced."""
+        """An argument, copied if its strides are not the traced ones."""
         if same_places(tuple(whole.shape), whole.stride(), self.strides):
             return whole
         return torch.empty_strided(whole.shape, self.strides, dtype=whole.dtype, device=whole.device).copy_(whole)
@@ -47,7 +48,7 @@ class DifferentiableResult:
 
 @dataclass(frozen=True)
 class Returned:
-    """A tensor that a function is to return as memory: its result of that number, or what this is a view of (`base`).
+    """A tensor that a function returns as memory: its result of that number, or the base of that view (`base`).
 
     `example`: that tensor, without its data.
     """
@@ -58,11 +59,11 @@ class Returned:
 
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """How it lies, new; None where that is left to who computes it."""
+        """The strides of the new tensor; None where its producer chooses them."""
         return strides_of(self.example) if _is_dense(self.example) else None
 
     def of(self, results: Sequence[Tensor], arguments: Sequence[Tensor]) -> Tensor:
-        """The tensor, new, where the function gave these results for these arguments."""
+        """The tensor, new, given a call's results and arguments."""
         made = results[self.result]
         made = made._base if self.base and made._base is not None else made
         return made.clone() if made._base is not None or any(made is a for a in arguments) else made
@@ -71,7 +72,7 @@ class Returned:
 def memory_of_results(
     results: Sequence[Tensor], arguments: Sequence[Tensor]
 ) -> tuple[list[Returned], list[DifferentiableResult]]:
-    """What the function is to return as memory, and where its results lie in that and in its arguments."""
+    """The tensors that the function is to return as memory, and its results as views of them or of its arguments."""
     returned: list[Returned] = []
     found: dict[int, DifferentiableResult] = {}
     given = {storage_of(a): n for n, a in reversed(list(enumerate(arguments)))}
@@ -95,7 +96,7 @@ def _by_storage(results: Sequence[Tensor]) -> dict[int, dict[int, Tensor]]:
 
 
 def _memory(group: Mapping[int, Tensor]) -> list[tuple[Returned, dict[int, Tensor]]]:
-    """What is to be returned for results in one memory: one tensor of which all are parts, or else each by itself."""
+    """The tensors to return for results in one memory: one that contains all, or else each by itself."""
     differentiable = any(r.requires_grad for r in group.values())
     own = [Returned(n, False, r) for n, r in group.items()]
     bases = [Returned(n, True, r._base) for n, r in group.items() if r._base is not None]

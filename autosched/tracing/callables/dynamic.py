@@ -2,7 +2,7 @@
 
 Kernels have their sizes as constants. A dynamic function is tuned at a few sizes; at any other it is traced again, and
 takes the schedules of the nearest tuned size, adapted, or others of the space: the first one whose kernel passes a
-trial, in a process apart. That costs the compiling and one trial of a kernel at the first call with a size, once on a
+trial in a separate process. That costs the compiling and one trial of a kernel at the first call with a size, once on a
 machine, and nothing after it.
 """
 
@@ -30,9 +30,9 @@ from autosched.tracing.capture.closed_over import name_of
 from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
-# Sizes that are tuned when nobody says which: evenly apart in ratio, both ends included.
+# Number of sizes tuned by default: geometrically spaced, both ends included.
 _POINTS = 4
-# Schedules that are put to trial at a size that was not tuned: where so many fail, so will the next.
+# Schedules tried at a size that was not tuned: after that many failures the next one would fail as well.
 _MOST_TRIED = 8
 
 
@@ -40,8 +40,8 @@ _MOST_TRIED = 8
 class DynamicFunction:
     """A function at every size from `low` to `high` of some dimensions of its arguments, tuned at `points`.
 
-    `dims`: by the number of an argument, which of its dimensions has that size. `target`: what it is cut for; `cut`: in
-    which of the ways that there are.
+    `dims`: by the number of an argument, its dimension of that size. `target`: of its kernels; `cut`: the number of the
+    partition.
     """
 
     function: Callable[..., Any]
@@ -79,7 +79,7 @@ class DynamicFunction:
         return cuts[self.cut if self.cut < len(cuts) else 0]
 
     def for_target(self, target: Target) -> DynamicFunction:
-        """The function cut so that every kernel has a schedule on the target, at every size.
+        """The function partitioned so that every kernel has a schedule on the target, at every size.
 
         Raises:
             InputError: as `TracedFunction.for_target`.
@@ -89,27 +89,27 @@ class DynamicFunction:
 
     @property
     def cuts(self) -> tuple[DynamicFunction, ...]:
-        """The ways in which it was cut into kernels: itself, and the others if there are any, at all sizes alike."""
+        """The partitions into kernels: itself, and the others if there are any, at all sizes alike."""
         numbers = range(max(len(self.at(p).cuts) for p in self.points))
         return (self, *(replace(self, cut=n) for n in numbers if n != self.cut))
 
     def fastest(self, seconds: Mapping[str, float]) -> DynamicFunction:
-        """The cut whose kernels take least at all tuned sizes, as `TracedFunction.fastest` says."""
+        """The partition with the least time over all tuned sizes (`TracedFunction.fastest`)."""
         complete = [cut for cut in self.cuts if all(w.key in seconds for w in cut.workloads)]
         return min(complete or [self], key=lambda cut: cut.latency_s(seconds) if complete else 0.0)
 
     def latency_s(self, seconds: Mapping[str, float]) -> float:
-        """What the launches of one call at every tuned size take."""
+        """Seconds of the launches of one call at every tuned size."""
         return sum(self.at(point).latency_s(seconds) for point in self.points)
 
     @property
     def launched(self) -> tuple[Workload, ...]:
-        """What the kernels of one call at every tuned size compute, one for every launch."""
+        """The workloads of one call at every tuned size, one for every launch."""
         return tuple(w for point in self.points for w in self.at(point).launched)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:
-        """What the kernels of all tuned sizes compute, each once."""
+        """The workloads of all tuned sizes, each once."""
         return tuple({w.key: w for point in self.points for w in self.at(point).workloads}.values())
 
     def __repr__(self) -> str:
@@ -158,10 +158,10 @@ def trace_dynamic(
 class DynamicKernel:
     """A dynamic function by tuned kernels: `kernel(*tensors)` at any size of its range.
 
-    The first call with a size compiles its kernels, unless the size was tuned, and puts each to trial in a process
-    apart: seconds to start the first such process, a tenth of a second after that; nothing where this machine has found
-    them right before. What does not pass is never called. A size at which no schedule passes is left to PyTorch, with a
-    warning, where the function was traced with `allow_fallback`.
+    The first call with a size compiles its kernels, unless the size was tuned, and tries each in a separate process:
+    seconds to start the first such process, a tenth of a second after that; nothing where this machine has found them
+    right before. A kernel that does not pass is never called. A size at which no schedule passes is left to PyTorch,
+    with a warning, where the function was traced with `allow_fallback`.
     """
 
     def __init__(self, dynamic: DynamicFunction, kernels: Mapping[str, Kernel]) -> None:
@@ -176,11 +176,11 @@ class DynamicKernel:
         return f"<DynamicKernel {self.dynamic.label}: {self.dynamic.at(self.dynamic.points[-1]).parts}>"
 
     def __deepcopy__(self, memo: object) -> DynamicKernel:
-        """Itself, as of a function: what it learns of further sizes is right for all."""
+        """Itself, like a function: kernels of further sizes are right for all copies."""
         return self
 
     def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
-        """What the function returns. Tensors may also be given by the function's names for them.
+        """The function's results. Tensors may also be passed by name.
 
         Raises:
             InputError: the size is out of range; or as `TracedKernel`.
@@ -208,7 +208,7 @@ class DynamicKernel:
     def _made(self, size: int) -> Callable[..., Any]:
         traced = self.dynamic.at(size)
         nearest = sorted(self.dynamic.points, key=lambda p: abs(math.log(p / size)))
-        # A step may not depend on the size.
+        # Steps that do not depend on the size keep their kernels.
         same = {key: kernel for tuned in self._tuned.values() for key, kernel in tuned.items()}
         try:
             kernels = {w.key: same.get(w.key) or self._adapted(w, n, nearest) for n, w in enumerate(traced.workloads)}
@@ -232,7 +232,7 @@ class DynamicKernel:
         return load_kernel(first_use.first_right(space, list(schedules), self._any_record.provenance))
 
     def _schedules(self, space: SearchSpace, number: int, nearest: Sequence[int]) -> Iterator[Schedule]:
-        """Those of the same step at the nearest sizes, where there are such; then any: right, if not fast."""
+        """Schedules of the same step at the nearest sizes, where there are any; then others: right, if not fast."""
         for point in nearest:
             for same_step in self.dynamic.at(point).workloads[number : number + 1]:
                 schedule = adapted(space, self._tuned[point][same_step.key].schedule)
@@ -256,7 +256,7 @@ class DynamicKernel:
 
 
 def _resized(example: Tensor, dim: int | None, size: int) -> Tensor:
-    """A tensor like the example with another size of that dimension, and as dense as it."""
+    """A tensor like the example, equally dense, with another size of that dimension."""
     if dim is None:
         return example
     shape = [*example.shape[:dim], size, *example.shape[dim + 1 :]]
@@ -267,6 +267,6 @@ def _resized(example: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def _between(low: int, high: int) -> tuple[int, ...]:
-    """A few sizes from low to high, evenly apart in ratio."""
+    """A few sizes from low to high, geometrically spaced."""
     ratio = (high / low) ** (1 / (_POINTS - 1))
     return tuple(sorted({round(low * ratio**n) for n in range(_POINTS)}))

@@ -1,4 +1,4 @@
-"""A traced function: workloads, one for every kernel that it takes."""
+"""A traced function: workloads, one per kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.capture.capture import Captured, capture
-from autosched.tracing.capture.closed_over import Place, name_of
+from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_tree import ResultTree
 from autosched.tracing.capture.scans import LIBRARY
 from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, why_too_large
@@ -28,17 +28,17 @@ _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorc
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What a call writes once everything is computed: a leaf of the function is changed to the value in place, or,
-    where that is None, the value is bound to a place.
+    """A write at the end of a call: a leaf of the function is changed to the value in place, or, where that is None,
+    the value is bound to a slot.
     """
 
     value: Value
     leaf: Leaf | None
-    place: Place | None
+    place: Slot | None
 
     @property
     def name(self) -> str:
-        """What the user calls what is changed."""
+        """The user's name of the changed tensor."""
         if self.leaf is not None:
             return self.leaf.name
         return self.place.name if self.place is not None else self.value.name
@@ -48,11 +48,11 @@ class Written:
 class TracedFunction:
     """A function at the shapes, element types and strides of its example inputs, cut into kernels.
 
-    `leaves` are its arguments and the constant tensors it uses, `steps` what is run, in order, `results` the tensors
-    that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is a view
-    of. `function` is what was traced, `captured` the digest of what PyTorch captured of it. `other_cuts`: the same cut
-    into other kernels; which is faster is measured. `again` cuts it anew, for a target. `written`: what a call changes
-    besides; `places`: where it finds constants that change.
+    `leaves` are its arguments and the constant tensors it uses, `steps` the kernels and calls, in order, `results` the
+    tensors that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is
+    a view of. `function` is the original, `captured` the digest of PyTorch's capture of it. `other_cuts`: other
+    partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
+    other effects of a call; `places`: slots of constants that change.
     """
 
     name: str
@@ -66,14 +66,14 @@ class TracedFunction:
     other_cuts: tuple[TracedFunction, ...] = ()
     again: Callable[[Target], TracedFunction] | None = None
     written: tuple[Written, ...] = ()
-    places: Mapping[Leaf, Place] = field(default_factory=dict)
+    places: Mapping[Leaf, Slot] = field(default_factory=dict)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
-        """The function cut so that every kernel has a schedule on the target: as it is here, if that is so already.
+        """The function partitioned so that every kernel has a schedule on the target: unchanged, if that is so already.
 
         Raises:
-            InputError: something in it has none however it is cut, and was not to be left to PyTorch.
+            InputError: a part has none in any partition, and was not to be left to PyTorch.
         """
         if target not in self._for_targets:
             fits = self.again is None or all(why_no_schedule(w, target) is None for w in self.workloads)
@@ -87,44 +87,41 @@ class TracedFunction:
 
     @property
     def made(self) -> tuple[Value, ...]:
-        """What its steps compute, in order."""
+        """The values that its steps compute, in order."""
         return tuple(value for step in self.steps for value in step.values)
 
     @cached_property
     def launched(self) -> tuple[Workload, ...]:
-        """What its kernels compute, one for every launch, in order."""
+        """The workloads of its kernels, one for every launch, in order."""
         return tuple(step.assembled.workload for step in self.steps if step.assembled)
 
     def fastest(self, seconds: Mapping[str, float]) -> TracedFunction:
-        """The cut whose kernels take least in all, of those of which that is known for all of theirs; or else itself.
-
-        `seconds`: what each takes, by the key of its workload.
-        """
+        """The fastest partition among those fully measured, else self. `seconds`: by the key of a workload."""
         complete = [cut for cut in self.cuts if all(w.key in seconds for w in cut.workloads)]
         return min(complete or [self], key=lambda cut: cut.latency_s(seconds) if complete else 0.0)
 
     def latency_s(self, seconds: Mapping[str, float]) -> float:
-        """What all launches take, one after the other, where each alone takes so many `seconds`."""
+        """Time of all launches, one after the other, from the `seconds` of each."""
         return sum(seconds[w.key] for w in self.launched)
 
     @cached_property
     def workloads(self) -> tuple[Workload, ...]:
-        """What its kernels compute, each once, in the order in which they run."""
+        """The workloads of its kernels, each once, in the order in which they run."""
         return tuple({w.key: w for w in self.launched}.values())
 
     @property
     def contracted(self) -> tuple[str, ...]:
-        """The element types of what contractions multiply, in order; none where there are no contractions."""
+        """The element types of contractions' operands, in order; none where there are no contractions."""
         return tuple(dtype for workload in self.launched for dtype in workload.contracted)
 
     @property
     def precision(self) -> str:
-        """That of its contractions; "tf32" where one of them has that."""
+        """The precision of its contractions; "tf32" where one of them has that."""
         return next((w.precision for w in self.launched if w.precision != "ieee"), "ieee")
 
     @property
     def cuts(self) -> tuple[TracedFunction, ...]:
-        """The ways in which it was cut into kernels: itself, and the others if there are any."""
+        """The partitions into kernels: itself, and the others if there are any."""
         return (self, *self.other_cuts)
 
     @property
@@ -134,13 +131,13 @@ class TracedFunction:
 
     @property
     def label(self) -> str:
-        """Its name and what it takes, for tables: `swiglu(a[4096, 11008] bfloat16, …)`."""
+        """Its name and arguments, for tables: `swiglu(a[4096, 11008] bfloat16, …)`."""
         given = ", ".join(f"{s.name}{list(s.shape)} {s.dtype}" for s in self.arguments)
         return f"{self.name}({given})"
 
     @property
     def parts(self) -> str:
-        """Of what it is made: `2 kernels, 1 operator of PyTorch`."""
+        """The numbers of its kernels and operators: `2 kernels, 1 operator of PyTorch`."""
         kernels, others = len(self.launched), len(self.left_to_pytorch)
         made = f"{kernels} kernel{'s' * (kernels != 1)}"
         return f"{made}, {others} operator{'s' * (others != 1)} of PyTorch" if others else made
@@ -195,7 +192,7 @@ def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow
     made = cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
     if not any(LIBRARY in left for left in made.left_to_pytorch):
         return made
-    # PyTorch takes scans that are no kernels' apart.
+    # PyTorch decomposes scans that no kernel computes.
     return cut(capture(function, inputs, scans=False), function, name_of(function), names, allow_fallback)
 
 
@@ -217,7 +214,7 @@ def cut(
     kernels = RegionKernels(target)
     while True:
         translation = translate(captured, arguments, allow_fallback, eager)
-        # What is None among gradients is no result.
+        # A gradient that is None is no result.
         returned = [r for r in translation.outputs if isinstance(r, Value)]
         results = result_values(returned, captured.memory, by_kernels)
         wanted = [*results, *translation.effects]
@@ -226,7 +223,7 @@ def cut(
         except NoKernelError as error:
             origin = translation.origins.get(error.value)
             if origin is None and by_kernels:
-                # A copy that is PyTorch's result, which no kernel makes.
+                # A result that PyTorch must copy: no kernel makes it.
                 by_kernels = False
                 continue
             if origin is None or not allow_fallback:
@@ -239,7 +236,7 @@ def cut(
             continue
         ways = [(p, steps) for p in found for steps in p.ways]
         count = len(results) - len(captured.writes)
-        written = _written(captured, translation.held, results[count:])
+        written = _written(captured, translation.leaf_of, results[count:])
         first, *others = (
             TracedFunction(
                 name=name,
@@ -251,7 +248,7 @@ def cut(
                 structure=captured.structure,
                 captured=captured.digest,
                 written=written,
-                places={translation.held[node]: place for node, place in captured.places.items()},
+                places={translation.leaf_of[node]: place for node, place in captured.places.items()},
             )
             for partition, steps in ways
         )
@@ -260,13 +257,13 @@ def cut(
         return replace(first, other_cuts=tuple(different.values()), again=again)
 
 
-def _written(captured: Captured, held: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:
+def _written(captured: Captured, leaves: Mapping[str, Leaf], values: Sequence[Value]) -> tuple[Written, ...]:
     writes = zip(captured.writes, values, strict=True)
-    return tuple(Written(v, None if w.node is None else held[w.node], w.place) for w, v in writes)
+    return tuple(Written(v, None if w.node is None else leaves[w.node], w.place) for w, v in writes)
 
 
 def argument_names(function: Callable[..., Any], count: int) -> Sequence[str]:
-    """What the function calls its first arguments, where it says so."""
+    """The function's names of its first arguments, or x0, x1 … where it has none."""
     target = getattr(function, "forward", function)
     try:
         named = [p.name for p in inspect.signature(target).parameters.values() if p.kind is not p.VAR_POSITIONAL]

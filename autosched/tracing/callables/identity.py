@@ -1,4 +1,4 @@
-"""What a check of a traced function is remembered by: what was asked, and what was made of it."""
+"""The key under which a check of a traced function is remembered: its capture and its partition."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ import torch
 from autosched.backends.environment import environment
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.values.tensor_reads import lying
-from autosched.tracing.values.values import Eager, Value
+from autosched.tracing.values.tensor_reads import memory_view
+from autosched.tracing.values.values import Fallback, Value
 from search_spaces import Target
 from search_spaces.code_hash import code_hash
 
-# Raised when the check finds what it let pass before: what older ones found right is then checked anew.
+# Version of the check, raised when it becomes stricter: functions that older ones passed are then checked anew.
 _CHECK = 1
 _KEY_DIGITS = 32
 _Places = Mapping[Value, int]
 
 
 def key_of(parts: Sequence[TracedFunction], target: Target | None) -> str:
-    """Equal for functions that PyTorch captures alike and that were cut alike, on devices of a kind, with the same
-    versions of everything. Data of constants is not in it. `parts`: of a function with its gradient both directions.
+    """Equal for functions with equal captures and partitions, on devices of a kind, with the same versions of
+    everything.
+
+    Data of constants is not in it. `parts`: for a function with its gradient, both directions.
     """
     versions = (("torch", str(torch.__version__)),) if target is None else environment(target)
     made = [(part.captured, *_wiring(part)) for part in parts]
@@ -34,14 +36,14 @@ def key_of(parts: Sequence[TracedFunction], target: Target | None) -> str:
 
 
 def _wiring(traced: TracedFunction) -> Iterator[tuple[Any, ...]]:
-    """What is in memory, what runs on it, and what of it is returned, by places in a list."""
+    """The values in memory, the steps on them, and the results, by positions in a list."""
     places = {v: n for n, v in enumerate(dict.fromkeys([*traced.leaves, *traced.made]))}
     for leaf in traced.leaves:
         yield leaf.position, leaf.shape, leaf.strides, leaf.dtype
     for step in traced.steps:
         yield tuple(places[v] for v in step.values), *_run(step, places)
     for result in traced.results:
-        yield _lying(result, places)
+        yield _memory_place(result, places)
 
 
 def _run(step: Step, places: _Places) -> Iterator[Any]:
@@ -53,7 +55,7 @@ def _run(step: Step, places: _Places) -> Iterator[Any]:
         yield [(places[v.value], v.offset, v.shape, v.strides) for v in step.assembled.inputs]
         return
     (value,) = step.values
-    assert isinstance(value, Eager)
+    assert isinstance(value, Fallback)
     wired = functools.partial(_wired, places=places)
     operation = value.operation
     yield str(operation.target), value.output, wired(operation.arguments), wired(operation.keywords)
@@ -62,7 +64,7 @@ def _run(step: Step, places: _Places) -> Iterator[Any]:
 def _wired(argument: Any, places: _Places) -> Any:
     match argument:
         case Value():
-            return _lying(argument, places)
+            return _memory_place(argument, places)
         case list() | tuple():
             return [_wired(a, places) for a in argument]
         case dict():
@@ -73,7 +75,7 @@ def _wired(argument: Any, places: _Places) -> Any:
             return repr(argument)
 
 
-def _lying(value: Value, places: _Places) -> tuple[Any, ...]:
-    lies = lying(value, places)
-    assert lies is not None
-    return places[lies.value], lies.shape, lies.strides, lies.offset
+def _memory_place(value: Value, places: _Places) -> tuple[Any, ...]:
+    strided = memory_view(value, places)
+    assert strided is not None
+    return places[strided.value], strided.shape, strided.strides, strided.offset

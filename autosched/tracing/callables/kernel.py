@@ -1,4 +1,4 @@
-"""The kernels of a traced function, called one after the other like the function itself."""
+"""The kernels of a traced function, launched in order by a call like the function's own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.values.tensor_reads import Lying, ViewOf, lying, overlaps
-from autosched.tracing.values.values import Eager, EagerOperation, Leaf, Value
+from autosched.tracing.values.tensor_reads import MemoryView, memory_view, overlaps
+from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, same_places, span
@@ -33,7 +33,7 @@ from search_spaces.workloads.strides import dense_strides, same_places, span
 
 @dataclass(slots=True)
 class _Memory:
-    """What was computed so far, and where it lies, by the value's place in the list of all of them."""
+    """The values computed so far, and their addresses, by position in the list of all values."""
 
     tensors: list[Any]
     addresses: list[int]
@@ -44,7 +44,7 @@ _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one
 
 
 class TracedKernel:
-    """A traced function, computed by tuned kernels: `kernel(*tensors)` returns what the function would.
+    """A traced function, computed by tuned kernels: `kernel(*tensors)` returns the function's results.
 
     Tensors come in the function's order, with the shapes, element types and devices that it was traced with; one with
     other strides is copied first. Forward only. `kernels` are those of the steps, in order.
@@ -69,13 +69,13 @@ class TracedKernel:
         self._writing = Writing(traced, self._places, self._reader) if traced.written else None
         apart = self._writing.apart if self._writing is not None else lambda _, read: read
         self._results = [apart(r, self._reader(r)) for r in traced.results]
-        # What most functions return is made without a call.
+        # The results of most functions need no call of a pytree.
         self._bare, self._tuple = traced.structure.is_bare, traced.structure.is_tuple
         # Without kernels it runs wherever its tensors are.
         self._bind(_device(traced, self.kernels) if self.kernels else torch.device("cpu"))
 
     def _bind(self, device: torch.device) -> None:
-        """Lay out everything that calls on this device share."""
+        """Prepare everything that calls on this device share."""
         self.device = device
         self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
         self.arguments = tuple(_argument(s, device, self._alignment) for s in self.traced.arguments)
@@ -92,7 +92,7 @@ class TracedKernel:
         return f"<TracedKernel {self.traced.label}: {self.traced.parts}>"
 
     def __deepcopy__(self, memo: object) -> TracedKernel:
-        """Itself, as of a function: nothing in it changes."""
+        """Itself, like a function: it is immutable."""
         return self
 
     @property
@@ -101,7 +101,7 @@ class TracedKernel:
 
     @property
     def seconds(self) -> float:
-        """What its launches take, one after the other."""
+        """Seconds of its launches, one after the other."""
         return self.traced.latency_s({w.key: k.record.measurement.latency_s for w, k in self._tuned})
 
     @property
@@ -110,7 +110,7 @@ class TracedKernel:
         return "\n\n".join(kernel.source for kernel in self.kernels)
 
     def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
-        """What the function returns, in the same structure. Tensors may also be given by the function's names for them.
+        """The function's results, in its own structure. Tensors may also be passed by name.
 
         Before the first call the kernels are compared with the function as a whole (`whole_check`), unless `tune`,
         `replay`, or any process on this machine, has done that.
@@ -128,15 +128,15 @@ class TracedKernel:
             self.ensure_right()
         return self.computed(*tensors)
 
-    # A call breaks the graph of what compiles a caller, which says so instead of looking into it. As
-    # torch.compiler.disable does, which loads the whole compiler first.
+    # A call is a graph break with this message for a compiler of the caller, as by torch.compiler.disable, which would
+    # load the whole compiler first.
     vars(__call__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
 
     def ensure_right(self) -> None:
         """Compare the kernels with the function as a whole, unless that was done on this machine.
 
         Raises:
-            AutoschedError: they do not compute what it does.
+            AutoschedError: their results differ from the function's.
         """
         self.first_use.ensure_right()
 
@@ -147,7 +147,7 @@ class TracedKernel:
             self._usable(tensors)
 
     def _claim(self) -> Claim:
-        """What its first use has to be right in."""
+        """The claim that its first use verifies."""
         function = self.traced.function
         return Claim(
             parts=(self.traced,),
@@ -159,7 +159,7 @@ class TracedKernel:
         )
 
     def computed(self, *tensors: Tensor) -> Any:
-        """As a call, whether or not it was compared with the function."""
+        """A call without the comparison with the function."""
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
@@ -173,7 +173,7 @@ class TracedKernel:
             memory.tensors[place], memory.addresses[place] = tensors[number], found[number]
         for place, tensor in self._constants:
             memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
-        used = self._look_up(given, memory) if self._writing is not None else {}
+        used = self._load_state(given, memory) if self._writing is not None else {}
         for run in self._runs:
             run(memory)
         if tensors is not given:
@@ -185,10 +185,10 @@ class TracedKernel:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)
 
-    def _look_up(self, given: Sequence[Tensor], memory: _Memory) -> Mapping[Leaf, Tensor]:
-        """Bring what the function changes into the memory of a call; the tensors that are it, and all arguments."""
+    def _load_state(self, given: Sequence[Tensor], memory: _Memory) -> Mapping[Leaf, Tensor]:
+        """Load the tensors that the function changes into a call's memory; returns these tensors and all arguments."""
         assert self._writing is not None
-        changing = self._writing.looked_up(self._changing, self.device)
+        changing = self._writing.current(self._changing, self.device)
         used = {**dict(zip(self.traced.arguments, given, strict=True)), **changing}
         self._writing.check_apart(used)
         for leaf, tensor in changing.items():
@@ -221,7 +221,9 @@ class TracedKernel:
         return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
 
     def _give_back(self, memory: _Memory, given: Sequence[Tensor]) -> None:
-        """Let results that are arguments, or views of them, be those of what was given, where it lies as was traced."""
+        """Let results that are arguments, or views of them, be those of the given tensors, if their strides are the
+        traced ones.
+        """
         for argument, place, tensor in zip(self.traced.arguments, self._argument_places, given, strict=True):
             if same_places(argument.shape, tensor.stride(), argument.strides):
                 memory.tensors[place] = tensor
@@ -231,14 +233,14 @@ class TracedKernel:
             workload = step.assembled.workload
             return self._launch_of(step.assembled, kernels[workload.key].called_as(workload))
         (value,) = step.values
-        assert isinstance(value, Eager)
+        assert isinstance(value, Fallback)
         return self._call_of(value, value.operation)
 
     def _launch_of(self, assembled: Assembled, kernel: Kernel) -> _Run:
-        """A launch on the addresses of what its inputs are views of."""
+        """A launch on the addresses of its inputs' memory."""
         made = [(self._places[v], self._allocator(v)) for v in assembled.values]
         places = [(self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize) for v in assembled.inputs]
-        # Everything in memory is aligned, but parts of it may not be.
+        # Every tensor in memory is aligned, but views of it may not be.
         apart = [
             (n, self._places[v.value], v, kernel.inputs[n])
             for n, v in enumerate(assembled.inputs)
@@ -249,7 +251,7 @@ class TracedKernel:
         def run(memory: _Memory) -> None:
             known = memory.addresses
             addresses = [known[place] + offset for place, offset in places]
-            # Held until the launch.
+            # Kept alive until the launch.
             copies = [(n, argument.usable(_viewed(memory.tensors[p], view))) for n, p, view, argument in apart]
             for number, copy in copies:
                 addresses[number] = copy.data_ptr()
@@ -262,15 +264,15 @@ class TracedKernel:
         return run
 
     def _allocator(self, value: Value) -> Callable[[], Tensor]:
-        """What makes memory for a value, dense."""
+        """An allocator of a value's dense memory."""
         dtype: torch.dtype = getattr(torch, value.dtype)
         return allocator(value.shape, dense_strides(value.shape), dtype, self.device)
 
-    def _call_of(self, value: Value, operation: EagerOperation) -> _Run:
-        """A call of PyTorch; of several results of one operation, the first one asked for computes all."""
+    def _call_of(self, value: Value, operation: FallbackOperation) -> _Run:
+        """A call of PyTorch; the first requested of several results of one operation computes all."""
         here = self._places[value]
         read = {v: self._reader(v) for v in operation.operands}
-        same = [v for v in self.traced.made if isinstance(v, Eager) and v.operation is operation]
+        same = [v for v in self.traced.made if isinstance(v, Fallback) and v.operation is operation]
         kept = [(self._places[v], v.output, v.memory_strides if v.readable else None) for v in same]
 
         def run(memory: _Memory) -> None:
@@ -289,17 +291,17 @@ class TracedKernel:
         return run
 
     def _reader(self, value: Value) -> Callable[[list[Any]], Any]:
-        """What gives a value out of what is in memory."""
-        lies = lying(value, self._places)
-        assert lies is not None
-        place, shape, strides, offset = self._places[lies.value], lies.shape, lies.strides, lies.offset
-        if value is lies.value:
+        """A function that reads a value from a call's memory."""
+        strided = memory_view(value, self._places)
+        assert strided is not None
+        place, shape, strides, offset = self._places[strided.value], strided.shape, strided.strides, strided.offset
+        if value is strided.value:
             return lambda tensors: tensors[place]
         return lambda tensors: tensors[place].as_strided(shape, strides, tensors[place].storage_offset() + offset)
 
 
 def _given(argument: Any, memory: list[Any], read: Mapping[Value, Callable[[list[Any]], Any]]) -> Any:
-    """An argument of an operator with tensors in the place of values."""
+    """An argument of an operator with values replaced by their tensors."""
     match argument:
         case Value():
             return read[argument](memory)
@@ -316,27 +318,27 @@ def _given(argument: Any, memory: list[Any], read: Mapping[Value, Callable[[list
 
 
 def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -> Tensor:
-    """What PyTorch computed, or a copy of it that lies as kernels were made for."""
-    # Of a lazily negated tensor the memory holds something else.
+    """PyTorch's result, copied if its strides or alignment are not those of the kernels."""
+    # The memory of a lazily negated tensor has other values.
     tensor = tensor.resolve_neg()
     if tensor.data_ptr() % alignment or not same_places(tuple(tensor.shape), tensor.stride(), strides):
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
     return tensor
 
 
-def _viewed(tensor: Tensor, view: ViewOf) -> Tensor:
+def _viewed(tensor: Tensor, view: MemoryView) -> Tensor:
     return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
 
 
 class _OtherArgument:
-    """An argument that is no tensor of a workload: it has no elements, or elements of a type that kernels do not know,
-    or several that are one in memory, as windows have.
+    """An argument that is no tensor of a workload: it has no elements, an element type that kernels do not know, or
+    overlapping elements, as windows have.
     """
 
     def __init__(self, leaf: Leaf, device: torch.device, alignment: int) -> None:
         self.name = leaf.name
         self.description = f"{leaf.name}{list(leaf.shape)} {leaf.dtype}"
-        # No tensor is ready without a closer look.
+        # Matches no tensor, so that each is checked in detail.
         self.expected: Expected = (torch.float64, torch.Size([-1]), None)
         self._shape, self._dtype, self._device = leaf.shape, getattr(torch, leaf.dtype), device
         self._strides, self._alignment = leaf.strides, alignment
@@ -349,7 +351,7 @@ class _OtherArgument:
             raise InputError(f"{self.name} requires a gradient, and kernels compute forward only; pass it detached")
 
     def usable(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a copy of it that lies as the example did."""
+        """The tensor, or a copy of it with the example's strides."""
         if 0 in self._shape:
             return tensor
         if tensor.stride() == self._strides:
@@ -362,14 +364,14 @@ class _OtherArgument:
 
 
 def _moved(tensor: Tensor) -> Tensor:
-    """The tensor in memory of its own, where elements that are one stay so."""
+    """A copy of the tensor with the same overlaps of elements."""
     memory = tensor.as_strided((span(tuple(tensor.shape), tensor.stride()),), (1,)).clone()
     return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def _argument(leaf: Leaf, device: torch.device, alignment: int) -> Argument | _OtherArgument:
-    lies = Lying(leaf, leaf.shape, leaf.strides, 0)
-    if 0 in leaf.shape or not leaf.readable or overlaps(lies):
+    strided = MemoryView(leaf, leaf.shape, leaf.strides, 0)
+    if 0 in leaf.shape or not leaf.readable or overlaps(strided):
         return _OtherArgument(leaf, device, alignment)
     return Argument(TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides), device, alignment)
 

@@ -11,15 +11,15 @@ from autosched.checking import random_integers
 from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
 from autosched.machine.free_memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.values.tensor_reads import Lying, overlaps
-from autosched.tracing.values.values import Eager, Leaf, Value
+from autosched.tracing.values.tensor_reads import MemoryView, overlaps
+from autosched.tracing.values.values import Fallback, Leaf, Value
 from search_spaces.workloads.strides import span
 from search_spaces.workloads.workload import Tensor as TensorSpec
 
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
-    """As `checking.random_inputs` draws; all integers that are no indices are from -8 to 8, or from 1 to 8 where it
-    divides integers.
+    """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
+    where they are divisors.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -35,16 +35,14 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
 
 
 def unknown_integers(traced: TracedFunction) -> bool:
-    """Whether there are arguments of integers of which no kernel says what they may be, as of those that it looks up
-    with: PyTorch may find that they are no indices.
-    """
+    """True for integer arguments without a known range, unlike indices: PyTorch may find them out of range."""
     known = _indexed(traced).keys() - _given_to_pytorch(traced)
     return any(_is_integer(a) and a.name not in known for a in traced.arguments)
 
 
 def _given_to_pytorch(traced: TracedFunction) -> set[str]:
-    """The arguments of integers that PyTorch is given, and those that such integers are computed from."""
-    rest = [o for value in traced.made if isinstance(value, Eager) for o in value.operands]
+    """The integer arguments given to PyTorch, and those that such integers are computed from."""
+    rest = [o for value in traced.made if isinstance(value, Fallback) for o in value.operands]
     found: set[Value] = set()
     while rest:
         value = rest.pop()
@@ -60,13 +58,13 @@ def _is_integer(value: Value) -> bool:
 
 
 def with_least_integers(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """The arguments with integers that index almost anything: 0 and 1, and then 0 alone."""
+    """The arguments with integers that index almost any tensor: 0 and 1, and then 0 alone."""
     for bound in (2, 1):
         yield [t if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool else t % bound for t in tensors]
 
 
 def _indexed(traced: TracedFunction) -> dict[str, int]:
-    """The arguments that kernels look up with, and the size of the smallest dimension that they look up in."""
+    """The index arguments of kernels, and the size of the smallest dimension that each indexes."""
     sizes: dict[str, int] = {}
     for assembled in (step.assembled for step in traced.steps if step.assembled):
         indexed = indexed_sizes(assembled.workload)
@@ -78,12 +76,12 @@ def _indexed(traced: TracedFunction) -> dict[str, int]:
 
 
 def _is_plain(leaf: Leaf) -> bool:
-    """Whether it may be the input of a kernel."""
-    return 0 not in leaf.shape and leaf.readable and not overlaps(Lying(leaf, leaf.shape, leaf.strides, 0))
+    """True if it may be the input of a kernel."""
+    return 0 not in leaf.shape and leaf.readable and not overlaps(MemoryView(leaf, leaf.shape, leaf.strides, 0))
 
 
 def _drawn(leaf: Leaf, generator: torch.Generator) -> Tensor:
-    """An argument that no kernel reads as it is: without elements, of another type, or with elements that are one."""
+    """An argument that no kernel reads directly: without elements, of another type, or with overlapping elements."""
     dtype: torch.dtype = getattr(torch, leaf.dtype)
     count = 0 if 0 in leaf.shape else span(leaf.shape, leaf.strides)
     with memory_for(f"the elements of {leaf.name}", count * dtype.itemsize, generator.device):

@@ -1,4 +1,4 @@
-"""`trace`: a PyTorch function as something to tune, and the callable that kernels make of it."""
+"""`trace`: a PyTorch function as a tunable object, and the callable that its kernels form."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ def trace(
 ) -> Traced:
     """The function cut into workloads, at the shapes, element types and strides of these inputs.
 
-    `function` takes tensors and returns tensors, bare or in tuples, lists, dicts, dataclasses and whatever else
-    PyTorch's pytrees know; other arguments are to be bound before (`functools.partial`). It is captured by
-    torch.export, once, so it must not decide by the data. The inputs are not computed with, and may be on any device.
-    Tensors that it closes over are constants: read where they lie, or copied once when the kernel is made, where they
-    lie elsewhere or apart; they are not to change. Where an operator is not supported, or no kernel computes
-    something, `allow_fallback` leaves that to PyTorch.
+    `function` takes tensors and returns tensors, bare or in tuples, lists, dicts, dataclasses and other pytrees of
+    PyTorch; other arguments are to be bound before (`functools.partial`). It is captured by torch.export, once, so it
+    must not decide by the data. The data of the inputs is not used, and they may be on any device. Tensors that it
+    closes over are constants: read in place, or copied once when the kernel is made, if they are on another device or
+    misaligned; they are not to change. Where an operator is not supported, or no kernel computes something,
+    `allow_fallback` leaves that to PyTorch.
 
     Values are computed in float32, sums too, and are rounded where PyTorch eager rounds: after every operator whose
-    result is narrower. What PyTorch computes in one operator is rounded once, here too; between products that one
-    kernel chains, as in attention, nothing is rounded but what is multiplied.
+    result is narrower. A single operator of PyTorch is rounded once, here too; between products that one kernel chains,
+    as in attention, only the operands of products are rounded.
 
     `backward`: with the gradient for those inputs that require one. `dynamic`: for any size within `sizes` of these
     dimensions, by name of the argument, which are tuned at `points` (four by default): `{"x": 0}` with
     `sizes=(1, 4096)` is a batch of up to 4096.
 
     Raises:
-        InputError: the function cannot be captured, or something in it is not supported; the message names it, and the
-            line of the function. Or arguments do not go together.
+        InputError: the function cannot be captured, or an operator in it is not supported; the message names it, and
+            the line of the function. Or arguments do not go together.
     """
     for number, given in enumerate(inputs):
         if not isinstance(given, Tensor):
@@ -89,12 +89,14 @@ def trace(
 
 
 def cuts_of(traced: Traced) -> tuple[Traced, ...]:
-    """The ways in which something traced was cut into kernels; the first one can be computed on every device."""
+    """The partitions of a traced function into kernels; every device can compute the first."""
     return traced.cuts
 
 
 def why_not_one(given: object, wanted: str) -> str | None:
-    """Why something is not one traced function, as `wanted` takes it: it is for several sizes, or with a gradient."""
+    """Reason that an object is not one traced function for `wanted`: it has several sizes, or a gradient; None if it is
+    one.
+    """
     match given:
         case DynamicKernel(dynamic=known) | (DynamicFunction() as known):
             return f"{known.label}: expected one of these sizes, as in {wanted}(….at({known.points[-1]}))"
@@ -110,7 +112,7 @@ def why_not_one(given: object, wanted: str) -> str | None:
 def loaded(traced: Traced, kernels: Mapping[str, Kernel]) -> LoadedFunction:
     """The function computed by these kernels, one for every one of its workloads, by the workload's key.
 
-    Where it was cut in several ways, the one whose kernels take less time in all, of those that have all of theirs.
+    Of several partitions, the one with least time among those with all of their kernels.
     """
     seconds = {key: kernel.record.measurement.latency_s for key, kernel in kernels.items()}
     match traced:

@@ -1,13 +1,13 @@
-"""No traced function computes on a user's tensors before it was compared with PyTorch as a whole.
+"""Comparison of every traced function with PyTorch as a whole, before it computes on a user's tensors.
 
-Its kernels are right, each by itself (`kernels.first_use`); that they compute the function together, nobody knows but
-who compares them with it. So that is done once for a machine and for everything that `identity.key_of` says: on inputs
-of its own, with the tensors that the function closes over as they are, in float64 where PyTorch can
-(`checking.functions.judgement`). `tune`'s kernel, `replay` and the first call of any other come by here.
+Each kernel is right by itself (`kernels.first_use`); this checks that together they compute the function. It is done
+once for a machine and for each `identity.key_of`: on random inputs, with the tensors that the function closes over
+unchanged, in float64 where PyTorch can (`checking.functions.judgement`). `tune`'s kernel, `replay` and the first call
+of any other use it.
 
-It takes one call of the function by PyTorch, and one of the kernels; more where rounding explains some difference. What
-cannot be compared is said in an `UncheckedWarning`, and used: what draws random numbers, what PyTorch cannot compute
-for random inputs, and what there is no memory for.
+It takes one call of the function by PyTorch, and one of the kernels; more where rounding explains some difference. A
+function that cannot be compared is used with an `UncheckedWarning`: it draws random numbers, PyTorch cannot compute it
+for random inputs, or memory does not suffice.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.fusion.partition import below
-from autosched.tracing.values.values import Eager, Value
+from autosched.tracing.values.values import Fallback, Value
 from search_spaces import AutoschedError, InputError, Target
 
 _SEED = 0
-# Of the largest tensor of a function PyTorch holds about so many at a time in float64: what an operator reads, what it
-# writes, and what that took.
-_HELD = 4
-# Dots in tf32 keep 10 bits of what they multiply.
+# Float64 tensors of the largest size that PyTorch has live at a time: an operator's inputs, outputs and workspace.
+_LIVE = 4
+# Dots in tf32 keep 10 bits of their operands.
 _TF32_EPSILON = 2.0**-10
-# A result of which fewer are finite says little: logarithms of random numbers.
+# With a smaller finite share a result says little: logarithms of random numbers.
 _FEWEST_FINITE = 0.5
 
 
@@ -52,16 +51,16 @@ class UncheckedWarning(RuntimeWarning):
 
 
 class _UnjudgedError(Exception):
-    """The function cannot be compared, for this reason."""
+    """The reason that a function cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """That `computed(*inputs)` gives what the function does.
+    """The claim that `computed(*inputs)` equals the function.
 
-    `parts`: what was traced, of a function with its gradient both directions. `seconds`: what its kernels take.
-    `required`: of every argument whether a gradient of it is computed; nothing where none is.
-    `captured`: what PyTorch captures of the function now, to compare with `TracedFunction.captured`.
+    `parts`: the traced function, or both directions with a gradient. `seconds`: of its kernels. `required`: True for
+    each argument whose gradient is computed; empty without gradients. `captured`: digests of PyTorch's capture of the
+    function now, to compare with `TracedFunction.captured`.
     """
 
     parts: tuple[TracedFunction, ...]
@@ -83,7 +82,7 @@ class Claim:
 
 @dataclass
 class FirstUse:
-    """Whether what a claim is about may be used: found out when that is first asked."""
+    """The verdict on a claim, found when first requested."""
 
     claim: Callable[[], Claim]
     passed: bool = False
@@ -94,7 +93,7 @@ class FirstUse:
         """Compare the function with PyTorch, unless it is known to be right.
 
         Raises:
-            AutoschedError: it is not; the message says what was found.
+            AutoschedError: it is not; the message has the difference.
         """
         with self._lock:
             if self.passed or _is_captured():
@@ -107,7 +106,7 @@ class FirstUse:
 
 
 def _is_captured() -> bool:
-    """Whether a CUDA graph is being captured, in which nothing may be looked at."""
+    """True while a CUDA graph is being captured, during which no data may be read."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
@@ -119,7 +118,7 @@ def _why_refused(claim: Claim) -> str | None:
         with _undisturbed(claim):
             wrong = _why_wrong(claim)
         if claim.device.type == "cuda":
-            # What float64 took is several times the size of what stays.
+            # Float64 took several times the memory that stays in use.
             torch.cuda.empty_cache()
     except _UnjudgedError as why:
         text = f"{claim.label} is used without having been compared with PyTorch as a whole: {why}"
@@ -137,18 +136,18 @@ def _why_refused(claim: Claim) -> str | None:
 
 @contextlib.contextmanager
 def _undisturbed(claim: Claim) -> Iterator[None]:
-    """A block in which PyTorch computes as it does when nobody has asked for anything else."""
+    """A context in which PyTorch computes by its default settings."""
     precision = next((p.precision for p in claim.parts if p.precision != "ieee"), "ieee")
     gradients = any(claim.required)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(gradients))
-        # What a function has compiled within it is the same without that, and takes no minutes.
+        # Compiled parts of a function compute the same in eager mode, without minutes of compiling.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         for kind in {"cpu", claim.device.type}:
             stack.enter_context(torch.autocast(kind, enabled=False))
         stack.enter_context(warnings.catch_warnings())
-        # Of the function's own, which its user hears anyway.
+        # The function's own warnings, which its user gets anyway.
         warnings.simplefilter("ignore")
         if claim.target is not None:
             stack.enter_context(library_settings(precision, claim.target))
@@ -156,15 +155,15 @@ def _undisturbed(claim: Claim) -> Iterator[None]:
 
 
 def _why_wrong(claim: Claim) -> str | None:
-    """What is wrong with what the kernels make of inputs of their own; None where that is what PyTorch does.
+    """Reason: a difference between the kernels' and PyTorch's results for random inputs; None where they agree.
 
     Raises:
-        _UnjudgedError: nobody can tell.
+        _UnjudgedError: they cannot be compared.
     """
     if _draws_random_numbers(claim):
         raise _UnjudgedError("it draws random numbers")
     if any(part.written for part in claim.parts):
-        raise _UnjudgedError("it changes what it holds or is given, as a comparison would too")
+        raise _UnjudgedError("it changes its arguments or tensors it closes over, as a comparison would too")
     try:
         with memory_for(f"the results of {claim.label} in float64", _needed_bytes(claim), claim.device):
             return _compared(claim)
@@ -187,7 +186,7 @@ def _compared(claim: Claim) -> str | None:
 
 
 def _is_unchanged(claim: Claim, inputs: Sequence[Tensor]) -> bool:
-    """Whether the function is what was traced."""
+    """True if the function is still the traced one."""
     try:
         return claim.function.captured in claim.captured(inputs)
     except InputError:
@@ -195,24 +194,23 @@ def _is_unchanged(claim: Claim, inputs: Sequence[Tensor]) -> bool:
 
 
 def _expected(claim: Claim, inputs: list[Tensor]) -> tuple[list[Tensor], Expected]:
-    """What PyTorch gives for these inputs, or for some with integers that are indices."""
+    """PyTorch's results for these inputs, or for some with integers that are valid indices."""
     device = _place_of_reference(claim)
     function = functools.partial(outcome, claim.function.function, claim.required)
     reasons, draws = [], [inputs]
     if unknown_integers(claim.function):
         draws += with_least_integers(inputs)
-        # A GPU that finds a place outside of a tensor ends all that this process does on it.
+        # An index out of range on a GPU ends all that this process does on it.
         draws = draws if device.type == "cpu" else draws[-1:]
     for given in draws:
         try:
-            # What a mask leaves out of a row without anything else may count as nothing in a gradient, where PyTorch
-            # has NaN.
+            # In the gradient of a fully masked row, kernels may have 0 where PyTorch has NaN.
             gradients = any(claim.required)
             return given, Expected(function, [t.to(device) for t in given], epsilon_of(claim.parts), not gradients)
         except Exception as error:
             if memory.ran_out(error):
                 raise
-            # The function, or one of PyTorch's operators, raises whatever it does for random inputs.
+            # For random inputs the function, or one of PyTorch's operators, may raise any exception.
             reasons.append(f"PyTorch does not compute it for random inputs: {type(error).__name__}: {error}")
     raise _UnjudgedError(reasons[0])
 
@@ -222,14 +220,14 @@ def _why_differs(claim: Claim, inputs: Sequence[Tensor], expected: Expected) -> 
 
 
 def outcome(function: Callable[..., Any], required: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
-    """The tensors that the function returns; after them the gradients of those of its inputs of which that is
-    `required`, for gradients of its results that are always the same.
+    """The tensors that the function returns, followed by the gradients of its inputs that are `required`, for gradients
+    of its results that are always the same.
     """
     if not any(required):
         return _tensors(function(*inputs))
     given = [x.detach().requires_grad_(wanted) for x, wanted in zip(inputs, required, strict=True)]
     results, generator = _tensors(function(*given)), torch.Generator().manual_seed(_SEED)
-    # Every floating-point type has these numbers.
+    # Every floating-point type represents these numbers.
     eighths = [torch.randint(-8, 9, r.shape, generator=generator) / 8 for r in results]
     pairs = [(r, e.to(r)) for r, e in zip(results, eighths, strict=True) if r.requires_grad]
     wanted = [x for x in given if x.requires_grad]
@@ -242,7 +240,7 @@ def _tensors(returned: Any) -> list[Tensor]:
 
 
 def _positive(argument: Tensor) -> Tensor:
-    """The argument with floating-point numbers of which there are roots and logarithms, where PyTorch can make them."""
+    """The argument with floating-point numbers that have roots and logarithms, where PyTorch can make them."""
     return argument.abs() if argument.is_floating_point() and argument.dtype.itemsize > 1 else argument
 
 
@@ -253,17 +251,17 @@ def _says_enough(result: Tensor) -> bool:
 
 
 def _place_of_reference(claim: Claim) -> torch.device:
-    """Where PyTorch computes: where the tensors are that the function closes over; or else here, unless it might find
-    that integers are no indices: a GPU tells nobody but the whole process.
+    """The device of PyTorch's reference: that of the closed-over tensors; or else the claim's, or the CPU where
+    integers may be invalid indices, since on a GPU these end the process.
     """
-    held = {s.tensor.device for part in claim.parts for s in part.leaves if s.tensor is not None}
-    if held:
-        return claim.device if claim.device in held else held.pop()
+    devices = {s.tensor.device for part in claim.parts for s in part.leaves if s.tensor is not None}
+    if devices:
+        return claim.device if claim.device in devices else devices.pop()
     return torch.device("cpu") if unknown_integers(claim.function) else claim.device
 
 
 def _draws_random_numbers(claim: Claim) -> bool:
-    called = (v.operation.target for part in claim.parts for v in part.made if isinstance(v, Eager))
+    called = (v.operation.target for part in claim.parts for v in part.made if isinstance(v, Fallback))
     return any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in called)
 
 
@@ -272,7 +270,7 @@ def _values(parts: Sequence[TracedFunction]) -> list[Value]:
 
 
 def epsilon_of(parts: Sequence[TracedFunction]) -> float:
-    """Of the narrowest type that something is rounded to on the way. Arguments are what they are."""
+    """Epsilon of the narrowest type that a value is rounded to on the way. Arguments are exact."""
     names = {v.dtype for v in _values(parts) if v.operands and v.readable}
     kinds = {getattr(torch, name) for name in names} | {torch.float32}
     epsilon = max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
@@ -280,9 +278,9 @@ def epsilon_of(parts: Sequence[TracedFunction]) -> float:
 
 
 def _needed_bytes(claim: Claim) -> int:
-    """What PyTorch holds in float64 at a time, and what the kernels do: of a gradient everything at once."""
+    """Bytes of PyTorch's live float64 tensors and the kernels' tensors: with a gradient all of them at once."""
     counts = [math.prod(v.shape) for v in _values(claim.parts) if min(v.shape, default=0) >= 0]
     own = sum(v.bytes for part in claim.parts for v in (*part.arguments, *part.made))
     ends = sum(math.prod(v.shape) for part in claim.parts for v in (*part.arguments, *part.results) if v.readable)
-    held = sum(counts) if any(claim.required) else _HELD * max(counts, default=0)
-    return own + 8 * (held + _HELD * ends)
+    live = sum(counts) if any(claim.required) else _LIVE * max(counts, default=0)
+    return own + 8 * (live + _LIVE * ends)

@@ -1,4 +1,4 @@
-"""What calls of a traced function read anew because it changes, and write when everything is computed."""
+"""State of traced functions: constants that every call reads anew, and writes at its end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.values.tensor_reads import lying
+from autosched.tracing.values.tensor_reads import memory_view
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError
 
-# What gives a value out of what is in memory.
+# A function that reads a value from a call's memory.
 Reader = Callable[[list[Any]], Any]
 
 
 class Taking(Protocol):
-    """What looks at a tensor of a call, and makes of it one that kernels read."""
+    """A check of a call's tensor, and its conversion to one that kernels read."""
 
     def check(self, tensor: Tensor) -> None: ...
 
@@ -26,7 +26,7 @@ class Taking(Protocol):
 
 
 class Writing:
-    """The state of a traced function: constants that are looked up in every call, and what a call writes."""
+    """The state of a traced function: constants that are looked up in every call, and the writes of a call."""
 
     def __init__(self, traced: TracedFunction, places: Mapping[Value, int], reader: Callable[[Value], Reader]) -> None:
         """`places`: those of all values in the memory of a call."""
@@ -35,14 +35,14 @@ class Writing:
         self._values = [self.apart(w.value, reader(w.value)) for w in traced.written]
 
     def apart(self, value: Value, read: Reader) -> Reader:
-        """What gives the value as it was before anything was written: as a copy where it lies in what is written."""
-        lies = lying(value, self._places)
-        if lies is None or lies.value not in self._changed:
+        """A function that reads the value as it was before any write: from a copy where its memory is written."""
+        strided = memory_view(value, self._places)
+        if strided is None or strided.value not in self._changed:
             return read
         return lambda tensors: read(tensors).clone()
 
-    def looked_up(self, taking: Mapping[Leaf, Taking], device: torch.device) -> dict[Leaf, Tensor]:
-        """The tensors that the function holds now, where these change.
+    def current(self, taking: Mapping[Leaf, Taking], device: torch.device) -> dict[Leaf, Tensor]:
+        """The tensors in the function's slots now, where these change.
 
         Raises:
             InputError: one is another kind of tensor than when the function was traced.
@@ -57,7 +57,7 @@ class Writing:
         return found
 
     def check_apart(self, given: Mapping[Leaf, Tensor]) -> None:
-        """Raise InputError where what is changed in place shares memory with another tensor of the call."""
+        """Raise InputError where a tensor changed in place shares memory with another tensor of the call."""
         for changed in self._changed & given.keys():
             for leaf, tensor in given.items():
                 if leaf is not changed and _share_memory(given[changed], tensor):
@@ -67,8 +67,8 @@ class Writing:
                     )
 
     def write(self, given: Mapping[Leaf, Tensor], memory: list[Any]) -> None:
-        """Write what was computed; `given`: the tensors of the call, as they were given or found."""
-        # All of it first: what is written may be what another was.
+        """Write the computed values; `given`: the tensors of the call, as passed or looked up."""
+        # Read all values first: a write may change the source of another.
         made = [read(memory) for read in self._values]
         with torch.no_grad():
             for written, value in zip(self._traced.written, made, strict=True):

@@ -1,4 +1,4 @@
-"""From a PyTorch function to a graph of ATen operators; of a gradient one that computes points of products again.
+"""Capture of a PyTorch function as a graph of ATen operators; gradients recompute points of products.
 
 Knows nothing of values and kernels.
 """

@@ -2,7 +2,7 @@
 
     torch.vmap(f, in_dims=1)(x)    →    f over dimension 1 of x, whose results PyTorch then moves to dimension 0
 
-PyTorch's own code in C++ moves them, which is not recorded: what it makes has no node of the graph.
+PyTorch's own C++ code moves them, which is not recorded: the tensor that it returns has no node in the graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MODULE = "torch._functorch.vmap"
 
 @contextlib.contextmanager
 def moves_recorded() -> Iterator[None]:
-    """Within it, vmap moves dimensions by an operator of its own, which is recorded."""
+    """A context in which vmap moves dimensions by an operator of its own, which is recorded."""
     module: Any = importlib.import_module(_MODULE)
     own = module._remove_batch_dim
 

@@ -1,4 +1,4 @@
-"""From a PyTorch function to a graph of ATen operators, by `torch.export` and its decompositions."""
+"""Capture of a PyTorch function as a graph of ATen operators, by `torch.export` and its decompositions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export.graph_signature import InputKind, OutputKind
 
 from autosched.tracing.capture.batching import moves_recorded
-from autosched.tracing.capture.closed_over import Place, name_of, named_by_user
+from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.decompositions import decomposed
 from autosched.tracing.capture.fused_functions import TakenApart
 from autosched.tracing.capture.graph_rewriting import (
@@ -50,13 +50,13 @@ from search_spaces import InputError
 
 @dataclass(frozen=True)
 class Captured:
-    """The graph of a function, in core ATen operators; it returns `memory`, in which the results of `structure` lie.
+    """The graph of a function, in core ATen operators; it returns `memory`, of which the results of `structure` are
+    views.
 
-    `constants`: by name of a node, the tensor that it stands for, or the module that a higher-order operator calls; the
-    other placeholders are arguments of the function. `laid_out`: operations that need tensors as PyTorch lays them out.
-    `names`: what users call the constants. `digest`: of what PyTorch captured, before anything was made of it.
-    `writes`: what becomes of as many last results, which are not returned; `places`: by name of a node, where a
-    constant that changes is found in every call.
+    `constants`: by name of a node, its tensor, or the module that a higher-order operator calls; the other placeholders
+    are arguments of the function. `laid_out`: operations that need tensors in PyTorch's memory layout. `names`: the
+    user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
+    results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
     """
 
     graph: fx.Graph
@@ -67,43 +67,43 @@ class Captured:
     names: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
     writes: tuple[Write, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, Slot] = field(default_factory=dict)
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
-    """The graph of `function` at the shapes, element types and strides of these inputs, which are not computed with.
+    """The graph of `function` at the shapes, element types and strides of these inputs, whose data is not used.
 
-    `scans`: whether scans by any function are operators of their own (`tracing.capture.scans`), which only kernels
+    `scans`: True keeps scans by any function as operators of their own (`tracing.capture.scans`), which only kernels
     compute.
 
     Raises:
-        InputError: it cannot be captured, or changes what no call can.
+        InputError: it cannot be captured, or makes changes that no call can.
     """
     kept = scans_kept() if scans else contextlib.nullcontext()
     check_data(function)
     with torch.no_grad(), kept, moves_recorded(), _quiet(), warnings.catch_warnings():
-        # Of deprecations within torch.export, which a caller can do nothing about.
+        # Deprecations within torch.export, which a caller cannot avoid.
         warnings.simplefilter("ignore")
         try:
-            # What is given twice, or is a parameter of the module as well, would become one input of the graph.
+            # An argument given twice, or also a parameter of the module, would become one input of the graph.
             made = _exported(function, tuple(t.detach() for t in inputs))
         except InputError:
             raise
         except Exception as error:
-            # torch.export raises whatever the function, or one of its own layers, does.
+            # torch.export passes on any exception of the function, or of one of its own layers.
             raise InputError(f"{name_of(function)} cannot be captured{why_not_captured(error)}") from error
     exported = made.program
     placeholders = [n.name for n in exported.graph.nodes if n.op == "placeholder"]
     specs = list(zip(placeholders, exported.graph_signature.input_specs, strict=True))
-    held = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-    tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in held}
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    tensors = {name: _constant(exported, spec) for name, spec in specs if spec.kind in kinds}
     changed = _changed_last(exported)
     without_tokens(exported.graph)
     laid_out = read_from_their_memory(exported.graph)
     leaves = _returned(exported.graph)
     constants = tuple((n, leaf) for n, leaf in enumerate(leaves) if not isinstance(leaf, fx.Node))
     structure = made.structure or ResultTree(exported.call_spec.out_spec, constants)
-    memory = return_once(exported.graph, made.lies)
+    memory = return_once(exported.graph, made.result_views)
     modules = modules_of(exported.graph_module, exported.graph)
     named = named_by_user(function, tensors)
     tensors = {node: tensor for node, (_, tensor) in named.items()}
@@ -112,42 +112,42 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     writes = (*(Write(None, place) for place in made.bound), *(Write(node, found.get(node)) for node in changed))
     written = {w.place.same for w in writes if w.place is not None}
     places = {node: place for node, place in found.items() if place.same in written}
-    held_by: dict[str, Tensor | torch.nn.Module] = {**tensors, **modules}
-    return Captured(exported.graph, held_by, structure, laid_out, memory, names, made.digest, writes, places)
+    by_node: dict[str, Tensor | torch.nn.Module] = {**tensors, **modules}
+    return Captured(exported.graph, by_node, structure, laid_out, memory, names, made.digest, writes, places)
 
 
 def digest_of(module: fx.GraphModule) -> str:
-    """32 hexadecimal digits over the operators of a graph and of those within it, with what each is given."""
+    """32 hexadecimal digits over the operators of a graph and of those within it, with their arguments."""
     code = "\n".join(m.code for m in module.modules() if isinstance(m, fx.GraphModule))
     return hashlib.sha256(code.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class _Exported:
-    """What torch.export gives, in core ATen operators.
+    """The result of torch.export, in core ATen operators.
 
-    `lies`: in the memory of which nodes results lie, and how (`return_memory`). `digest`: of what it was before.
-    `structure`: that of the results, where torch.export does not say it. `places`: by name of a buffer, where the
-    function finds it; `bound`: what it binds to as many last results.
+    `result_views`: for each result the node whose memory it is in, and the view (`return_memory`). `digest`: of the
+    graph before decomposition. `structure`: that of the results, where torch.export does not say it. `places`: by name
+    of a buffer, its slot in the function; `bound`: slots that as many last results are bound to.
     """
 
     program: torch.export.ExportedProgram
-    lies: Sequence[tuple[fx.Node, StridedView | None]]
+    result_views: Sequence[tuple[fx.Node, StridedView | None]]
     digest: str
     structure: ResultTree | None
-    places: Mapping[str, Place] = field(default_factory=dict)
-    bound: tuple[Place, ...] = ()
+    places: Mapping[str, Slot] = field(default_factory=dict)
+    bound: tuple[Slot, ...] = ()
 
 
 def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Exported:
-    """The function exported; with what it holds as buffers, where it changes any of that."""
+    """The exported function, with tensors it closes over as buffers where it changes any of them."""
     with Watched(function) as watched:
         first = _as_it_is(function, inputs, watched)
     if isinstance(first, _Exported) and not watched.bound and not first.program.graph_signature.buffers_to_mutate:
         return first
     module = _stateful(function, watched.bound)
     try:
-        program, lies, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
+        program, result_views, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
     except InputError as refused:
         raise InputError(f"{name_of(function)} keeps something from call to call, and {refused}") from refused
     except Exception as second:
@@ -160,11 +160,11 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
         raise
     if isinstance(first, Exception) and not module.last.bound and not program.graph_signature.buffers_to_mutate:
         raise first
-    return _Exported(program, lies, digest, module.last.structure, module.places, module.last.bound)
+    return _Exported(program, result_views, digest, module.last.structure, module.places, module.last.bound)
 
 
 def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched: Watched) -> _Exported | Exception:
-    """The function exported; or why it is not: torch.export refuses changes of constants, and says so afterwards."""
+    """The exported function, or the error: torch.export refuses changes of constants, and says so afterwards."""
     records: list[ResultTree] = []
     try:
         with Guarded(function):
@@ -179,19 +179,19 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched:
 def _lowered(
     exported: torch.export.ExportedProgram, function: Callable[..., Any]
 ) -> tuple[torch.export.ExportedProgram, Sequence[tuple[fx.Node, StridedView | None]], str]:
-    """What was exported in core ATen operators, where its results lie, and the digest of what it was before."""
+    """The exported program in core ATen operators, its results' views, and the digest before lowering."""
     _check_followed(exported, function)
     digest = digest_of(exported.graph_module)
     without_copies_of_arguments(exported.graph)
-    # Decompositions keep elements, not always where they lie.
-    lies = return_memory(exported.graph)
+    # Decompositions keep elements, not always their memory.
+    result_views = return_memory(exported.graph)
     reshape_instead_of_view(exported.graph)
     padded_with_signs(exported.graph)
-    return decomposed(exported), lies, digest
+    return decomposed(exported), result_views, digest
 
 
 def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:
-    """The placeholders of what is changed in place; what they are changed to becomes the last results, in that order.
+    """The placeholders of tensors changed in place; their new values become the last results, in that order.
 
     Before:  return (token, buffer_1, result)
     After:   return (token, result, buffer_1)
@@ -214,10 +214,10 @@ def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:
 
 
 def _check_followed(exported: torch.export.ExportedProgram, function: Callable[..., Any]) -> None:
-    """Raise InputError where a gradient is taken by `torch.func`: torch.export takes what that wraps for constants,
-    which are gone, and decompositions of these may end the process.
+    """Raise InputError where a gradient is taken by `torch.func`: torch.export takes its wrapped tensors for constants,
+    which no longer exist, and decompositions of these may end the process.
     """
-    gone = {name for name, held in exported.constants.items() if is_functorch_wrapped_tensor(held)}
+    gone = {name for name, made in exported.constants.items() if is_functorch_wrapped_tensor(made)}
     given = {s.arg.name for s in exported.graph_signature.input_specs if s.target in gone}
     using = [n for n in exported.graph.nodes if given & {x.name for x in n.all_input_nodes}]
     if using:
@@ -231,7 +231,7 @@ def _check_followed(exported: torch.export.ExportedProgram, function: Callable[.
 
 
 def modules_of(owner: torch.nn.Module, graph: fx.Graph) -> dict[str, torch.nn.Module]:
-    """What higher-order operators of the graph call, by the nodes that stand for it."""
+    """The modules that higher-order operators of the graph call, by the nodes that stand for them."""
     named = {n.name: operator.attrgetter(str(n.target))(owner) for n in graph.nodes if n.op == "get_attr"}
     return {name: made for name, made in named.items() if isinstance(made, torch.nn.Module)}
 
@@ -242,15 +242,15 @@ def _returned(graph: fx.Graph) -> list[Any]:
 
 
 def _constant(exported: torch.export.ExportedProgram, spec: Any) -> Tensor:
-    held = exported.constants.get(spec.target)
-    tensor = exported.state_dict[spec.target] if held is None else held
+    made = exported.constants.get(spec.target)
+    tensor = exported.state_dict[spec.target] if made is None else made
     assert isinstance(tensor, Tensor)
     return tensor
 
 
 def _module(function: Callable[..., Any], records: list[ResultTree], watched: Watched) -> torch.nn.Module:
-    """The function as the module that torch.export wants. Where it returns dataclasses, which that does not know, the
-    module returns the tensors in them alone, and their structure is added to `records`.
+    """The function as a module for torch.export. Dataclasses in its results, which torch.export does not know, are
+    reduced to their tensors, and their structure is added to `records`.
     """
     called = _called(function)
 
@@ -275,8 +275,8 @@ def _module(function: Callable[..., Any], records: list[ResultTree], watched: Wa
     return Wrapped()
 
 
-def _stateful(function: Callable[..., Any], bound: Iterable[Place]) -> StatefulModule:
-    """The function as a module whose buffers are what it holds."""
+def _stateful(function: Callable[..., Any], bound: Iterable[Slot]) -> StatefulModule:
+    """The function as a module whose buffers are the tensors it closes over."""
     called = _called(function)
 
     def flat(*arguments: Tensor) -> tuple[list[Any], ResultTree]:
@@ -308,7 +308,7 @@ def _called_forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch.export logs, and writes to stderr, of an error that it raises as well."""
+    """A context that drops torch.export's logs and stderr output for an error that it raises as well."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     written = io.StringIO()

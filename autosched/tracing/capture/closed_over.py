@@ -1,4 +1,4 @@
-"""What users call a function and the tensors that it uses besides its arguments, and where it finds these."""
+"""The user's names of a function and of the tensors it closes over, and their slots."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# What stands for a tensor in a captured graph may be another object, of the same memory.
+# Identity of a tensor's memory: in a captured graph another object may stand for the tensor.
 _Memory = tuple[int, int, torch.Size, tuple[int, ...], torch.dtype]
-# What tensors are looked for in: others of a module's globals are none of the function's business.
+# Types searched for tensors: other globals of a module are none of the function's business.
 _HOLDING = (Tensor, torch.nn.Module, types.FunctionType, types.MethodType, functools.partial, dict, list, tuple)
 # Attributes that PyTorch gives every module.
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where a function finds something besides its arguments: `key` of a dict or list, or an attribute of any other
-    `holder`. `name`: what the user calls it.
+class Slot:
+    """The location of an object a function closes over: `key` of a dict or list, or an attribute of any other `holder`.
+
+    `name`: the user's name of it.
     """
 
     name: str
@@ -35,25 +36,25 @@ class Place:
         return id(self.holder), self.key
 
     def found(self) -> Any:
-        """What is there now."""
+        """The present object."""
         return self.holder[self.key] if isinstance(self.holder, dict | list | tuple) else getattr(self.holder, self.key)
 
     def found_or(self, nothing: Any) -> Any:
-        """What is there now, or `nothing` where it is empty."""
+        """The present object, or `nothing` where the slot is empty."""
         try:
             return self.found()
         except (AttributeError, LookupError, ValueError):
             return nothing
 
     def bind(self, value: Any) -> None:
-        """Put something else there."""
+        """Put another object there."""
         if isinstance(self.holder, dict | list):
             self.holder[self.key] = value
         else:
             setattr(self.holder, self.key, value)
 
     def remove(self) -> None:
-        """Let nothing be there."""
+        """Empty the slot."""
         if isinstance(self.holder, dict | list):
             del self.holder[self.key]
         else:
@@ -61,28 +62,30 @@ class Place:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What the function is called, as an identifier."""
+    """The function's name, as an identifier."""
     given = str(getattr(function, "__name__", type(function).__name__))
     return given if given.isidentifier() else "traced"
 
 
 def named_by_user(function: Any, constants: Mapping[str, Any]) -> dict[str, tuple[str, Tensor]]:
     """The user's name of each of these tensors, `layer.0.weight`, and the user's own tensor, of which a gradient may be
-    wanted. What has no name, such as `torch.tensor(2.0)` within the function, is `constant_0` and so on, as it is.
+    wanted.
+
+    Tensors without a name, such as `torch.tensor(2.0)` within the function, are `constant_0` and so on, themselves.
     """
     known: dict[_Memory, tuple[str, Tensor]] = {}
-    for place, tensor in held_tensors(function):
-        if lies_in_memory(tensor):
+    for place, tensor in closed_over_tensors(function):
+        if has_memory(tensor):
             known.setdefault(_memory(tensor), (place.name, tensor))
-    tensors = {node: held for node, held in constants.items() if isinstance(held, Tensor)}
-    found = {node: known.get(_memory(held)) for node, held in tensors.items() if lies_in_memory(held)}
+    tensors = {node: tensor for node, tensor in constants.items() if isinstance(tensor, Tensor)}
+    found = {node: known.get(_memory(tensor)) for node, tensor in tensors.items() if has_memory(tensor)}
     nameless = (node for node in tensors if found.get(node) is None)
     made = {node: (f"constant_{number}", tensors[node]) for number, node in enumerate(nameless)}
     return {node: found.get(node) or made[node] for node in tensors}
 
 
-def lies_in_memory(tensor: Tensor) -> bool:
-    """Whether it is a tensor with strides, and with data."""
+def has_memory(tensor: Tensor) -> bool:
+    """True for a strided tensor with data."""
     return tensor.layout is torch.strided and (type(tensor) is Tensor or isinstance(tensor, torch.nn.Parameter))
 
 
@@ -90,22 +93,22 @@ def _memory(tensor: Tensor) -> _Memory:
     return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def held_tensors(function: Any) -> Iterator[tuple[Place, Tensor]]:
-    """The tensors that a function finds besides its arguments, and where."""
+def closed_over_tensors(function: Any) -> Iterator[tuple[Slot, Tensor]]:
+    """The tensors that a function finds besides its arguments, with their slots."""
     for value, prefix in _visited(function, "", set()):
         for place, within in _parts(value, prefix):
             if isinstance(within, Tensor):
                 yield place, within
 
 
-def entries(function: Any) -> Iterator[tuple[Place, Any]]:
-    """Everything in what a function may find tensors in, whether it is one or not."""
+def entries(function: Any) -> Iterator[tuple[Slot, Any]]:
+    """All objects in the containers where a function may find tensors, whether tensors or not."""
     for value, prefix in _visited(function, "", set()):
         yield from _entries(value, prefix)
 
 
 def _visited(value: Any, name: str, seen: set[int]) -> Iterator[tuple[Any, str]]:
-    """The value and what it holds that may hold tensors, each once, with how names of what is in it begin."""
+    """The value and the containers of tensors within it, each once, with the prefix of names inside it."""
     if id(value) in seen or isinstance(value, Tensor):
         return
     seen.add(id(value))
@@ -115,14 +118,14 @@ def _visited(value: Any, name: str, seen: set[int]) -> Iterator[tuple[Any, str]]
         yield from _visited(within, place.name, seen)
 
 
-def _parts(value: Any, prefix: str) -> Iterator[tuple[Place, Any]]:
-    """What it holds that is a tensor, or may hold some."""
+def _parts(value: Any, prefix: str) -> Iterator[tuple[Slot, Any]]:
+    """The parts that are tensors, or may contain some."""
     for place, within in _entries(value, prefix):
         match place.holder:
             case types.CellType() | types.MethodType():
                 kinds: tuple[type, ...] = (object,)
             case torch.nn.Module():
-                # Modules within it are in the list already.
+                # Submodules are in the list already.
                 kinds = (Tensor, dict, list, tuple)
             case _:
                 kinds = _HOLDING
@@ -130,7 +133,7 @@ def _parts(value: Any, prefix: str) -> Iterator[tuple[Place, Any]]:
             yield place, within
 
 
-def _entries(value: Any, prefix: str) -> Iterator[tuple[Place, Any]]:
+def _entries(value: Any, prefix: str) -> Iterator[tuple[Slot, Any]]:
     match value:
         case torch.nn.Module():
             yield from _of_module(value, prefix)
@@ -139,33 +142,33 @@ def _entries(value: Any, prefix: str) -> Iterator[tuple[Place, Any]]:
         case types.FunctionType():
             closed = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
             full = ((name, cell) for name, cell in closed if not _is_empty(cell))
-            yield from ((Place(name, cell, "cell_contents"), cell.cell_contents) for name, cell in full)
+            yield from ((Slot(name, cell, "cell_contents"), cell.cell_contents) for name, cell in full)
             known = value.__globals__
-            yield from ((Place(n, known, n), known[n]) for n in _names(value.__code__) if n in known)
+            yield from ((Slot(n, known, n), known[n]) for n in _names(value.__code__) if n in known)
         case types.MethodType():
-            yield from ((Place("", value, n), getattr(value, n)) for n in ("__self__", "__func__"))
+            yield from ((Slot("", value, n), getattr(value, n)) for n in ("__self__", "__func__"))
         case functools.partial():
-            yield from ((Place("", value, n), getattr(value, n)) for n in ("func", "args"))
-            yield from ((Place(prefix + n, value.keywords, n), a) for n, a in value.keywords.items())
+            yield from ((Slot("", value, n), getattr(value, n)) for n in ("func", "args"))
+            yield from ((Slot(prefix + n, value.keywords, n), a) for n, a in value.keywords.items())
         case dict():
-            yield from ((Place(f"{prefix}{n}", value, n), within) for n, within in value.items())
+            yield from ((Slot(f"{prefix}{n}", value, n), within) for n, within in value.items())
         case list() | tuple():
-            yield from ((Place(f"{prefix}{n}", value, n), within) for n, within in enumerate(value))
+            yield from ((Slot(f"{prefix}{n}", value, n), within) for n, within in enumerate(value))
         case _ if hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType):
-            yield from ((Place(f"{prefix}{n}", value, n), within) for n, within in vars(value).items())
+            yield from ((Slot(f"{prefix}{n}", value, n), within) for n, within in vars(value).items())
 
 
-def _of_module(module: torch.nn.Module, prefix: str) -> Iterator[tuple[Place, Any]]:
+def _of_module(module: torch.nn.Module, prefix: str) -> Iterator[tuple[Slot, Any]]:
     """Parameters first, then buffers, then other attributes, of the module and those within it."""
     within = list(module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False))
     for own in (lambda m: m._parameters, lambda m: m._buffers, _attributes):
         for name, part in within:
-            yield from ((Place(f"{name}.{n}".removeprefix("."), part, n), held) for n, held in own(part).items())
-    yield Place("", type(module), "forward"), type(module).forward
+            yield from ((Slot(f"{name}.{n}".removeprefix("."), part, n), value) for n, value in own(part).items())
+    yield Slot("", type(module), "forward"), type(module).forward
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:
-    return {n: held for n, held in vars(module).items() if n not in _OF_ANY_MODULE}
+    return {n: value for n, value in vars(module).items() if n not in _OF_ANY_MODULE}
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -180,5 +183,5 @@ def _is_empty(cell: types.CellType) -> bool:
     try:
         return cell.cell_contents is None
     except ValueError:
-        # It is set after the function was defined, or never.
+        # Set after the function was defined, or never.
         return True

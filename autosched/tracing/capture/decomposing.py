@@ -1,8 +1,8 @@
-"""Operators and their gradients are written by others together, or not at all.
+"""Joint decomposition of operators and their gradients: both are decomposed, or neither.
 
-The operator of a gradient may take what its forward operator keeps for it alone: flash attention, the logarithms of its
-sums and the state of its random numbers. A decomposition of the forward operator gives its result, and anything in
-these other places; only a decomposition of the gradient knows what.
+The operator of a gradient may take outputs that its forward operator keeps for it alone: flash attention, the logarithm
+of its sums and the state of its random numbers. A decomposition of the forward operator gives its result, and arbitrary
+values for these; only a decomposition of the gradient computes them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.
 
 
 def has_gradient_operators(graph: fx.Graph) -> bool:
-    """Whether the gradient of an operator is left in a graph as an operator of its own."""
+    """True if the gradient of an operator is left in a graph as an operator of its own."""
     return any(_is_gradient(node) for node in graph.nodes)
 
 
 def one_sided(joint: fx.Graph, table: Mapping[Any, Callable[..., Any]]) -> set[Any]:
-    """The operators of the table that keep something for a gradient which is not in the table.
+    """The operators of the table with outputs kept for a gradient which is not in the table.
 
     `joint`: a forward and backward graph in which nothing is decomposed yet.
     """
@@ -37,7 +37,7 @@ def _is_gradient(node: fx.Node) -> bool:
 
 
 def _kept_by(given: fx.Node) -> fx.Node | None:
-    """The operator that this is another result of than the first; None where it is no such thing."""
+    """The operator of which this is another result than the first; None where it is none."""
     while given.target in _SAME:
         given = given.all_input_nodes[0]
     if given.target is not operator.getitem or given.args[1] == 0:

@@ -1,4 +1,4 @@
-"""How ATen's operators are written by fewer others: PyTorch's own rules, but for those that are kept whole."""
+"""Decompositions of ATen's operators into fewer: PyTorch's own rules, except for operators kept whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.export.graph_signature import TensorArgument
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 
 _aten = torch.ops.aten
-# By operator, the function that writes it by others.
+# The decomposition of each operator.
 Rules = dict[Any, Callable[..., Any]]
-# Core ATen operators that others compute as well: of these PyTorch has decompositions, which are taken here.
+# Core ATen operators that PyTorch can decompose further, which is done here.
 _COMPOSED = (
     "_softmax",
     "_log_softmax",
@@ -56,30 +56,30 @@ _COMPOSED = (
     "narrow_copy",
     "upsample_bilinear2d",
 )
-# Operators whose decompositions find positions in the type of their elements, of which the narrow ones hold few.
+# Operators whose decompositions compute positions in their element type; narrow types represent few exactly.
 _BY_POSITION = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")
 _NARROW = (torch.float16, torch.bfloat16)
-# Operators that are moves of elements, whose decompositions compute positions to look up.
+# Operators that move elements, whose decompositions would gather at computed positions.
 _WHOLE = ("roll", "_pad_circular", *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 
 
 def decompositions() -> Rules:
-    """How operators are written by fewer others, by PyTorch's own rules."""
-    # What is captured takes rules out of it.
+    """The decompositions of operators into fewer, by PyTorch's own rules."""
+    # Callers remove rules from it.
     return dict(_decompositions(_composed()))
 
 
 def _composed() -> tuple[str, ...]:
-    """The operators that are composed of others, those included that a library has registered meanwhile."""
+    """The composite operators, including those that a library has registered meanwhile."""
     return tuple(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
 
 
 def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """What `exported.run_decompositions(decompositions())` gives, and a capture in a sixth of the time.
+    """The result of `exported.run_decompositions(decompositions())`, in a sixth of the time of a capture.
 
-    That replaces the rule of every operator which is composed of others, and puts it back afterwards: 525 of them in
-    PyTorch 2.13, of which all but 7 have the very rule that they are given. Most graphs are expanded operator by
-    operator instead (`expanding`).
+    That replaces the rule of every composite operator, and restores it afterwards: 525 of them in PyTorch 2.13, of
+    which all but 7 get the very rule that they have. Most graphs are expanded operator by operator instead
+    (`expanding`).
     """
     replaced, rules = _apart(_composed())
     try:
@@ -100,7 +100,7 @@ def decomposed(exported: torch.export.ExportedProgram) -> torch.export.ExportedP
 
 
 def _with_results_named(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program, whose signature calls its results as its graph does now."""
+    """The program, its signature updated to the graph's names of results."""
     (output,) = (n for n in exported.graph.nodes if n.op == "output")
     for spec, made in zip(exported.graph_signature.output_specs, output.args[0], strict=True):
         if isinstance(made, fx.Node) and isinstance(spec.arg, TensorArgument):
@@ -110,20 +110,20 @@ def _with_results_named(exported: torch.export.ExportedProgram) -> torch.export.
 
 @functools.lru_cache(1)
 def _apart(composed: tuple[str, ...]) -> tuple[Rules, Rules]:
-    """The rules that operators composed of others are given in place of their own, and the rules of other operators."""
+    """The replacement rules of composite operators, and the rules of other operators."""
     of_composed, rules = exported_program._split_decomp_table_to_cia_and_python_decomp(dict(_decompositions(composed)))
     return {op: rule for op, rule in of_composed.items() if not _is_own(op, rule)}, rules
 
 
 def _is_own(op: torch._ops.OperatorBase, rule: Callable[..., Any]) -> bool:
-    """Whether it is the rule that the operator has anyway: one of Python, or a call of the one of C++."""
+    """True for the rule that the operator has anyway: one of Python, or a call of the one of C++."""
     of_cpp = isinstance(rule, functools.partial) and rule.keywords.get("kernel") is op
     return of_cpp or op.py_kernels.get(torch._C.DispatchKey.CompositeImplicitAutograd) is rule
 
 
 @functools.lru_cache(1)
 def _decompositions(composed: tuple[str, ...]) -> Rules:
-    """The rules while these operators are composed of others. PyTorch takes a fifth of a trace to list them."""
+    """The rules while these operators are composite. PyTorch takes a fifth of a trace to list them."""
     table = core_aten_decompositions()
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
     whole = {getattr(_aten, name).default for name in _WHOLE}
@@ -138,7 +138,7 @@ def _overloads(name: str) -> Iterator[torch._ops.OpOverload]:
 
 
 def _in_float32(rule: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The decomposition of an operator on narrow elements as eager computes: in float32, and rounded once."""
+    """The decomposition of an operator on narrow elements as eager computes it: in float32, rounded once."""
 
     @functools.wraps(rule)
     def wide(x: Tensor, *arguments: Any, **named: Any) -> Tensor:

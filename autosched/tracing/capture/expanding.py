@@ -1,11 +1,11 @@
-"""Operators of a graph written by others, each kind once: layers that are alike are decomposed like the first of them.
+"""Decomposition of a graph's operators, each kind once: equal layers are decomposed like the first of them.
 
 Before:  y = linear(x, w); z = linear(y, v)
 After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z = mm(y, t_1)
 
-PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. That is
-still what is done to graphs which need it: those that change tensors in place which others share, draw random numbers,
-or call other graphs.
+PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. It still
+serves graphs that need it: those that change tensors in place which others share, draw random numbers, or call other
+graphs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
-# What says of a tensor what its shape and type say as well.
+# Assertions that a tensor's shape and type already imply.
 _SAID_TWICE = (_aten._assert_tensor_metadata.default,)
-# Parts of tensors, and what puts a part back.
+# Views of parts, and the operators that scatter a part back.
 _SCATTERING: Mapping[Any, torch._ops.OpOverload] = {
     _aten.select.int: _aten.select_scatter.default,
     _aten.slice.Tensor: _aten.slice_scatter.default,
@@ -37,14 +37,14 @@ _SCATTERING: Mapping[Any, torch._ops.OpOverload] = {
 
 
 class NeedsWholeGraphError(Exception):
-    """The graph holds what cannot be decomposed operator by operator."""
+    """The graph contains an operator that cannot be decomposed by itself."""
 
 
 def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
-    """Write every operator of the graph that has a rule by what the rule makes of it.
+    """Replace every operator of the graph that has a rule by its decomposition.
 
     Raises:
-        NeedsWholeGraphError: PyTorch has to decompose it. The graph is as it was.
+        NeedsWholeGraphError: PyTorch has to decompose it. The graph is unchanged.
     """
     for node in graph.nodes:
         _check(node)
@@ -70,7 +70,7 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
 
 
 def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.Node, fx.GraphModule | None]:
-    """What stands in the place of every operator; None where it stays."""
+    """The replacement of every operator; None where it stays."""
     expansion = _Expansion(rules, _mode_of(graph))
     return {node: expansion.of(node) for node in graph.nodes if node.op == "call_function"}
 
@@ -87,7 +87,7 @@ def _check(node: fx.Node) -> None:
         if node.target not in _SAID_TWICE:
             raise NeedsWholeGraphError(f"{node.target}")
     elif not all(isinstance(v, FakeTensor) for v in pytree.tree_leaves(node.meta.get("val"))):
-        raise NeedsWholeGraphError(f"{node.target} gives what is no tensor")
+        raise NeedsWholeGraphError(f"{node.target} has a result that is no tensor")
 
 
 def _mode_of(graph: fx.Graph) -> FakeTensorMode:
@@ -102,14 +102,14 @@ def _mode_of(graph: fx.Graph) -> FakeTensorMode:
 
 
 def _make_functional(graph: fx.Graph) -> None:
-    """Replace operators that change in place what nobody else sees by those that make it anew.
+    """Replace in-place operators by out-of-place ones where no other tensor shares the memory.
 
     Before:  y = relu_(x); z = cat([x, y])        v = select(x, 0, 1); add_(v, 2); z = exp(x)
     After:   y = relu(x); z = cat([y, y])         v = select(x, 0, 1); w = add(v, 2)
                                                   y = select_scatter(x, w, 0, 1); z = exp(y)
 
     Raises:
-        NeedsWholeGraphError: others see it.
+        NeedsWholeGraphError: other tensors share it.
     """
     sharing: dict[int, list[fx.Node]] = {}
     for node in graph.nodes:
@@ -129,12 +129,12 @@ def _make_functional(graph: fx.Graph) -> None:
         ):
             raise NeedsWholeGraphError(f"{node.target} of memory that others share")
         node.target = anew
-        # What is made of it stands for that memory from here on.
+        # The new nodes stand for that memory from here on.
         alike += _put_back(graph, node, changed)
 
 
 def _changed_with(given: fx.Node) -> Iterator[fx.Node]:
-    """A tensor that is changed, and what it is a part of."""
+    """A changed tensor, and the tensors that it is a part of."""
     yield given
     while given.target in _SCATTERING and not given.kwargs:
         given = given.all_input_nodes[0]
@@ -142,7 +142,7 @@ def _changed_with(given: fx.Node) -> Iterator[fx.Node]:
 
 
 def _put_back(graph: fx.Graph, node: fx.Node, changed: Sequence[fx.Node]) -> list[fx.Node]:
-    """Let later readers of the first tensor read the node, and those of what it is a part of what that is now.
+    """Let later readers of the first tensor read the node, and readers of the tensors around it their updated values.
 
     Returns: new nodes.
     """
@@ -151,7 +151,7 @@ def _put_back(graph: fx.Graph, node: fx.Node, changed: Sequence[fx.Node]) -> lis
     def add(target: Any, like: fx.Node, *given: Any) -> fx.Node:
         value = target(*pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], given))
         if value.stride() != like.meta["val"].stride():
-            raise NeedsWholeGraphError(f"{node.target} of a part of what overlaps itself")
+            raise NeedsWholeGraphError(f"{node.target} of a part of a tensor that overlaps itself")
         with graph.inserting_after(put[-1] if put else node):
             put.append(graph.call_function(target, given))
         put[-1].meta = node.meta | {"val": value}
@@ -172,7 +172,7 @@ def _put_back(graph: fx.Graph, node: fx.Node, changed: Sequence[fx.Node]) -> lis
 
 
 def _out_of_place(node: fx.Node) -> torch._ops.OpOverload | None:
-    """The operator that gives what this one changes its first argument to; None where there is none of that name."""
+    """The out-of-place version of this operator; None where there is none of that name."""
     changing: Any = node.target
     name = changing._schema.name.removeprefix("aten::")
     packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
@@ -193,14 +193,14 @@ def _is_alike(given: Tensor, made: Tensor) -> bool:
 
 @dataclass
 class _Expansion:
-    """What rules make of operators, by what these are given: shapes, strides, element types and numbers."""
+    """Decompositions of operators, by shapes, strides, element types and numbers of their arguments."""
 
     rules: Mapping[Any, Callable[..., Any]]
     mode: FakeTensorMode
     known: dict[Hashable, fx.GraphModule | None] = field(default_factory=dict)
 
     def of(self, node: fx.Node) -> fx.GraphModule | None:
-        """The graph that computes of the node's tensors what its operator does; None where that stays."""
+        """The graph that computes the node's operator from its tensors; None where the operator stays."""
         target = node.target
         if target not in self.rules and not _is_composed(target):
             _check_kept(target)
@@ -218,8 +218,8 @@ class _Expansion:
             return type(leaf), repr(leaf)
         made = leaf.meta.get("val")
         if not isinstance(made, Tensor):
-            raise NeedsWholeGraphError(f"{target} of what is no tensor")
-        # Only operators that are given strides ask where in its memory a tensor begins.
+            raise NeedsWholeGraphError(f"{target} of an argument that is no tensor")
+        # Only operators with stride arguments depend on a tensor's storage offset.
         begins = made.storage_offset() if "strided" in str(target) else 0
         kind = (made.dtype, made.device, made.is_conj(), made.is_neg())
         return places[leaf], tuple(made.shape), made.stride(), kind, begins
@@ -232,7 +232,7 @@ class _Expansion:
             arguments, named = pytree.tree_unflatten(given, spec)
             return target(*arguments, **named)
 
-        # By the rules that PyTorch has in Python, as when it decomposes whole graphs.
+        # By PyTorch's Python rules, as in its decomposition of whole graphs.
         with self.mode, enable_python_dispatcher(), _without_library():
             made = make_fx(called, decomposition_table=dict(self.rules))(*(n.meta["val"] for n in places))
         nodes = [n for n in made.graph.nodes if n.op == "call_function"]
@@ -243,13 +243,13 @@ class _Expansion:
             _check_kept(node.target)
             mutable = node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
             if mutable or node.op not in ("placeholder", "call_function", "output"):
-                raise NeedsWholeGraphError(f"{target} is written by {node.target}")
+                raise NeedsWholeGraphError(f"{target} decomposes into {node.target}")
         return made
 
 
 @contextlib.contextmanager
 def _without_library() -> Iterator[None]:
-    """A block in which no operator is written by calls of oneDNN, as recurrent nets on CPUs are otherwise."""
+    """A context in which no operator decomposes into calls of oneDNN, as recurrent nets on CPUs otherwise do."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -259,16 +259,16 @@ def _without_library() -> Iterator[None]:
 
 
 def _check_kept(target: Any) -> None:
-    """Raise NeedsWholeGraphError of an operator that stays and draws random numbers.
+    """Raise NeedsWholeGraphError for an operator that stays and draws random numbers.
 
-    Recurrent nets may draw some, by their tag; what they are written by does where something is dropped out.
+    Recurrent nets may draw some, by their tag; their decompositions do where there is dropout.
     """
     if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
         raise NeedsWholeGraphError(f"{target} draws random numbers")
 
 
 def _is_composed(target: Any) -> bool:
-    """Whether PyTorch itself computes an operator by others, whatever these are on."""
+    """True if PyTorch itself composes the operator of others, on every device."""
     composed: bool = isinstance(target, torch._ops.OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
         target.name(), "CompositeImplicitAutograd"
     )
@@ -276,7 +276,7 @@ def _is_composed(target: Any) -> bool:
 
 
 def _splice(graph: fx.Graph, node: fx.Node, part: fx.GraphModule) -> None:
-    """Put the part in the place of a node, whose tensors its placeholders are."""
+    """Replace a node by a part whose placeholders are the node's tensors."""
     placeholders = [n for n in part.graph.nodes if n.op == "placeholder"]
     stands: dict[fx.Node, fx.Node] = dict(zip(placeholders, node.all_input_nodes, strict=True))
     kept = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}

@@ -1,9 +1,9 @@
-"""PyTorch's fused functions as what they compute, before PyTorch replaces them by operators of some library.
+"""PyTorch's fused functions written out, before PyTorch replaces them by operators of some library.
 
     scaled_dot_product_attention(q, k, v)    →    softmax((q @ kᵀ) * scale) @ v
     dropout(x, training=False)               →    x
 
-What is inside is then cut and fused like anything else that was written out.
+Their parts are then partitioned and fused like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 
 class TakenApart(TorchFunctionMode):
-    """A context in which calls of fused functions are those of what they are made of."""
+    """A context in which calls of fused functions are written out as their parts."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -42,20 +42,20 @@ def _scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor | None:
-    """As its documentation has it; None where it drops at random.
+    """The function of its documentation; None where it has dropout.
 
-    Scores are float32, as they are in all kernels of it, and what is multiplied with the values is of their type. Rows
-    in which a mask leaves nothing are 0.
+    Scores are float32, as they are in all kernels of it; the probabilities have the type of the values. Fully masked
+    rows are 0.
     """
     if dropout_p > 0:
         return None
     if enable_gqa:
         key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
-    # Heads of no size have scores of 0, however they are scaled.
+    # Heads of size 0 have scores of 0 at any scale.
     factor = 1 / math.sqrt(query.size(-1) or 1) if scale is None else scale
     scores = _scores(query, key) * factor
     if not key.size(-2):
-        # Sums of nothing, as without a mask: a softmax has no largest score to begin with.
+        # Empty sums, as without a mask: a softmax over no score has no maximum.
         attn_mask, is_causal = None, False
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
@@ -76,7 +76,7 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
 
 
 class _WideProduct(torch.autograd.Function):
-    """The product of narrow tensors in float32, which for its gradient is rounded to what it is multiplied with."""
+    """The product of narrow tensors in float32, whose gradient is rounded to the type of the other operand."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor) -> Tensor:
@@ -92,14 +92,14 @@ class _WideProduct(torch.autograd.Function):
 
 
 def _softmax_or_nothing(x: Tensor) -> Tensor:
-    """softmax(x, -1), but 0 in rows of nothing but minus infinity."""
+    """softmax(x, -1), but 0 in rows of -inf alone."""
     if torch.is_grad_enabled():
         return cast(Callable[..., Tensor], _SoftmaxOrNothing.apply)(x)
     return _weights(x)
 
 
 class _SoftmaxOrNothing(torch.autograd.Function):
-    """With the gradient of a softmax, which is 0 where there is nothing."""
+    """With the gradient of a softmax, which is 0 in fully masked rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def _weights(x: Tensor) -> Tensor:
 
 
 def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor | None:
-    """What nothing is dropped of is itself, and no copy; None where it drops at random."""
+    """The tensor itself, and no copy, where nothing is dropped; None where it drops at random."""
     return None if training else x
 
 

@@ -1,4 +1,4 @@
-"""What passes over graphs of gradients ask of a node: its shape, what it is made of; and calls put into a graph."""
+"""Queries and edits of nodes for passes over gradient graphs: shapes, operands, and inserted calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
-# What has the elements of its argument, in their order.
+# Operators that keep their argument's elements in order.
 SAME = (
     *(_aten.alias.default, _aten.detach.default, _aten._to_copy.default, _aten.clone.default, _aten.expand.default),
     *(_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default),
@@ -18,7 +18,7 @@ SAME = (
 
 
 def call(graph: fx.Graph, target: Any, arguments: tuple[Any, ...], named: dict[str, Any] | None = None) -> fx.Node:
-    """A call in the graph, with the fake tensor that it makes."""
+    """A call in the graph, with its fake tensor."""
     made = graph.call_function(target, arguments, named or {})
     given = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
     made.meta["val"] = target(*given, **(named or {}))
@@ -26,12 +26,12 @@ def call(graph: fx.Graph, target: Any, arguments: tuple[Any, ...], named: dict[s
 
 
 def arguments_of(node: fx.Node) -> tuple[Any, ...]:
-    """Nodes and numbers, as the operator has them."""
+    """Nodes and numbers, in the operator's order."""
     return node.args
 
 
 def itself(node: fx.Node) -> fx.Node:
-    """What this has the elements of, in their order."""
+    """The node whose elements this one has, in their order."""
     while _keeps_order(node) and elements_of(node.all_input_nodes[0]) == elements_of(node):
         node = node.all_input_nodes[0]
     return node
@@ -39,7 +39,7 @@ def itself(node: fx.Node) -> fx.Node:
 
 def _keeps_order(node: fx.Node) -> bool:
     if node.target is _aten._to_copy.default:
-        # What becomes an integer is another number.
+        # Conversion to an integer changes the number.
         return dtype_of(node).is_floating_point == dtype_of(node.all_input_nodes[0]).is_floating_point
     if node.target is not _aten.permute.default:
         return node.target in SAME
@@ -49,7 +49,7 @@ def _keeps_order(node: fx.Node) -> bool:
 
 
 def is_difference(node: fx.Node) -> bool:
-    """Whether this is its first argument less its second; others have a factor by name."""
+    """True for its first argument less its second; others have a factor by name."""
     return node.target is _aten.sub.Tensor and not node.kwargs
 
 

@@ -1,4 +1,4 @@
-"""Captured graphs without what only PyTorch's own executor understands."""
+"""Removal of constructs from captured graphs that only PyTorch's own executor understands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_tokens(graph: fx.Graph) -> None:
     wrapped = [n for n in graph.nodes if n.target is torch.ops.higher_order.with_effects]
     tokens = [n.args[0] for n in wrapped if isinstance(n.args[0], fx.Node) and n.args[0].op == "placeholder"]
     (output,) = (n for n in graph.nodes if n.op == "output")
-    # There are as many at the end as at the beginning, and they come first.
+    # As many are returned as are given, and they come first.
     output.args = (tuple(output.args[0])[len(tokens) :],)
     for node in wrapped:
         _unwrap(graph, node)
@@ -45,7 +45,7 @@ def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
         place = part.args[1]
         assert isinstance(place, int)
         if place == 0:
-            # The next one in line, which is unwrapped too, or an output that was dropped.
+            # The next token, which is unwrapped too, or an output that was dropped.
             part.replace_all_uses_with(call)
         elif len(made) == 2:
             part.replace_all_uses_with(call)
@@ -57,8 +57,8 @@ def _unwrap(graph: fx.Graph, wrapped: fx.Node) -> None:
 
 
 def reshape_instead_of_view(graph: fx.Graph) -> None:
-    """Views as what they are where there is one, and copies elsewhere: a decomposition before them may give other
-    strides than its operator does, which have no such view.
+    """Views where they exist, and copies elsewhere: a decomposition before them may give other strides than its
+    operator does, which have no such view.
     """
     for node in graph.nodes:
         if node.target is _aten.view.default:
@@ -66,7 +66,7 @@ def reshape_instead_of_view(graph: fx.Graph) -> None:
 
 
 def without_copies_of_arguments(graph: fx.Graph) -> None:
-    """Operators that give an argument itself as that argument: what PyTorch writes for them in Python may copy it.
+    """Operators that return an argument itself, replaced by that argument: PyTorch's Python decomposition may copy it.
 
     Before:  f(x): y = dropout(x, 0.5, False); return (y,)
     After:   f(x): return (x,)
@@ -80,9 +80,9 @@ def without_copies_of_arguments(graph: fx.Graph) -> None:
 
 
 def _given_back(node: fx.Node) -> fx.Node | None:
-    """The argument that the operator itself returns for the fake tensors of the graph; None where it makes another."""
-    held = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
-    alike = [n for n in held if _kind(n) == _kind(node)]
+    """The argument that the operator itself returns for the graph's fake tensors; None for a new tensor."""
+    inputs = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    alike = [n for n in inputs if _kind(n) == _kind(node)]
     if not alike or not isinstance(node.meta["val"], FakeTensor):
         return None
     arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
@@ -99,7 +99,7 @@ def _kind(node: fx.Node) -> tuple[torch.Size, torch.dtype]:
 
 
 def padded_with_signs(graph: fx.Graph) -> None:
-    """Padding with -0.0 as the negation of padding with 0: PyTorch leaves an argument out that equals its default.
+    """Padding with -0.0 as the negation of padding with 0: PyTorch omits an argument that equals its default.
 
     Before:  f(x): y = pad(x, [1, 1], "constant", -0.0)
     After:   f(x): y = neg(pad(neg(x), [1, 1]))
@@ -120,19 +120,19 @@ def padded_with_signs(graph: fx.Graph) -> None:
 
 
 def _like(node: fx.Node, made: fx.Node, shaped: fx.Node) -> fx.Node:
-    """What was made instead of a node, of its line, and with the shape of another."""
+    """A replacement of a node, with its source line, and the shape of another."""
     made.meta = {**node.meta, "val": shaped.meta["val"]}
     return made
 
 
 def read_from_their_memory(graph: fx.Graph) -> frozenset[str]:
-    """as_strided of a view as as_strided of what it is a view of: memory beyond a view is that of another tensor.
+    """as_strided of a view as as_strided of the view's base: memory beyond a view is that of another tensor.
 
-    Returns the operations that must be PyTorch's, as memory is not to lie in another order: `as_strided` of what is not
-    dense in the order of its dimensions, and what makes that.
+    Returns the operations that PyTorch must run to keep its memory layout: `as_strided` of a tensor that is not dense
+    in the order of its dimensions, and that tensor's producer.
 
     Raises:
-        InputError: the memory is not that of a tensor of the graph as it lies.
+        InputError: the memory is not that of a tensor of the graph in its layout.
     """
     first: dict[int, fx.Node] = {}
     laid_out: set[str] = set()

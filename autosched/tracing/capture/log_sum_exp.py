@@ -1,12 +1,12 @@
-"""Exponentials about one number of a row, divided by another, as exponentials about one number.
+"""Exponentials relative to a row's maximum, divided by the row's sum, as exponentials relative to its log-sum-exp.
 
     p = exp(s - top) / total        =        exp(s - lse);  lse = top + log(total)
 
-So a gradient, which computes p again, reads one number of a row. That is left out where it would not be the same:
+A gradient, which recomputes p, then reads one number of a row. This is left out where the result would differ:
 
-- the logarithm of what may be negative is no number;
-- next to a large number that of a sum is lost. A row of which a mask leaves nothing has a maximum of -1e9, say, where a
-  mask is that number: every one of its n points is 1/n, and would be 1.
+- the logarithm of a number that may be negative is NaN;
+- added to a large number, the logarithm is lost. A fully masked row has a maximum of -1e9, say, where the mask is that
+  number: every one of its n points is 1/n, and would be 1.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor, fx
 from autosched.tracing.capture.graph_nodes import SAME, arguments_of, call, is_difference, is_product
 
 _aten = torch.ops.aten
-# Larger constants are masks. Of a logarithm up to here float32 keeps 11 bits behind the point.
+# Larger constants are masks. Added to a number up to here, a logarithm keeps 11 fractional bits in float32.
 _MODERATE = 1e4
 _SAME = (*SAME, _aten.permute.default)
 _FILLED = (_aten.scalar_tensor.default, _aten.full.default)
-# Their numbers are places and sizes.
+# Operators whose number arguments are positions and sizes.
 _OF_PLACES = (*_SAME, _aten.arange.start_step, _aten.full.default, _aten.slice.Tensor)
 _POSITIVE_OF_POSITIVE = (
     *(_aten.sum.dim_IntList, _aten.amax.default, _aten.add.Tensor, _aten.mul.Tensor, _aten.div.Tensor),
@@ -35,9 +35,9 @@ _POSITIVE_OF_POSITIVE = (
 def about_one_number(
     graph: fx.Graph, points: Collection[fx.Node], tangents: Collection[fx.Node]
 ) -> tuple[list[fx.Node], set[fx.Node]]:
-    """Compute the gradient, the `tangents`, from exponentials about one number of a row.
+    """Compute the gradient, the `tangents`, from exponentials relative to the log-sum-exp of a row.
 
-    Returns these numbers, and what is computed of the `points` of products with them.
+    Returns these numbers, and the `points` of products recomputed with them.
     """
     kept: list[fx.Node] = []
     made: set[fx.Node] = set()
@@ -49,7 +49,7 @@ def about_one_number(
         value, top = arguments_of(difference)
         if value not in points or any(not isinstance(x, fx.Node) or x in points for x in (top, total)):
             continue
-        if not _is_positive(total) or not all(map(_is_moderate, _beside(value, points))):
+        if not _is_positive(total) or not all(map(_is_moderate, _other_terms(value, points))):
             continue
         with graph.inserting_before(quotient.next):
             lse = call(graph, _aten.add.Tensor, (top, call(graph, _aten.log.default, (total,))))
@@ -63,7 +63,7 @@ def about_one_number(
 def _used_instead(
     graph: fx.Graph, other: dict[fx.Node, fx.Node], points: Collection[fx.Node], tangents: Collection[fx.Node]
 ) -> set[fx.Node]:
-    """Compute the gradient with these instead, and from them what of the points it needs, which is returned."""
+    """Compute the gradient from these instead, and return the points it needs, recomputed from them."""
     for node in list(graph.nodes):
         if node in points and node not in other and other.keys() & {*node.all_input_nodes}:
             with graph.inserting_before(node.next):
@@ -75,7 +75,7 @@ def _used_instead(
 
 
 def _is_positive(node: object) -> bool:
-    """Whether it is a positive number, or made of exponentials by what keeps them positive."""
+    """True for a positive number, or exponentials under operators that keep them positive."""
     if not isinstance(node, fx.Node):
         return isinstance(node, int | float) and node > 0
     if node.target is _aten.exp.default:
@@ -89,8 +89,8 @@ def _is_positive(node: object) -> bool:
     return False
 
 
-def _beside(value: fx.Node, points: Collection[fx.Node]) -> Iterator[object]:
-    """What a value of the points is made of beside products: nodes and numbers."""
+def _other_terms(value: fx.Node, points: Collection[fx.Node]) -> Iterator[object]:
+    """The operands of a value of the points that are no products: nodes and numbers."""
     rest, seen = [value], {value}
     while rest:
         node = rest.pop()
@@ -103,7 +103,7 @@ def _beside(value: fx.Node, points: Collection[fx.Node]) -> Iterator[object]:
 
 
 def _is_moderate(part: object) -> bool:
-    """Whether it is no mask: a condition, a small number, or made of such alone. What is given may be anything."""
+    """True unless it may be a mask: a condition, a small number, or made of such alone. Inputs may be anything."""
     if not isinstance(part, fx.Node):
         return not isinstance(part, int | float) or part == -math.inf or abs(part) < _MODERATE
     made = part.meta.get("val")
@@ -115,6 +115,6 @@ def _is_moderate(part: object) -> bool:
 
 
 def _numbers(node: fx.Node) -> tuple[object, ...]:
-    """The numbers that a pointwise operator has among its operands."""
+    """The numbers among the operands of a pointwise operator."""
     given = () if node.target in _OF_PLACES else node.args
     return tuple(a for a in given if isinstance(a, int | float) and not isinstance(a, bool))

@@ -1,13 +1,12 @@
-"""Sums over gradients of products that are products themselves.
+"""Sums over gradients of products, rewritten as sums of existing products.
 
     out = p @ v;  dp = dout @ vᵀ;  sum over c of p * dp        =        sum over e of out * dout
 
-(Dao et al., "FlashAttention", 2022, appendix B.2.) So it is one number of a row that all of a row's points are less:
+(Dao et al., "FlashAttention", 2022, appendix B.2.) It is one number of a row, subtracted from all of the row's points:
 
     p * dp - p * delta        =        p * (dp - delta)
 
-And where several rows of p were multiplied by one v, as of query heads that read one key head, a sum of products is
-one product:
+Where one v multiplies several rows of p (query heads sharing a key head), a sum of products is one product:
 
     sum over r of (sum over m of p[r, m, c] * dout[r, m, e])        =        sum over (r, m) of p * dout
 """
@@ -38,7 +37,7 @@ _VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default,
 
 
 def fold_products(graph: fx.Graph) -> None:
-    """Sums along rows of p * (g @ vᵀ) as those of (p @ v) * g, where p @ v is computed anyhow."""
+    """Rewrite sums along rows of p * (g @ vᵀ) as those of (p @ v) * g, where p @ v is computed anyhow."""
     nodes = list(graph.nodes)
     for number, node in enumerate(nodes):
         if not _sums_rows(node):
@@ -56,7 +55,7 @@ def fold_products(graph: fx.Graph) -> None:
 
 
 def _of_the_same(made: fx.Node, p: fx.Node, products: Iterable[fx.Node]) -> tuple[fx.Node, fx.Node] | None:
-    """p @ v and g, of p and `made`, g @ vᵀ; None where that is no such product."""
+    """p @ v and g, for p and `made`, g @ vᵀ; None where that is no such product."""
     if not is_product(made) or shape_of(made)[-1] != shape_of(p)[-1] or elements_of(made) != elements_of(p):
         return None
     g, transposed = arguments_of(made)
@@ -83,7 +82,7 @@ def _replace(graph: fx.Graph, node: fx.Node, product: fx.Node, g: fx.Node) -> No
 
 
 def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> None:
-    """Of differences p * dp - p * delta, with the second product given, make p * (dp - delta)."""
+    """Rewrite differences p * dp - p * delta, given the second product, as p * (dp - delta)."""
     if multiplied.target is not _aten.mul.Tensor:
         return
     p = next((a for a in arguments_of(multiplied) if a is not delta), None)
@@ -102,14 +101,14 @@ def _take_out_factor(graph: fx.Graph, multiplied: fx.Node, delta: fx.Node) -> No
 
 
 def _returned(product: fx.Node, before: Iterable[fx.Node]) -> fx.Node:
-    """The result of the graph that is this product and computed `before`, or else the product."""
+    """The result of the graph that is this product, computed `before`, or else the product."""
     results = (n for n in before if any(user.op == "output" for user in n.users) and elements_of(n))
     alike = (n for n in results if itself(n) is product and dtype_of(n) == dtype_of(product))
     return next((n for n in alike if n.meta["val"].is_contiguous()), product)
 
 
 def _sums_rows(node: fx.Node) -> bool:
-    """Whether this sums products of points along the last dimension, in an element type that holds such sums."""
+    """True for a sum of products of points along the last dimension, in an element type wide enough for it."""
     if node.target is not _aten.sum.dim_IntList:
         return False
     summed, dims, *_ = arguments_of(node)
@@ -127,7 +126,7 @@ def _swaps(order: Sequence[int]) -> bool:
 
 
 def fold_repeats(graph: fx.Graph) -> None:
-    """Sums of products over a part of their batch, of points that are computed, as products of more depth."""
+    """Merge sums over a part of a product's batch, of computed points, into the product's k."""
     for product in [n for n in graph.nodes if n.target is _aten.bmm.default and _is_of_points(n)]:
         seen, swapped = _seen_as(product)
         total = _only_user(seen)
@@ -137,7 +136,7 @@ def fold_repeats(graph: fx.Graph) -> None:
 
 
 def _is_of_points(product: fx.Node) -> bool:
-    """Whether an operand of more elements than all else is computed, and not made by a product or given."""
+    """True if the largest operand is computed, and neither a product's result nor an input."""
     first, second = arguments_of(product)
     return any(
         _is_computed(points) and elements_of(points) > elements_of(other) + elements_of(product)
@@ -152,7 +151,7 @@ def _is_computed(operand: fx.Node) -> bool:
 
 
 def _seen_as(product: fx.Node) -> tuple[fx.Node, bool]:
-    """The last of the views of it, with its batch divided in another way, and whether rows are its columns there."""
+    """The last view of it that splits its batch, and True if rows are columns there."""
     seen, swapped = product, False
     while (user := _only_user(seen)) is not None:
         if user.target in _VIEWS and shape_of(user)[-2:] == shape_of(seen)[-2:]:
@@ -169,10 +168,10 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _fold_repeat(graph: fx.Graph, product: fx.Node, total: fx.Node, swapped: bool) -> None:
-    """Sum up within the product, where the sum is over dimensions that its batch is divided into."""
+    """Sum within the product, where the sum is over dimensions that its batch is split into."""
     summed = shape_of(arguments_of(total)[0])
     *batch, first, second = range(len(summed))
-    # No dimensions are all of them.
+    # An empty list means all dimensions.
     over = {d % len(summed) for d in arguments_of(total)[1] or range(len(summed))}
     if not over < {*batch}:
         return

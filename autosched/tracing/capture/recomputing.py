@@ -1,10 +1,9 @@
-"""Gradients of products of products, so that nothing has to be stored at the points between two of them.
+"""Rematerialisation in gradients of chained products, so that no point between two products is stored.
 
     s = q @ kᵀ;  p = softmax(s);  out = p @ v
 
-What the gradient needs of s and p is computed again from q and k, and from one number of each row, the logarithm of
-its sum of exponentials, or from two (`log_sum_exp`): that is cheaper than storing and reading a value for every row and
-column.
+The gradient recomputes s and p from q and k, and from one number of each row, its log-sum-exp, or from two
+(`log_sum_exp`): that is cheaper than storing and reading a value for every row and column.
 
     p = exp(s - lse)
 """
@@ -21,16 +20,16 @@ from autosched.tracing.capture.graph_nodes import SAME, elements_of, is_product,
 from autosched.tracing.capture.log_sum_exp import about_one_number
 
 _aten = torch.ops.aten
-# Sums of deeper products take longer than moving what they are; rows of more do not stay in registers either.
+# With a larger k, recomputing a product takes longer than moving it, and longer rows do not stay in registers either.
 _DEEPEST = 256
 
 
 def recompute_points(graph: fx.Graph) -> tuple[fx.Node, ...]:
-    """Mark what a joint graph's partition is to compute again: points of products that are folded and then multiplied.
+    """Mark the nodes that a joint graph's partition recomputes: points of products that are reduced and then
+    multiplied.
 
     Those are products with more elements than both operands, and pointwise work on them, unless they are returned.
-
-    Returns what is to be kept instead, of which the forward graph needs nothing: a number of each row.
+    Returns the nodes to keep instead, which the forward graph itself does not need: a number of each row.
     """
     kept: list[fx.Node] = []
     tangents = _after(graph, (n for n in graph.nodes if _is_tangent(n)))
@@ -63,7 +62,7 @@ def _pays(product: fx.Node) -> bool:
 
 
 def _moved(nodes: Iterable[fx.Node], constants: Collection[fx.Node]) -> set[fx.Node]:
-    """What these are given that only renames or widens what something else is, and what is the same in every call."""
+    """The operands of these that only rename or widen others, and constants."""
     found: set[fx.Node] = set()
     rest = [given for node in nodes for given in node.all_input_nodes]
     while rest:
@@ -82,7 +81,7 @@ def _renames(node: fx.Node) -> bool:
 
 
 def _constants(forward: Iterable[fx.Node]) -> set[fx.Node]:
-    """What is computed from nothing."""
+    """The nodes without inputs, and those computed from such alone."""
     found: set[fx.Node] = set()
     for node in forward:
         if node.op == "call_function" and {*node.all_input_nodes} <= found and not _is_random(node):
@@ -95,7 +94,7 @@ def _is_random(node: fx.Node) -> bool:
 
 
 def _points(product: fx.Node, forward: Iterable[fx.Node]) -> set[fx.Node]:
-    """What is computed for every element of a product, from it and from what has a value of its rows."""
+    """The nodes computed for every element of a product, from it and from per-row values."""
     found = {product}
     for node in forward:
         alike = elements_of(node) == elements_of(product) and not is_product(node) and not _is_random(node)
@@ -105,7 +104,7 @@ def _points(product: fx.Node, forward: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _after(graph: fx.Graph, first: Iterable[fx.Node]) -> set[fx.Node]:
-    """These, and all that is computed from them."""
+    """These nodes, and all that depend on them."""
     found = {*first}
     for node in graph.nodes:
         if found & {*node.all_input_nodes}:
@@ -114,7 +113,7 @@ def _after(graph: fx.Graph, first: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _given(graph: fx.Graph, nodes: Collection[fx.Node], last: Collection[fx.Node]) -> set[fx.Node]:
-    """Those of the nodes that are given to the last ones, or to others of them that are."""
+    """The nodes from which `last` is reachable within `nodes`."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node in nodes and any(user in last or user in found for user in node.users):

@@ -1,4 +1,4 @@
-"""How a function returns its results: bare, or within tuples, dicts, dataclasses and what PyTorch's pytrees know."""
+"""The structure of a function's results: bare, or within tuples, dicts, dataclasses and other pytrees of PyTorch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, tree_flatten, tree_unflatten
 
-# What stands for a result while a function is captured: a tensor, or a number that depends on data.
+# Types of results while a function is captured: a tensor, or a number that depends on data.
 _RESULTS = (Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True)
 class ResultTree:
-    """What a function's results are put into. `constants`: what it returns besides tensors, by its place among all;
-    `records`: the same of instances of dataclasses that PyTorch's pytrees do not know.
+    """The containers of a function's results. `constants`: returned values that are no tensors, by position among all;
+    `records`: instances of dataclasses that PyTorch's pytrees do not know, likewise.
     """
 
     spec: TreeSpec
@@ -27,12 +27,12 @@ class ResultTree:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the function returns one tensor and nothing around it."""
+        """True if the function returns one tensor and nothing around it."""
         return self.spec.is_leaf() and self._is_plain
 
     @property
     def is_tuple(self) -> bool:
-        """Whether it returns a tuple of nothing but tensors."""
+        """True if it returns a tuple of nothing but tensors."""
         return self.spec.type is tuple and self._is_plain and all(c.is_leaf() for c in self.spec.children())
 
     @property
@@ -40,7 +40,7 @@ class ResultTree:
         return not self.constants and not self.records
 
     def of(self, results: Sequence[Any]) -> Any:
-        """The results as the function returns them."""
+        """The results in the function's own structure."""
         return results[0] if self.is_bare else self._of(iter(results))
 
     def _of(self, results: Iterator[Any]) -> Any:
@@ -62,7 +62,7 @@ class Record:
     fields: ResultTree
 
     def of(self, results: Iterator[Any]) -> Any:
-        """Another instance, with the next results. What the class does when one is made was done before."""
+        """Another instance, with the next results. Effects of the class's constructor happened at capture."""
         made: Any = object.__new__(self.kind)
         fields: Mapping[str, Any] = self.fields._of(results)
         for name, value in fields.items():
@@ -71,7 +71,7 @@ class Record:
 
 
 def flattened(returned: Any) -> tuple[list[Any], ResultTree]:
-    """The tensors within what a function returned, and how they stand in it."""
+    """The tensors within a function's return value, and their structure."""
     leaves, spec = tree_flatten(returned, is_leaf=_is_record)
     results, constants, records = list[Any](), [], []
     for place, leaf in enumerate(leaves):

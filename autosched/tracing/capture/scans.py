@@ -1,11 +1,11 @@
 """Scans by any function of PyTorch's `associative_scan`, kept as one operator while a function is captured.
 
 Before:  associative_scan(combine, (a, x), dim)      slices, as many as there are levels of a tree, or a module
-After:   left, right = operand(a, 0, 0), …           what stands for elements on the left, and on the right
+After:   left, right = operand(a, 0, 0), …           formal parameters for elements on the left, and on the right
          combined = combine(left, right)             ordinary operators of these
          scanned([a, x], [left …], [right …], combined)
 
-These operators are no more than marks: nothing computes them, and what they are of is said by a kernel.
+These operators are only markers: nothing executes them, and a kernel has their meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPERATORS = (
 _LIBRARY = torch.library.Library(LIBRARY, "DEF")
 for _operator in _OPERATORS:
     _LIBRARY.define(_operator)
-# Where PyTorch scans along the first dimension: in general, and by functions for its own compiler.
+# PyTorch's scans along the first dimension: the general one, and the one for its own compiler.
 _MODULE = "torch._higher_order_ops.associative_scan"
 _GENERAL, _COMPILED = "generic_associative_scan", "_maybe_compile_and_run_fn"
 
@@ -49,7 +49,7 @@ torch.library.register_fake(f"{LIBRARY}::scanned", _scanned)
 
 @contextlib.contextmanager
 def scans_kept() -> Iterator[None]:
-    """Within it, scans are such operators."""
+    """A context in which scans are such operators."""
     module = importlib.import_module(_MODULE)
     before = {name: getattr(module, name) for name in (_GENERAL, _COMPILED) if hasattr(module, name)}
 
@@ -78,7 +78,7 @@ def _marked(combine: Callable[..., Any], leaves: Sequence[Tensor]) -> list[Tenso
 
 
 class _Marked(torch.autograd.Function):
-    """A scan along the first dimension, and its gradient: a scan too, the other way round.
+    """A scan along the first dimension, and its gradient: a scan in the opposite direction.
 
     With y[t] = combine(y[t - 1], x[t]), and its derivatives M[t] by y[t - 1], the gradients of y are
 
@@ -96,7 +96,7 @@ class _Marked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         leaves, made = ctx.saved_tensors[: len(given)], ctx.saved_tensors[len(given) :]
-        # Of a gradient, so that this is no part of the forward graph, which would store it.
+        # Made from a gradient, so that the forward graph does not contain and store it.
         none_before = torch.zeros_like(next(g for g in given if g is not None)[:1])
         before = [torch.cat([none_before.to(y.dtype), y[:-1]]) for y in made]
         by_before, by_element = _slopes(ctx.combine, before, leaves)
@@ -120,7 +120,7 @@ def _scan(combine: Callable[..., Any], leaves: Sequence[Tensor]) -> list[Tensor]
 
 
 def _moved(values: Tensor, by: int) -> Tensor:
-    """The values so many places later along the first dimension, with zeros where there are none."""
+    """The values shifted by that many positions along the first dimension, filled with zeros."""
     return torch.nn.functional.pad(values, (*(0,) * (2 * values.ndim - 2), by, -by))
 
 
@@ -129,7 +129,7 @@ _Slopes = list[tuple[Tensor | None, ...]]
 
 
 def _slopes(combine: Callable[..., Any], before: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[_Slopes, _Slopes]:
-    """By every value before, and by every element."""
+    """The derivatives by every value before, and by every element."""
     with torch.enable_grad():
         given = [x.detach().requires_grad_() for x in (*before, *leaves)]
         combined = tree_leaves(combine(*given))
@@ -140,14 +140,14 @@ def _slopes(combine: Callable[..., Any], before: Sequence[Tensor], leaves: Seque
 
 
 def _accumulated(given: Sequence[Tensor | None], slopes: _Slopes) -> dict[int, Tensor]:
-    """The gradients of those of the scan's results that have any, by way of later ones too.
+    """The gradients of the scan's results that have any, including those by way of later results.
 
     They are affine functions of each other, which are composed.
     """
     moved = {(i, j): _moved(s, -1) for i, row in enumerate(slopes) for j, s in enumerate(row) if s is not None}
     places = _composed(moved)
     have = sorted({n for n, g in enumerate(given) if g is not None} | {j for i, j in places if given[i] is not None})
-    # By rows of results later on, columns of results before.
+    # Rows are later results, columns earlier ones.
     places = [(i, j) for i, j in places if i in have]
     zero = torch.zeros_like(next(g for g in given if g is not None))
     elements = [zero if (g := given[n]) is None else g for n in have] + [moved.get(p, zero) for p in places]
@@ -170,7 +170,7 @@ def _sum(terms: Sequence[Tensor]) -> Tensor:
 
 
 def _composed(places: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where products of matrices with these entries have any."""
+    """The non-zero entries of products of matrices with these non-zero entries."""
     found = set(places)
     while new := {(i, last) for i, j in found for k, last in found if j == k} - found:
         found |= new

@@ -1,10 +1,10 @@
-"""What a function changes besides returning results: tensors in place, and where it finds them.
+"""Side effects of a function: tensors changed in place or bound anew, and their slots.
 
-    self.hidden = tanh(x + self.hidden)    →    made = tanh(x + hidden), with self.hidden as it is in every call
+    self.hidden = tanh(x + self.hidden)    →    made = tanh(x + hidden), with self.hidden read in every call
     self.seen.add_(1)                           raised = seen + 1
 
-What is made is one more result. After all were computed it is written: `self.hidden = made`, `self.seen.copy_(raised)`.
-While the function is captured, nothing of the user's is changed.
+The new value is one more result. After all results were computed it is written: `self.hidden = made`,
+`self.seen.copy_(raised)`. The capture itself changes no tensor of the user.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from autosched.tracing.capture.closed_over import Place, entries, held_tensors, lies_in_memory, name_of
+from autosched.tracing.capture.closed_over import Slot, closed_over_tensors, entries, has_memory, name_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from search_spaces import InputError
 
-# What is in a place that is empty.
+# The content of an empty slot.
 NOTHING = object()
 
 
 class InPlaceError(Exception):
-    """A function is about to change a tensor with data that it holds, while it is captured."""
+    """A function is about to change a tensor that it closes over in place, while it is captured."""
 
 
 @dataclass(frozen=True)
 class Write:
-    """What becomes of a result that is not returned: the tensor that the placeholder `node` of the graph stands for is
-    changed to it in place; or, where that is None, it is bound to `place`.
+    """The destination of a result that is not returned: the tensor that the placeholder `node` of the graph stands for
+    is changed to it in place; or, where that is None, it is bound to `place`.
     """
 
     node: str | None
-    place: Place | None
+    place: Slot | None
 
 
 class Watched:
-    """A context that undoes what a function binds to other tensors within it; `bound` has that afterwards."""
+    """A context that undoes a function's bindings of other tensors within it; `bound` has them afterwards."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.bound: dict[Place, Any] = {}
+        self.bound: dict[Slot, Any] = {}
         self._function = function
-        self._before: dict[Any, tuple[Place, Any]] = {}
+        self._before: dict[Any, tuple[Slot, Any]] = {}
         self._by_function: set[Any] = set()
 
     def __enter__(self) -> Watched:
@@ -59,7 +59,7 @@ class Watched:
         found = [(p, v) for p, v in self._entries().values() if not isinstance(p.holder, tuple)]
         changed = {p: v for p, v in found if v is not self.before(p) and _has_tensor(v)}
         self.bound = {p: v for p, v in changed.items() if p.same in self._by_function}
-        # What was appended to a list goes from its end on.
+        # Appended elements of a list are removed from its end.
         for place in reversed(changed):
             if self.before(place) is NOTHING:
                 place.remove()
@@ -67,29 +67,29 @@ class Watched:
                 place.bind(self.before(place))
 
     def during(self, called: Callable[..., Any], *arguments: Tensor) -> Any:
-        """What the function returns. What it binds to other tensors meanwhile is its own doing; a list that it fills
-        anew with the parameters that it holds elsewhere, whatever stands for these now, is as it was.
+        """The function's return value. Only its own bindings count: a list that it refills with parameters it finds
+        elsewhere, or with their stand-ins, is unchanged.
         """
-        held = self._entries()
+        tensors = self._entries()
         try:
             return called(*arguments)
         finally:
             after = self._entries()
-            then, now = _places_of_tensors(self._before), _places_of_tensors(held)
-            changed = {n: (p, v) for n, (p, v) in after.items() if n not in held or v is not held[n][1]}
+            then, now = _places_of_tensors(self._before), _places_of_tensors(tensors)
+            changed = {n: (p, v) for n, (p, v) in after.items() if n not in tensors or v is not tensors[n][1]}
             kept = {id(v) for p, v in changed.values() if _is_as_it_was(self.before(p), v, then, now)}
             self._by_function |= {n for n, (p, v) in changed.items() if id(v) not in kept and id(p.holder) not in kept}
 
-    def before(self, place: Place) -> Any:
-        """What was in that place; NOTHING where it was empty."""
+    def before(self, place: Slot) -> Any:
+        """The earlier content of that slot; NOTHING where it was empty."""
         return self._before[place.same][1] if place.same in self._before else NOTHING
 
-    def _entries(self) -> dict[Any, tuple[Place, Any]]:
+    def _entries(self) -> dict[Any, tuple[Slot, Any]]:
         return {place.same: (place, value) for place, value in entries(self._function)}
 
 
-def _places_of_tensors(entries: Mapping[Any, tuple[Place, Any]]) -> dict[int, set[Any]]:
-    """By the identity of a tensor, where it is."""
+def _places_of_tensors(entries: Mapping[Any, tuple[Slot, Any]]) -> dict[int, set[Any]]:
+    """The slots of each tensor, by its identity."""
     found: dict[int, set[Any]] = {}
     for place, (_, value) in entries.items():
         if isinstance(value, Tensor):
@@ -98,7 +98,7 @@ def _places_of_tensors(entries: Mapping[Any, tuple[Place, Any]]) -> dict[int, se
 
 
 def _is_as_it_was(was: Any, made: Any, then: Mapping[int, set[Any]], now: Mapping[int, set[Any]]) -> bool:
-    """Whether there are tensors now that are in the same other places as those that there were then."""
+    """True if the new tensors are in the same other slots as the old ones were."""
     if isinstance(was, Tensor) and isinstance(made, Tensor):
         return not then.get(id(was), set()).isdisjoint(now.get(id(made), ()))
     alike = isinstance(was, list | tuple) and isinstance(made, list | tuple) and len(was) == len(made)
@@ -106,30 +106,30 @@ def _is_as_it_was(was: Any, made: Any, then: Mapping[int, set[Any]], now: Mappin
 
 
 class Guarded(TorchFunctionMode):
-    """A context in which a function cannot change tensors with data in place: it raises InPlaceError instead."""
+    """A context in which changes in place of a function's tensors raise InPlaceError."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self._held = {_storage(t) for _, t in held_tensors(function) if lies_in_memory(t)}
+        self._storages = {_storage(t) for _, t in closed_over_tensors(function) if has_memory(t)}
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         changed = [*args[:1]] if _is_in_place(func) else []
         if kwargs and "out" in kwargs:
             changed += pytree.tree_leaves(kwargs["out"])
-        if any(isinstance(t, Tensor) and lies_in_memory(t) and _storage(t) in self._held for t in changed):
+        if any(isinstance(t, Tensor) and has_memory(t) and _storage(t) in self._storages for t in changed):
             raise InPlaceError
         return func(*args, **(kwargs or {}))
 
 
 class Instead(TorchFunctionMode):
-    """A context in which other tensors stand for some; `others` has them by the identity of these."""
+    """A context that substitutes tensors; `others` has the substitutes by identity of the originals."""
 
     def __init__(self, others: Mapping[int, Tensor]) -> None:
         super().__init__()
         self._others = others
 
     def of(self, nested: Any) -> Any:
-        """Something with what stands for the tensors in it."""
+        """A nested value with substitutes for the tensors in it."""
         return pytree.tree_map_only(Tensor, lambda t: self._others.get(id(t), t), nested)
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
@@ -137,9 +137,9 @@ class Instead(TorchFunctionMode):
 
 
 class Unread:
-    """A context that says which attributes a function binds without reading what they were: `read` has the others."""
+    """A context that records the attributes a function reads before it binds them, in `read`."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[Slot]) -> None:
         self.read: set[Any] = set()
         self._names: dict[int, tuple[Any, set[str]]] = {}
         for place in places:
@@ -158,7 +158,7 @@ class Unread:
             holder.__class__ = type(holder).__mro__[1]
 
     def _reporting(self, holder: Any, kind: Any, names: set[str]) -> type:
-        """The type of an object as one that says what is read of these before it is set."""
+        """A subtype of an object's type that records reads of these attributes before they are set."""
         unset = set(names)
 
         def read(self_: Any, name: str) -> Any:
@@ -175,34 +175,34 @@ class Unread:
 
 @dataclass
 class Called:
-    """What came of calling a function: how it returns its results, and what it bound to as many last ones of them."""
+    """The outcome of a call: the structure of its results, and the slots that as many last results are bound to."""
 
     structure: ResultTree | None = None
-    bound: tuple[Place, ...] = ()
+    bound: tuple[Slot, ...] = ()
 
 
 class StatefulModule(torch.nn.Module):
-    """A function as a module whose buffers are the tensors that it holds, so that torch.export follows what it changes.
+    """A function as a module whose buffers are the tensors it closes over, so that torch.export follows its changes.
 
-    A call returns the results, and after them what the function binds to other tensors; `last` says how. `places`: by
-    name of a buffer, where the function finds it.
+    A call returns the results, and after them the tensors that the function binds; `last` has their slots. `places`: by
+    name of a buffer, its slot in the function.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         called: Callable[..., tuple[list[Any], ResultTree]],
-        expected: Iterable[Place],
+        expected: Iterable[Slot],
     ) -> None:
-        """`called`: calls the function, and gives its results and their structure; `expected`: what it binds."""
+        """`called`: calls the function, and returns its results and their structure; `expected`: the slots it binds."""
         super().__init__()
         self.last = Called()
-        held = {id(tensor): (place, tensor) for place, tensor in reversed(list(held_tensors(function)))}
-        named = {f"held_{number}": found for number, found in enumerate(reversed(held.values()))}
+        tensors = {id(tensor): (place, tensor) for place, tensor in reversed(list(closed_over_tensors(function)))}
+        named = {f"held_{number}": found for number, found in enumerate(reversed(tensors.values()))}
         self.places = {name: place for name, (place, _) in named.items()}
         for name, (_, tensor) in named.items():
             self.register_buffer(name, tensor.detach())
-        # Attributes that are tensors or modules would be this module's.
+        # As attributes, tensors or modules would be registered with this module.
         self._users = [(name, tensor) for name, (_, tensor) in named.items()]
         self._function, self._called, self._expected = [function], called, tuple(expected)
 
@@ -212,7 +212,7 @@ class StatefulModule(torch.nn.Module):
         (function,) = self._function
         with Watched(function) as watched, Unread(unknown.values()) as unread, Instead(ours) as instead:
             results, structure = watched.during(self._called, *arguments)
-        # `self.seen += 1` binds what it has changed in place.
+        # `self.seen += 1` binds the tensor it has changed in place.
         bound = {p: v for p, v in watched.bound.items() if v is not ours.get(id(watched.before(p)))}
         for place, value in bound.items():
             before = watched.before(place)
@@ -222,16 +222,16 @@ class StatefulModule(torch.nn.Module):
         return tuple(instead.of([*results, *bound.values()]))
 
 
-def _is_attribute(place: Place) -> bool:
-    """Whether it is an attribute that is in the dictionary of an object, or is in none."""
+def _is_attribute(place: Slot) -> bool:
+    """True for an attribute in the dictionary of an object, or in none."""
     if isinstance(place.holder, dict | list | tuple | CellType):
         return False
     known = [getattr(place.holder, kind, {}) for kind in ("_parameters", "_buffers", "_modules")]
     return hasattr(place.holder, "__dict__") and not any(place.key in names for names in known)
 
 
-def _check_bound(place: Place, value: Any, before: Any, read: bool) -> None:
-    """Raise InputError unless every call can bind a tensor there, and the next one finds what this one found."""
+def _check_bound(place: Slot, value: Any, before: Any, read: bool) -> None:
+    """Raise InputError unless every call can bind a tensor there, and the next one finds the same kind of object."""
     if before is NOTHING and isinstance(place.holder, list):
         raise InputError(
             f"it appends {_described(value)}, {place.name}; expected a list of the same length after a call"
@@ -254,10 +254,10 @@ def _described(value: Any) -> str:
 
 
 def sharing_memory(function: Callable[..., Any]) -> str:
-    """What the user calls two tensors that the function holds in the same memory; "" where there are none."""
-    known: dict[int, tuple[Place, Tensor]] = {}
-    for place, tensor in held_tensors(function):
-        if lies_in_memory(tensor) and tensor.numel():
+    """The user's names of two closed-over tensors in the same memory; "" where there are none."""
+    known: dict[int, tuple[Slot, Tensor]] = {}
+    for place, tensor in closed_over_tensors(function):
+        if has_memory(tensor) and tensor.numel():
             first, other = known.setdefault(_storage(tensor), (place, tensor))
             if other is not tensor:
                 return f"{first.name} and {place.name}"
@@ -267,15 +267,15 @@ def sharing_memory(function: Callable[..., Any]) -> str:
 def called_without_data(
     function: Callable[..., Any], inputs: Sequence[Tensor], mode: FakeTensorMode
 ) -> tuple[list[Any], ResultTree]:
-    """The results of a function without data, and their structure; nothing that it holds is changed.
+    """The results of a function without data, and their structure; no closed-over tensor is changed.
 
     Raises:
         InputError: it changes something.
     """
-    held = {id(t): (p.name, mode.from_tensor(t)) for p, t in held_tensors(function) if lies_in_memory(t)}
-    before: dict[str, tuple[Tensor, int]] = {name: (t, t._version) for name, t in held.values()}
+    tensors = {id(t): (p.name, mode.from_tensor(t)) for p, t in closed_over_tensors(function) if has_memory(t)}
+    before: dict[str, tuple[Tensor, int]] = {name: (t, t._version) for name, t in tensors.values()}
     before |= {f"argument {number}": (t, t._version) for number, t in enumerate(inputs)}
-    with Watched(function) as watched, Instead({key: t for key, (_, t) in held.items()}):
+    with Watched(function) as watched, Instead({key: t for key, (_, t) in tensors.items()}):
         called = flattened(watched.during(function, *inputs))
     changed = [*(p.name for p in watched.bound), *(name for name, (t, was) in before.items() if t._version != was)]
     if changed:
@@ -287,8 +287,8 @@ def called_without_data(
 
 
 def check_data(function: Callable[..., Any]) -> None:
-    """Raise InputError where a tensor that a function holds was only made up, to record a graph with."""
-    for place, tensor in held_tensors(function):
+    """Raise InputError where a closed-over tensor is a fake one, made to record a graph."""
+    for place, tensor in closed_over_tensors(function):
         if isinstance(tensor, FakeTensor):
             raise InputError(
                 f"{place.name} has no data: it is a FakeTensor, with which something was recorded; expected a tensor "
@@ -301,7 +301,7 @@ def _has_tensor(value: Any) -> bool:
 
 
 def _is_in_place(func: Any) -> bool:
-    """Whether a function of PyTorch changes its first argument: `add_`, `__setitem__`, `__iadd__`, `add_.Tensor`."""
+    """True for a function that changes its first argument: `add_`, `__setitem__`, `__iadd__`, `add_.Tensor`."""
     name = str(getattr(func, "__name__", "")).partition(".")[0]
     return (
         name == "__setitem__"

@@ -1,4 +1,4 @@
-"""The user's line that an operation or an error comes from."""
+"""The user's source line of an operation or an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRACING = Path(__file__).parent.parent
 
 
 def user_line(node: fx.Node) -> str:
-    """The user's line that an operation comes from: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
+    """The user's source line of an operation: `file.py:12: y = x.cumsum(0)`; "" where that is unknown."""
     return _line_of(node.meta.get("stack_trace") or "")
 
 
@@ -39,9 +39,9 @@ def _line_of(stack_trace: str) -> str:
 
 
 class LinesKept(TorchFunctionMode):
-    """A context in which operations keep the user's line that they come from, those of their gradients too.
+    """A context in which operations, and their gradients, keep the user's source line.
 
-    Only while PyTorch keeps what nodes of a graph are about, as it does when it records a gradient.
+    Effective only while PyTorch keeps metadata of nodes, as it does when it records a gradient.
     """
 
     def __torch_function__(
@@ -66,14 +66,14 @@ def _is_ours(file: str) -> bool:
 
 
 def why_not_captured(error: Exception) -> str:
-    """The user's line in which the error arose, if it is known, and what was wrong: ` (file.py:12: code): reason`."""
+    """Source line and cause of a capture error, as far as known: ` (file.py:12: code): reason`."""
     frames = traceback.extract_tb(error.__traceback__)
     line = _last_of_user([(Path(f.filename), str(f.lineno), f.line or "") for f in frames])
     at = f" ({line})" if line else ""
-    # Here, since it takes 0.3 s, and workers start without it; torch.export has imported it.
+    # Imported here: it takes 0.3 s, and workers start without it; torch.export has imported it.
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-    # With symbols for the numbers that tensors hold, and without them.
+    # With symbols for values of tensors, and without them.
     if isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException):
         return (
             f"{at}: Python takes a value out of a tensor there, as `if` or float() do; expected decisions by shapes, "
@@ -84,7 +84,7 @@ def why_not_captured(error: Exception) -> str:
 
 
 def _last_of_user(places: Iterable[tuple[Path, str, str]]) -> str:
-    """Of these files, lines and their code, outermost first, the last that is neither of PyTorch nor of tracing."""
+    """The last of these frames (file, line, code; outermost first) that is neither of PyTorch nor of tracing."""
     users = [p for p in places if p[2] and not _is_ours(str(p[0]))]
-    # What modules of PyTorch do is done for a line above.
+    # A frame within PyTorch's modules is on behalf of a line above.
     return f"{users[-1][0].name}:{users[-1][1]}: {users[-1][2]}" if users else ""

@@ -1,9 +1,9 @@
-"""One kernel of a traced function: from values to a workload.
+"""Assembly of one kernel of a traced function: from values to a workload.
 
-Pulled are pulled from the output: its element at index (i, j) is an expression of elements of what it is computed
-from, and so on down to tensors that are in memory. Views only change the index on the way. What is in memory is read
-through strided views of its own, by plain axes where its strides allow that and the index is never outside; axes that
-all tensors walk alike become one.
+Elements are pulled from the output: its element at index (i, j) is an expression of elements of its operands, and so on
+down to tensors in memory. Views only change the index on the way. Tensors in memory are read through strided views, by
+plain axes where their strides allow that and the index is never outside; axes that all tensors traverse alike are
+merged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from autosched.tracing.fusion.common_axes import index_among
 from autosched.tracing.fusion.shared_reads import with_shared_reads
 from autosched.tracing.values.elements import element
 from autosched.tracing.values.narrowing import narrowed
-from autosched.tracing.values.pulled import ROW, Fusing, NotOneKernelError, Pulled, axes_in
+from autosched.tracing.values.pulled import ROW, FusionLimits, NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.reads import at_its_axes
-from autosched.tracing.values.tensor_reads import TensorRead, ViewOf, check_within, view_of
+from autosched.tracing.values.tensor_reads import MemoryView, TensorRead, check_within, view_of
 from autosched.tracing.values.values import Index, Leaf, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
@@ -37,22 +37,24 @@ from search_spaces.workloads.strides import dense_strides
 
 @dataclass(frozen=True)
 class Assembled:
-    """The workload that computes `values`, its outputs, which it writes densely; and what its inputs are given.
+    """The workload that computes `values`, its outputs, which are dense, and the memory that its inputs read.
 
-    `chained`: products are computed from products and folds, or folded.
+    `chained`: it multiplies or reduces results of products (back-to-back GEMM, attention).
     """
 
     values: tuple[Value, ...]
     workload: Workload
-    inputs: tuple[ViewOf, ...]
+    inputs: tuple[MemoryView, ...]
     chained: bool = False
 
 
-def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: Fusing) -> Assembled:
-    """The workload that computes `values` from those that are in memory; `stored` has the strides of these.
+def assemble(
+    values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], name: str, fusing: FusionLimits
+) -> Assembled:
+    """The workload that computes `values` from tensors in memory; `stored` has their strides.
 
     Raises:
-        NotOneKernelError: no sketch can compute it like that.
+        NotOneKernelError: no sketch can compute it.
     """
     cuts: dict[str, int] = {}
     reached: set[Value] = set()
@@ -65,7 +67,7 @@ def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], n
             reached |= pulled.reached
         except NotAffineError:
             names = " and ".join(v.name for v in values)
-            error = NotOneKernelError(f"{names}: no affine view of what it is computed from")
+            error = NotOneKernelError(f"{names}: no affine view of an operand")
             raise error.having(reached | pulled.reached) from None
         except NotOneKernelError as error:
             raise error.having(reached | pulled.reached) from None
@@ -73,7 +75,7 @@ def assemble(values: Sequence[Value], stored: Mapping[Value, tuple[int, ...]], n
 
 @dataclass
 class _Assembly:
-    """The kernel of some values while it is put together.
+    """The kernel of some values under construction.
 
     `indices`: of an element of every value, by the axes of the kernel. `outputs`: the stage of every value.
     """
@@ -86,11 +88,11 @@ class _Assembly:
     def assembled(self, name: str) -> Assembled:
         results = self._pulled()
         if not self.pulled.reads.operands:
-            raise NotOneKernelError(f"{self.values[0].name} is computed from nothing in memory")
+            raise NotOneKernelError(f"{self.values[0].name} has no operand in memory")
         if not self.pulled.output_axes:
             self.pulled.extend(ROW, 1)
             self.pulled.output_axes = (ROW,)
-        # Those with fewest elements are ready first.
+        # Values with fewest elements are ready first.
         for value in sorted(self.values, key=lambda v: v.elements):
             self._store(value, results[value])
         stages, operands = with_shared_reads(self.pulled)
@@ -107,7 +109,7 @@ class _Assembly:
         return self._workload(name, stages, operands, placed)
 
     def _pulled(self) -> dict[Value, Expression]:
-        """What is to be stored of every value: first of that with most elements, whose dimensions are the axes."""
+        """The element to store of every value; the largest value comes first, and its dimensions are the axes."""
         first = max(self.values, key=lambda v: v.elements)
         self.indices[first] = tuple(self.pulled.dimension(f"d{d}", size) for d, size in enumerate(first.shape))
         self.pulled.output_axes = axes_in(self.indices[first])
@@ -118,7 +120,7 @@ class _Assembly:
         return {v: _without_rounding(e, v.dtype) for v, e in found.items()}
 
     def _store(self, value: Value, result: Expression) -> None:
-        """Store a value: the stage that computes it, if there is one as it stands, or else a new one."""
+        """Store a value: by the stage that computes it unchanged, if there is one, or else by a new one."""
         axes = self.pulled.ordered(self._axes_of(value))
         for n, stage in enumerate(self.pulled.stages):
             own = [a.name for a in stage.axes] == list(axes) and _is_of(result, stage)
@@ -131,7 +133,7 @@ class _Assembly:
         self.outputs[value] = made.name
 
     def _axes_of(self, value: Value) -> tuple[str, ...]:
-        """The axes of the stage of a value, with those of size 1 that all stages have."""
+        """The axes of the stage of a value, with the axes of size 1 that all stages have."""
         own, known = axes_in(self.indices[value]), self.pulled.output_axes
         return (
             *(a for a in known if a in own or self.pulled.extents[a] == 1),
@@ -139,7 +141,7 @@ class _Assembly:
         )
 
     def _strides(self, value: Value) -> dict[str, int]:
-        """Where an element of the value lies in its memory, which is dense, by the axes of its stage."""
+        """Strides of the value's dense memory by the axes of its stage."""
         strides = dict.fromkeys(self._axes_of(value), 0)
         steps = zip(self.indices[value], dense_strides(value.shape), strict=True)
         return strides | {v: c * step for at, step in steps if isinstance(at, Affine) for v, c in at.terms}
@@ -176,14 +178,14 @@ class _Assembly:
         return Assembled(tuple(values[s.name] for s in outputs), workload, views, self.pulled.fusing.chained)
 
     def _check(self, workload: Workload) -> None:
-        """Raise NotOneKernelError where no sketch computes the workload."""
+        """Raise NotOneKernelError if no sketch computes the workload."""
         workload = workload.scheduled
         if self.pulled.fusing.chained:
             _check_chain(workload)
             return
         sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
         product = contraction(workload) if sums else None
-        # What does not move along an axis of the batch has rows or columns of several axes.
+        # An operand that does not depend on a batch axis has rows or columns of several axes.
         plain = product and product.multiplies_tensors and len(product.reduced) == 1
         if plain or (product and self.pulled.fusing.computed):
             return
@@ -199,7 +201,7 @@ class _Assembly:
 
 
 def _reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
-    """The stage reading each operand by the axes that it has now; other indices stay as they are, and in order."""
+    """The stage with every operand read by its present axes; other indices stay unchanged, and in order."""
     known = {o.name: o for o in operands}
 
     def change(e: Expression) -> Expression | None:
@@ -225,7 +227,7 @@ def _in_row(operand: TensorRead, extents: Mapping[str, int]) -> TensorRead:
 def _with_common_names(
     stages: Sequence[Stage], operands: Sequence[TensorRead], outputs: Sequence[str]
 ) -> dict[str, Stage]:
-    """The stages with names that equal kernels share, whatever function they are of: x0, x1 … for what is read."""
+    """The stages with names that equal kernels of any function share: x0, x1 … for inputs."""
     names = {o.name: f"x{n}" for n, o in enumerate(operands)}
     names |= {s.name: f"s{n}" for n, s in enumerate(stages)}
     names |= {name: f"out{n}" if len(outputs) > 1 else "out" for n, name in enumerate(outputs)}
@@ -252,8 +254,8 @@ def _with_common_names(
 def _read_once(
     stages: Sequence[Stage], operands: Sequence[TensorRead], extents: Mapping[str, int]
 ) -> tuple[list[Stage], list[TensorRead]]:
-    """The stages where what several products read by other axes, but alike, is one operand; and the operands left."""
-    first: dict[ViewOf, str] = {}
+    """The stages with operands that products read alike by other axes made one; and the operands left."""
+    first: dict[MemoryView, str] = {}
     same = {o.name: first.setdefault(view_of(o, extents), o.name) if o.is_plain else o.name for o in operands}
 
     def change(e: Expression) -> Expression | None:
@@ -266,26 +268,26 @@ def _read_once(
 
 
 def _place(operand: TensorRead) -> int:
-    """Arguments of the function come in its order, then everything else as it was met."""
+    """Sort key: arguments of the function in its order, then all others in order of discovery."""
     value = operand.value
     return value.position if isinstance(value, Leaf) and value.position is not None else 2**31
 
 
 def _is_of(expression: Expression, stage: Stage) -> bool:
-    """Whether it is what the stage computes, as it stands."""
+    """True if the expression is the stage's element, unchanged."""
     own = at_its_axes(stage)
     return expression in (own, ex.call("to_integer", own))
 
 
 def _without_rounding(expression: Expression, dtype: str) -> Expression:
-    """The expression without a last rounding that storing it does anyway."""
+    """The expression without a last rounding that storing it repeats."""
     if isinstance(expression, ex.Apply) and {**ROUNDINGS, **WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
 
 
 def _check_chain(workload: Workload) -> None:
-    """Raise NotOneKernelError where no sketch computes the workload as a chain."""
+    """Raise NotOneKernelError if no sketch computes the workload as a chain."""
     try:
         chain = chain_of(workload)
     except UnmatchedError as why:

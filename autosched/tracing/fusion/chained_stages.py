@@ -1,16 +1,17 @@
-"""The stages of a kernel that chains products: what its values are where nothing between two products is in memory.
+"""The stages of a kernel that chains products (back-to-back GEMM, attention), without the roundings of stored
+tensors.
 
     s[m, c] = sum over d of q[m, d] * k[c, d]                            is read as
     top[m]  = max over c of F(s[m, c])                                   F without the roundings of 16-bit tensors
-    out     = sum over c of round(exp(F - top) / total) * v[c, e]        so here, but for what a dot multiplies
+    out     = sum over c of round(exp(F - top) / total) * v[c, e]        so here, except for the operand of a dot
 
-What masks compare of positions has one form, so that all ways to write a mask are one workload:
+Comparisons of positions in masks have one normal form, so that all spellings of a mask are one workload:
 
     where(not (j - i <= 0 and True), -inf, F)                            where(j - i <= 0, F, -inf)
 
-A mask of positions that leaves something of every row makes what is chosen for rows without anything unneeded. A sum of
-exponentials about a maximum that is 0 where it is infinite, as logsumexp has it, is the one about the maximum
-itself, if there is that too, wherever it is finite.
+Where a mask of positions leaves an element of every row, code for fully masked rows is removed. A sum of exponentials
+about a maximum that is 0 where it is infinite (logsumexp) becomes the one about the maximum itself, if that exists,
+wherever it is finite.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TRUE, _FALSE, _LEAST = Literal(1.0), Literal(0.0), Literal(-math.inf)
 
 
 def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents) -> list[Stage]:
-    """The stages of a kernel of which these are `products`, as a chain has them."""
+    """The stages of a kernel as a chain; `products` are those of its products."""
     masks = _Masks(extents)
     found = [replace(s, expression=rewritten(s.expression, masks.chosen)) for s in stages]
     return _without_empty_rows(_with_one_sum(_without_roundings(found, products)), extents)
@@ -40,14 +41,14 @@ def chained(stages: Sequence[Stage], products: Collection[str], extents: Extents
 
 
 def _without_roundings(stages: Sequence[Stage], products: Collection[str]) -> list[Stage]:
-    """The stages without what 16-bit tensors between a product and a fold of it would round."""
+    """The stages without the roundings that 16-bit tensors between a product and its reduction would make."""
     folded = {a.tensor for s in stages if s.reduction for a in accesses(s.expression)}
     depending = folded & {*products}
     dropped: dict[Expression, None] = {}
     found = []
     for stage in stages:
         if not stage.reduction or not _reads(stage.expression, depending):
-            # What is stored at the points of a fold is what that folds.
+            # A value stored at the points of a reduction is the operand of that reduction.
             known = rewritten(stage.expression, lambda e: _without(e, depending) if e in dropped else None)
             found.append(replace(stage, expression=known))
             continue
@@ -72,7 +73,7 @@ def _rounds(e: Expression, depending: Collection[str]) -> bool:
 
 
 def _without(e: Expression, depending: Collection[str]) -> Expression:
-    """The expression without any rounding of what these stages compute."""
+    """The expression without roundings of these stages' values."""
 
     def change(x: Expression) -> Expression | None:
         return _without(x.arguments[0], depending) if isinstance(x, Apply) and _rounds(x, depending) else None
@@ -81,7 +82,7 @@ def _without(e: Expression, depending: Collection[str]) -> Expression:
 
 
 def _multiplied(expression: Expression) -> tuple[Expression, ...]:
-    """What a product multiplies."""
+    """The operands of a product."""
     return expression.arguments if isinstance(expression, Apply) and expression.operator == "mul" else ()
 
 
@@ -94,12 +95,12 @@ def _reads(expression: Expression, names: Collection[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Masks:
-    """Choices by conditions, in one form."""
+    """A normal form of choices by conditions."""
 
     extents: Extents
 
     def chosen(self, e: Expression) -> Expression | None:
-        """A choice whose condition, or a part of it, is known or is better asked the other way round."""
+        """A choice whose condition, or a part of it, is known or has a better opposite."""
         match e:
             case Apply("where", (condition, first, second)):
                 return self._where(self.truth(condition), self._rewritten(first), self._rewritten(second))
@@ -124,7 +125,7 @@ class _Masks:
         return call("where", condition, first, second)
 
     def truth(self, e: Expression) -> Expression:
-        """What is not 0 where the expression is not, in one form."""
+        """The normal form of a truth value: not 0 where the expression is not 0."""
         match e:
             case Apply("eq", (Literal(a), Literal(b))):
                 return _TRUE if a == b else _FALSE
@@ -147,7 +148,7 @@ class _Masks:
                 return e
 
     def _at_most(self, form: Affine, bound: int) -> Expression:
-        """Whether the form is at most so many."""
+        """Condition that the form is at most `bound`."""
         if form.maximum(self.extents) <= bound:
             return _TRUE
         if form.minimum(self.extents) > bound:
@@ -155,7 +156,7 @@ class _Masks:
         return call("le", Position(form - Affine(offset=form.offset)), Literal(float(bound - form.offset)))
 
     def _opposite(self, condition: Expression) -> Expression | None:
-        """What is true where the condition, which is in its form, is not; None where that has no other form."""
+        """The negation of a condition in normal form; None where it has no other form."""
         match condition:
             case Literal(value):
                 return _FALSE if value else _TRUE
@@ -185,7 +186,7 @@ def _either(a: Expression, b: Expression) -> Expression:
 
 
 def _position(e: Expression) -> Affine | None:
-    """An expression of positions as one form."""
+    """An expression of positions as one affine form."""
     match e:
         case Position(index):
             return index
@@ -207,7 +208,7 @@ def _position(e: Expression) -> Affine | None:
 
 
 def _with_one_sum(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages without sums that others are wherever the maximum that both are about is finite."""
+    """The stages without sums that equal another one wherever the maximum that both are relative to is finite."""
     known: dict[str, Expression] = {}
     found: list[Stage] = []
     for stage in stages:
@@ -225,7 +226,7 @@ def _known(e: Expression, known: Mapping[str, Expression]) -> Expression | None:
 
 
 def _of_the_same_sum(stage: Stage, others: Sequence[Stage]) -> Expression | None:
-    """What the stage is, by one of the others."""
+    """The stage by one of the others, if it equals that."""
     match stage.expression:
         case Apply("exp", (Apply("sub", (value, Apply("where", (condition, Literal(0.0), Access() as top)))),)):
             pass
@@ -238,15 +239,15 @@ def _of_the_same_sum(stage: Stage, others: Sequence[Stage]) -> Expression | None
     if same is None:
         return None
     total = Access(same.name, tuple(axis_index(a.name) for a in same.axes))
-    # Of infinities all is infinite, and of none there is nothing.
+    # The sum is infinite if the maximum is, and 0 if all elements are -inf.
     return call("where", condition, call("maximum", top, _FALSE), total)
 
 
-# Rows of nothing
+# Fully masked rows
 
 
 def _without_empty_rows(stages: Sequence[Stage], extents: Extents) -> list[Stage]:
-    """The stages without what is chosen where a mask leaves nothing of a row, if it leaves something of every one.
+    """The stages without the code for fully masked rows, if the mask leaves an element of every row.
 
     Before: exp(F - (0 where top == -inf, else top)), total or 1 where that is 0      After: exp(F - top), total
     """
@@ -269,7 +270,7 @@ def _without_empty_rows(stages: Sequence[Stage], extents: Extents) -> list[Stage
 
 
 def _has_points(stage: Stage, extents: Extents) -> bool:
-    """Whether this is the maximum of what is masked by positions, none of whose rows is masked as a whole."""
+    """True for the maximum of values masked by positions, none of whose rows is fully masked."""
     match stage.expression:
         case Apply("where", (Apply("le", (Position(form), Literal(bound))), _, beyond)) if beyond == _LEAST:
             pass
@@ -277,13 +278,13 @@ def _has_points(stage: Stage, extents: Extents) -> bool:
             return False
     if stage.reduction is None or stage.reduction.operator != "max":
         return False
-    walked = {x.name for x in stage.reduction.axes}
-    of_walk = Affine.of(*((v, c) for v, c in form.terms if v in walked))
-    return (form - of_walk).maximum(extents) + of_walk.minimum(extents) <= bound
+    reduced = {x.name for x in stage.reduction.axes}
+    of_reduced = Affine.of(*((v, c) for v, c in form.terms if v in reduced))
+    return (form - of_reduced).maximum(extents) + of_reduced.minimum(extents) <= bound
 
 
 def _is_about(e: Expression, tops: Mapping[str, Expression]) -> bool:
-    """Whether this is 1 at a maximum, and at most that elsewhere."""
+    """True for an exponential relative to a maximum: 1 there, and at most 1 elsewhere."""
     match e:
         case Apply("exp", (Apply("sub", (value, Access(name))),)):
             return tops.get(name) == value

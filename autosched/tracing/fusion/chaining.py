@@ -1,4 +1,4 @@
-"""Which products one kernel chains: what is stored between two of them is dropped where kernels cost less without.
+"""Chaining of products in one kernel: values stored between two products are dropped where the kernels then cost less.
 
 s = q @ k.T                                    out = softmax(q @ k.T) @ v
 p = softmax(s)                                 by one kernel, which stores neither s nor p
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
-from autosched.tracing.values.values import Eager, Leaf, Value
+from autosched.tracing.values.values import Fallback, Leaf, Value
 
-# By what factor the costs of chains may be wrong beside those of other kernels.
+# Uncertainty of a chain's cost relative to those of other kernels, as a factor.
 DOUBT = 2.0
-# What a chain computes between two products depends on those right before it: by so many fewer products at most.
-# Whatever a recurrence carries past them reaches back to its beginning.
+# Values between two products of a chain depend on the products right before: at most this many fewer products deep.
+# A state that a recurrence carries past them would reach back to its beginning.
 _FEWER_PRODUCTS = 1
 
 
 @dataclass(frozen=True)
 class Chained:
-    """What became of stored values: those that kernels `read` which chain products now; whether there are chains that
-    might cost more than other kernels, or the other way round (`doubtful`).
+    """The outcome of chaining: the values that kernels with chained products `read`. `doubtful`: a chain's cost is
+    within the uncertainty of the other kernels' cost.
     """
 
     read: tuple[Value, ...]
@@ -40,8 +40,8 @@ def chain_products(
     depths: Mapping[Value, int],
     patience: float,
 ) -> Chained:
-    """Take out of `stored` what is between two products where one kernel computes both, at up to `patience` times the
-    cost of the kernels that there are. `depths`: how many products follow each other up to a value.
+    """Drop from `stored` the values between two products where one kernel computes both, at up to `patience` times the
+    cost of the present kernels. `depths`: length of the longest sequence of products up to a value.
     """
     chaining = _Chaining(stored, required, fit, depths)
     read: dict[Value, None] = {}
@@ -62,7 +62,7 @@ def chain_products(
 
 @dataclass(frozen=True)
 class _Change:
-    """What the kernels of values and of their readers cost `before`, and those of the readers `after` these are
+    """Costs of the kernels of values and of their readers `before`, and of the readers `after` the values are
     dropped.
     """
 
@@ -81,8 +81,8 @@ class _Change:
 
 @dataclass
 class _Chaining:
-    """`depths`: how many products follow each other up to a value. `reads`: of every stored value that a kernel
-    computes, what that reads; `readers`: the other way round.
+    """`depths`: length of the longest sequence of products up to a value. `reads`: operands in memory of every stored
+    value that a kernel computes; `readers`: the inverse.
     """
 
     stored: MutableMapping[Value, Strides]
@@ -95,10 +95,10 @@ class _Chaining:
 
     def __post_init__(self) -> None:
         self.readers = {v: {} for v in self.stored}
-        self.update((), [v for v in self.stored if not isinstance(v, Leaf | Eager)])
+        self.update((), [v for v in self.stored if not isinstance(v, Leaf | Fallback)])
 
     def update(self, dropped: Iterable[Value], readers: Iterable[Value]) -> None:
-        """These are no longer stored, and what read them reads what they did."""
+        """These are no longer stored; their readers read their operands."""
         for value in (*dropped, *readers):
             self._products.pop(value, None)
             for other in self.reads.pop(value, ()):
@@ -109,15 +109,15 @@ class _Chaining:
                 self.readers[other][value] = None
 
     def changes(self) -> Iterator[_Change]:
-        """What dropping changes, for all that is between two products."""
+        """Effects of dropping each group of values between two products."""
         groups = dict.fromkeys(self._between(read) for value in self.reads for read in self.reads[value])
-        # A product beside two that are chained needs both at once.
+        # A third product next to two chained ones needs both at once.
         deeper = dict.fromkeys(self._below(group) for group in groups)
         made = (self.change(group) for group in {**groups, **deeper} if group)
         return (change for change in made if change is not None)
 
     def _below(self, group: tuple[Value, ...]) -> tuple[Value, ...]:
-        """A group, with what is between its products and those that they are computed from."""
+        """A group, with the values between its products and the products before those."""
         found = dict.fromkeys(group)
         for value in (v for v in group if self._multiplies(v)):
             for read in (r for r in self.reads[value] if self._is_near(r, value)):
@@ -125,18 +125,18 @@ class _Chaining:
         return tuple(found)
 
     def _is_near(self, below: Value, value: Value) -> bool:
-        """Whether a chain may compute something with the value that it is computed from."""
+        """True if a chain may combine the value with an operand this many products below it."""
         return self.depths[below] >= self.depths[value] - _FEWER_PRODUCTS
 
     def change(self, dropped: tuple[Value, ...]) -> _Change | None:
-        """What dropping these would change; None where their readers have no kernels then, or none that chains."""
+        """The effect of dropping these; None where their readers then have no kernels, or none that chains."""
         readers = tuple(dict.fromkeys(r for v in dropped for r in self.readers[v] if r not in dropped))
         before = total(self.fit(v) for v in (*dropped, *readers))
         if before is None:
             return None
         fits: list[Fit] = []
         with self._without(dropped):
-            # Those that read least first: what says no is most often alike in all layers.
+            # Readers of fewest tensors first: a refusal is most often alike in all layers.
             for reader in sorted(readers, key=lambda r: len(self.reads[r])):
                 fits.append(self.fit(reader))
                 if fits[-1].cost is None:
@@ -156,7 +156,7 @@ class _Chaining:
             self.stored.update(kept)
 
     def _between(self, value: Value) -> tuple[Value, ...]:
-        """What is stored from a value down to the next products that it is computed from."""
+        """The stored values from a value down to the next products that it is computed from."""
         found: dict[Value, None] = {}
         rest = [value]
         while rest:
@@ -167,7 +167,7 @@ class _Chaining:
         return tuple(found)
 
     def _has_products(self, value: Value) -> bool:
-        """Whether the value need not be stored, and is computed from a product that need not either."""
+        """True if the value need not be stored, and depends on a product that need not either."""
         rest, seen = [value], {value}
         while rest:
             here = rest.pop()
@@ -180,7 +180,7 @@ class _Chaining:
         return False
 
     def _multiplies(self, value: Value) -> bool:
-        """Whether the kernel of a stored value computes a product."""
+        """True if the kernel of a stored value computes a product."""
         if value not in self._products:
             self._products[value] = self.fit(value).first.products > 0
         return self._products[value]

@@ -1,10 +1,10 @@
-"""Where another value of a kernel lies along the axes that the kernel has already.
+"""Alignment of another output of a kernel with the kernel's axes.
 
-A value is pulled with axes of its own first. What it reads or computes on the way, others of the kernel have read or
-computed too; where both walk the same memory by the same steps, their axes are the same:
+A value is pulled with axes of its own first. It shares reads or computed values with other outputs of the kernel; where
+both access the same memory with the same strides, their axes are the same:
 
-    out[i, j] = h[i, j] * scale[i]     h walked by {i: 4096, j: 1}
-    top[a]    = max over b of h[a, b]  h walked by {a: 4096, b: 1}, so that a is i
+    out[i, j] = h[i, j] * scale[i]     h has strides {i: 4096, j: 1}
+    top[a]    = max over b of h[a, b]  h has strides {a: 4096, b: 1}, so that a is i
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.strides import dense_strides
 
-# How far apart neighbours along each axis are, in elements.
-Walk = Mapping[str, int]
+# Distance of neighbours along each axis, in elements of memory.
+AxisStrides = Mapping[str, int]
 
 
 def index_among(value: Value, kernel: Pulled, number: int) -> Index:
-    """The index of an element of the value by the axes of the kernel, as far as it has these.
+    """The index of an element of the value by the axes of the kernel, as far as they are common.
 
-    `number`: how many values were pulled before.
+    `number`: of values pulled before.
 
     Raises:
-        NotOneKernelError: they have no axis in common, or the value cannot be computed like that.
+        NotOneKernelError: they have no axis in common, or the value cannot be computed with them.
         AxisCutError: an axis of either is two of the other.
     """
     for met, at in kernel.known:
@@ -39,11 +39,11 @@ def index_among(value: Value, kernel: Pulled, number: int) -> Index:
     index = tuple(alone.dimension(f"v{number}d{d}", size) for d, size in enumerate(value.shape))
     own = alone.output_axes = axes_in(index)
     element(alone, value, index)
-    mine, theirs = _walks(alone), _walks(kernel)
+    mine, theirs = _axis_strides(alone), _axis_strides(kernel)
     common = [v for v in mine if v in theirs]
     known = _known_axes(own, [(a, b) for v in common for a in mine[v] for b in theirs[v]], alone, kernel)
     if not common or (own and not known):
-        raise NotOneKernelError(f"{value.name} has no axis in common with what else is computed")
+        raise NotOneKernelError(f"{value.name} has no axis in common with the other outputs")
     for axis in own:
         if axis not in known:
             kernel.extend(axis, alone.extents[axis])
@@ -51,7 +51,7 @@ def index_among(value: Value, kernel: Pulled, number: int) -> Index:
 
 
 def _covers(index: Index, shape: Sequence[int], extents: Extents) -> bool:
-    """Whether every element of the shape is at the index once."""
+    """True if the index takes every element of the shape once."""
     forms = [at for at in index if isinstance(at, Affine)]
     axes = [v for form in forms for v, _ in form.terms]
     whole = math.prod(extents[v] for v in axes) == math.prod(shape) and len(set(axes)) == len(axes) and axes
@@ -65,11 +65,13 @@ def _renamed(at: object, names: Mapping[str, str]) -> Affine:
 
 
 def _known_axes(
-    own: Sequence[str], walks: Sequence[tuple[Walk, Walk]], alone: Pulled, kernel: Pulled
+    own: Sequence[str], pairs: Sequence[tuple[AxisStrides, AxisStrides]], alone: Pulled, kernel: Pulled
 ) -> dict[str, str]:
-    """Which axis of the kernel each of the value's own axes is, by what both walk; the longest walks say it first."""
+    """The kernel's axis for each of the value's own axes, from strides of common tensors; the largest access decides
+    first.
+    """
     found: dict[str, str] = {}
-    for mine, other in sorted(walks, key=lambda pair: -math.prod(alone.extents[a] for a in pair[0])):
+    for mine, other in sorted(pairs, key=lambda pair: -math.prod(alone.extents[a] for a in pair[0])):
         same = dict(_same_axes(own, mine, other, alone, kernel))
         agreeing = all(found.get(a, b) == b for a, b in same.items())
         if agreeing and len({**found, **same}) == len({*found.values(), *same.values()}):
@@ -78,7 +80,7 @@ def _known_axes(
 
 
 def _with_equal_extents(found: Mapping[str, str], own: Sequence[str], alone: Pulled, kernel: Pulled) -> dict[str, str]:
-    """Axes that nothing is walked by together are the same where they have as many positions, in order."""
+    """The known axes, and those without common access matched by equal extents, in order."""
     known = dict(found)
     for axis in own:
         free = (a for a in kernel.output_axes if a not in known.values())
@@ -88,25 +90,27 @@ def _with_equal_extents(found: Mapping[str, str], own: Sequence[str], alone: Pul
     return known
 
 
-def _walks(pulled: Pulled) -> dict[Value, list[Walk]]:
-    """How every value that was looked at is walked: as it lies in memory, or would."""
+def _axis_strides(pulled: Pulled) -> dict[Value, list[AxisStrides]]:
+    """The strides of every visited value's accesses, in its memory, or in dense memory if it is not stored."""
     addresses = list(pulled.reads.addresses)
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
             steps = zip(index, dense_strides(value.shape), strict=True)
             addresses.append((value, sum((at * s for at, s in steps if isinstance(at, Affine)), Affine())))
-    found: dict[Value, list[Walk]] = {}
+    found: dict[Value, list[AxisStrides]] = {}
     for value, address in addresses:
-        # Wherever it begins, and backwards as well.
+        # At any offset, and backwards as well.
         found.setdefault(value, []).append({axis: abs(step) for axis, step in address.terms})
     return found
 
 
-def _same_axes(own: Sequence[str], mine: Walk, other: Walk, alone: Pulled, kernel: Pulled) -> Iterator[tuple[str, str]]:
-    """The value's own axes that walk as axes of the kernel do, and as far.
+def _same_axes(
+    own: Sequence[str], mine: AxisStrides, other: AxisStrides, alone: Pulled, kernel: Pulled
+) -> Iterator[tuple[str, str]]:
+    """The value's own axes paired with the kernel's axes of equal stride and extent.
 
     Raises:
-        AxisCutError: both walk the same elements, with more axes on one side.
+        AxisCutError: both access the same elements, with more axes on one side.
     """
     alike = math.prod(alone.extents[a] for a in mine) == math.prod(kernel.extents[a] for a in other)
     by_step = {step: axis for axis, step in other.items() if kernel.extents[axis] > 1}
@@ -126,9 +130,9 @@ def _same_axes(own: Sequence[str], mine: Walk, other: Walk, alone: Pulled, kerne
             raise AxisCutError(axis, there)
 
 
-def _cut_at(step: int, walk: Walk, extents: Extents) -> None:
-    """Raise AxisCutError where an axis of the walk steps within so many elements, and beyond."""
-    for axis, own in walk.items():
+def _cut_at(step: int, strides: AxisStrides, extents: Extents) -> None:
+    """Raise AxisCutError for an axis whose steps lie both within and beyond `step` elements."""
+    for axis, own in strides.items():
         inner = step // own if own and step % own == 0 else 1
         if 1 < inner < extents[axis] and extents[axis] % inner == 0:
             raise AxisCutError(axis, inner)

@@ -1,4 +1,4 @@
-"""What a cut is judged by: not a device's figures but their proportions, which are alike on all of them."""
+"""The cost of a partition: not a device's figures but their ratios, which are similar on all of them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from search_spaces.workloads.expressions.walking import accesses, variables, wal
 LAUNCH_BYTES = 8e6
 _FLOPS_PER_BYTE = 10.0
 _DOT_FLOPS_PER_BYTE = 150.0
-# Columns of a result that the registers of a program hold while it walks what they are sums over.
-_HELD_COLUMNS = 256
-# Rows, and positions of a walk, of a program of a chain; and how many programs keep a device busy.
+# Accumulator columns that a program keeps in registers over the main loop.
+_TILE_COLUMNS = 256
+# Rows, and columns per iteration, of a program of a chain; and the programs that fill a device.
 _TILE = 128
 _PROGRAMS = 100
-# Points that the registers of a program hold: 128 for each thread of eight warps.
+# Capacity of a program's registers in points: 128 for each thread of eight warps.
 _POINTS = 2**15
 
 
 def cost(workload: Workload, chained: bool = False) -> float:
-    """How long a kernel takes, as the number of bytes that memory moves meanwhile; `chained`: of chained products."""
+    """Time of a kernel in bytes that memory moves meanwhile; `chained`: a kernel of chained products."""
     if chained:
         chain = chain_of(workload.scheduled)
         busy = min(1.0, _programs(chain) / _PROGRAMS)
         pointwise, multiplied = _chained_operations(workload)
-        # A dot of half the rows reads as much of what they are multiplied with.
+        # A dot of half the rows reads as much of its other operand.
         again = _TILE / _rows(chain)
         return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied * again / busy)
     dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
@@ -40,7 +40,7 @@ def cost(workload: Workload, chained: bool = False) -> float:
 
 
 def _programs(chain: Chain) -> int:
-    """How many programs may share the work of a chain: along rows, and with some more along what is walked."""
+    """Programs that may share the work of a chain: along rows, and by splitting the loop."""
     tiles = math.prod(x.extent for x in chain.outer) * math.ceil(chain.m.extent / _rows(chain))
     if not chain.points:
         for axis in chain.walked:
@@ -49,44 +49,43 @@ def _programs(chain: Chain) -> int:
 
 
 def _rows(chain: Chain) -> int:
-    """Rows of a program, which registers hold with all columns where these are stored."""
+    """Rows of a program, whose registers keep all columns where these are stored."""
     return min(_TILE, max(1, _POINTS // padded(chain.c.extent))) if chain.points else _TILE
 
 
 def _chained_operations(workload: Workload) -> tuple[float, float]:
-    """The pointwise operations and those of dots in a kernel of chained products.
+    """The pointwise operations and the dot operations in a kernel of chained products.
 
-    What several stages compute of the same point is computed once, and what they read of products, again for every so
-    many columns that the last of these has.
+    Points shared by several stages are counted once; inputs that are products, once per column tile of the last stage.
     """
     stages = {s.name: s for s in workload.stages}
-    walks = max(_walks(s, stages) for s in workload.stages)
+    tiles = max(_column_tiles(s, stages) for s in workload.stages)
     folded = {a.tensor for s in workload.stages if s.reduction for a in accesses(s.expression)}
     pointwise = dots = 0.0
     known: set[Expression] = set()
     for stage in workload.stages:
-        times = walks if stage.name in folded else 1
+        times = tiles if stage.name in folded else 1
         multiplied = _multiplied(stage)
         if multiplied:
             dots += 2.0 * stage.points * times
         elif stage.reduction:
-            pointwise += float(stage.points * walks)
+            pointwise += float(stage.points * tiles)
         new = {e for part in multiplied or (stage.expression,) for e in walk(part) if isinstance(e, Apply)} - known
         known |= new
-        pointwise += sum(OPERATORS[e.operator][1] * _points(e, stage) * walks for e in new if isinstance(e, Apply))
+        pointwise += sum(OPERATORS[e.operator][1] * _points(e, stage) * tiles for e in new if isinstance(e, Apply))
     return pointwise, dots
 
 
-def _walks(stage: Stage, stages: Mapping[str, Stage]) -> int:
-    """How often what a stage reads of products is computed: once for every tile of columns that they do not have."""
+def _column_tiles(stage: Stage, stages: Mapping[str, Stage]) -> int:
+    """Recomputations of a stage's products: one for every tile of columns that they do not depend on."""
     read = {x for a in accesses(stage.expression) if a.tensor in stages for x in stages[a.tensor].axes}
     if stage.reduction is None or read.isdisjoint(stage.reduction.axes):
         return 1
-    return math.ceil(math.prod(x.extent for x in stage.axes if x not in read) / _HELD_COLUMNS)
+    return math.ceil(math.prod(x.extent for x in stage.axes if x not in read) / _TILE_COLUMNS)
 
 
 def _multiplied(stage: Stage) -> tuple[Expression, ...]:
-    """The operands of a stage that dots compute: each has axes that the other has not; or none."""
+    """The operands of a dot stage: each has axes that the other lacks; or none."""
     match stage.expression:
         case Apply("mul", (a, b)) if stage.reduction is not None and stage.reduction.operator == "sum":
             of_a, of_b = variables(a), variables(b)
@@ -99,7 +98,7 @@ def _points(e: Expression, stage: Stage) -> int:
 
 
 def _written_again(workload: Workload) -> int:
-    """The bytes that pointwise work writes more than once: outputs without an axis, at every position of that axis."""
+    """Redundant bytes that pointwise work writes: outputs without an axis, at every position of that axis."""
     if not all(s.is_pointwise for s in workload.stages):
         return 0
     points = max(t.elements for t in workload.outputs)
@@ -107,5 +106,7 @@ def _written_again(workload: Workload) -> int:
 
 
 def work(moved: float, flops: float, dots: float) -> float:
-    """How long it takes to move so many bytes and do so many operations meanwhile, pointwise ones and those of dots."""
+    """Time, in bytes, of moving `moved` bytes overlapped with `flops` pointwise operations and `dots` operations of
+    dots.
+    """
     return max(moved, flops / _FLOPS_PER_BYTE, dots / _DOT_FLOPS_PER_BYTE)

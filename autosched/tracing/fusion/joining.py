@@ -1,11 +1,11 @@
-"""Which of the values that are stored one kernel computes together: those that share what they read or compute.
+"""Horizontal fusion: stored values that share reads or computation become outputs of one kernel.
 
     m = 0.9 m + 0.1 g         three kernels, each of which reads g         →    one kernel with three outputs
     v = 0.999 v + 0.001 g²
     p = p - m / sqrt(v)
 
-Two kernels become one where that one costs less, and where nothing in between needs one of them and is needed by the
-other. What nobody but the kernel itself reads is no longer stored.
+Two kernels become one where that one costs less, and where no third depends on one of them and feeds the other. Values
+that only the kernel itself reads are no longer stored.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides
-from autosched.tracing.values.values import Eager, Value
+from autosched.tracing.values.values import Fallback, Value
 
 # Values that one kernel computes.
 Group = tuple[Value, ...]
-# The kernel of these values, with those others computed that are stored so far.
+# The kernel of a group, with some of the stored values computed instead of read.
 FitOf = Callable[[Group, Container[Value]], Fit]
-# More results than these hold more registers than they save reads.
+# More results than these cost more registers than they save reads.
 _MOST_VALUES = 8
-# Of many groups that read one tensor, as steps of a recurrence read its weights, each is joined with one as near to it.
+# Groups that read one tensor (the steps of a recurrence: its weights) are each paired with this many neighbours.
 _NEAREST = 16
 
 
@@ -36,11 +36,11 @@ def joined(
     fit: FitOf,
     only_alike: bool,
 ) -> list[Group]:
-    """The values of each kernel, or of each call of PyTorch, in an order in which they can run.
+    """The values of each kernel, or of each call of PyTorch, in an executable order.
 
-    `reads`: of what is stored and computed, what it reads from memory. What is not `required` and not read any more is
-    taken out of `stored`. `only_alike`: results with different numbers of elements have kernels of their own, and so
-    have products beside each other.
+    `reads`: operands in memory of every value that is stored and computed. Values neither `required` nor read any more
+    are dropped from `stored`. `only_alike`: results with different numbers of elements have kernels of their own, and
+    so have independent products.
     """
     joining = _Joining({(v,): dict.fromkeys(read) for v, read in reads.items()}, required, stored, fit, only_alike)
     while (pair := joining.best()) is not None:
@@ -50,12 +50,11 @@ def joined(
 
 @dataclass
 class _Joining:
-    """The groups so far, each with what it reads.
+    """The groups so far, each with its reads.
 
-    `readers`: of a value, the groups that read it; `sharing`: those that read or compute it, and are kernels. `bits`:
-    of every group; `before` and `after`, as bits, those that run before it in any case, and those that run after it.
-    `pairs`: what joining two saves, the most first, of all that save something. `fits`: the kernel of each group,
-    where that is known.
+    `readers`: the groups that read a value; `sharing`: the kernels that read or compute it. `bits`: of every group;
+    `before` and `after`: bits of its predecessors and successors. `pairs`: savings of joining two, largest first.
+    `fits`: the known kernels of groups.
     """
 
     reads: dict[Group, dict[Value, None]]
@@ -89,7 +88,7 @@ class _Joining:
         return None
 
     def join(self, a: Group, b: Group) -> None:
-        """Make both groups one, and store no longer what nobody else reads."""
+        """Make both groups one, and stop storing values without other readers."""
         together, dropped = self._together(a, b)
         read = {v: None for v in (*self.reads[a], *self.reads[b]) if v not in (*a, *b)}
         self._reach_together(a, b, together)
@@ -109,7 +108,7 @@ class _Joining:
             self._offer(other, together)
 
     def _nearest(self, value: Value, together: Group) -> list[Group]:
-        """The groups that read or compute the value, at most so many before one and after it."""
+        """The groups that read or compute the value, at most `_NEAREST` before this one and after it."""
         place = self.bits[together].bit_length()
         near = sorted(self.sharing.get(value, ()), key=lambda g: abs(self.bits[g].bit_length() - place))
         chosen = set(near[: 2 * _NEAREST])
@@ -118,7 +117,7 @@ class _Joining:
     def _enter(self, group: Group) -> None:
         for value in self.reads[group]:
             self.readers.setdefault(value, {})[group] = None
-        if not isinstance(group[0], Eager):
+        if not isinstance(group[0], Fallback):
             for value in (*group, *self.reads[group]):
                 self.sharing.setdefault(value, {})[group] = None
 
@@ -128,16 +127,16 @@ class _Joining:
             self.sharing.get(value, {}).pop(group, None)
 
     def _offer(self, a: Group, b: Group) -> None:
-        """Keep the pair if one kernel of both saves something, and may be made: later none may that may not now."""
+        """Keep the pair if one kernel of both saves time and is possible: a pair that is impossible now stays so."""
         if len(a) + len(b) <= _MOST_VALUES and self._may_be_one(a, b) and (saved := self._saved(a, b)) > 0:
             heapq.heappush(self.pairs, (-saved, next(self._numbers), a, b))
 
     def _may_be_one(self, a: Group, b: Group) -> bool:
-        """Whether nothing else needs one and is needed by the other."""
+        """True if no third group depends on one and feeds the other."""
         return not (self.before[a] & self.after[b] or self.before[b] & self.after[a])
 
     def in_order(self) -> list[Group]:
-        """The groups, each after those that compute what it reads."""
+        """The groups, each after the producers of its reads."""
         owners = {v: group for group in self.reads for v in group}
         done: dict[Group, None] = {}
         for group in self.reads:
@@ -152,7 +151,7 @@ class _Joining:
         return list(done)
 
     def _reach(self) -> None:
-        """What runs before and after every group."""
+        """Set the predecessors and successors of every group."""
         order = self.in_order()
         owners = {v: group for group in order for v in group}
         needed = {group: {owners[v] for v in self.reads[group] if v in owners} for group in order}
@@ -166,7 +165,7 @@ class _Joining:
                 self.after[other] |= self.after[group] | self.bits[group]
 
     def _reach_together(self, a: Group, b: Group, together: Group) -> None:
-        """What runs before and after two groups once they are one."""
+        """Update the predecessors and successors for two groups that become one."""
         both, before, after = (each.pop(a) | each.pop(b) for each in (self.bits, self.before, self.after))
         before, after = before & ~both, after & ~both
         for group, bit in self.bits.items():
@@ -177,12 +176,12 @@ class _Joining:
         self.bits[together], self.before[together], self.after[together] = both, before, after
 
     def _together(self, a: Group, b: Group) -> tuple[Group, Group]:
-        """What the two store as one, which is wanted in any case or read by others; and what they do not."""
+        """The values that the joined group stores, which are required or read by others; and those it drops."""
         kept = tuple(v for v in (*a, *b) if v in self.required or self.readers.get(v, {}).keys() - {a, b})
         return kept, tuple(v for v in (*a, *b) if v not in kept)
 
     def _saved(self, a: Group, b: Group) -> float:
-        """What one kernel of both saves; 0 where there is none."""
+        """The saving of one kernel of both; 0 where there is none."""
         if self.only_alike and a[0].elements != b[0].elements:
             return 0.0
         kept, dropped = self._together(a, b)
@@ -205,5 +204,5 @@ def _near_pairs(groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:
 
 
 def _is_worth_sharing(value: Value, a: Group, b: Group) -> bool:
-    """Whether two groups may be one for the sake of a value: for one element, if they have no more themselves."""
+    """True if two groups may be joined over a value: over one element only if they have no more themselves."""
     return value.elements > 1 or all(v.elements == 1 for v in (*a, *b))

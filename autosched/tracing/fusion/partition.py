@@ -1,9 +1,9 @@
-"""Which tensors of a traced function are stored, so that one kernel computes each: the cheapest cut that is found.
+"""The partition of a traced function into kernels: the cheapest set of stored tensors that is found.
 
-What is between two stored tensors is computed in registers, again in every kernel that needs it. To begin with only
-the results are stored. From the arguments upwards, where one kernel cannot compute a stored value, a product or a
-reduction, the tensor is stored too that makes it possible at the least cost; then whatever saves computing something
-twice.
+Values between two stored tensors are computed in registers, again in every kernel that needs them. At first only the
+results are stored. From the arguments upwards, where one kernel cannot compute a stored value, a product or a
+reduction, the tensor is stored as well that makes it possible at the least cost; then tensors whose storing saves
+recomputation.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
 from autosched.tracing.fusion.split_points import multiplied_parts, product_depths, read_at_many_places, split_points
-from autosched.tracing.values.pulled import Fusing, NotOneKernelError
+from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Eager, Leaf, Product, Reduced, Scanned, Value, View
+from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
 from search_spaces.workloads.stages import MAX_EXTENT
 from search_spaces.workloads.strides import dense_strides
 
-# Costs that differ by no more than this are alike: what is stored at such costs had best be what most others read.
+# Costs within this factor are equal: of values that cost the same to store, the one with most other readers is best.
 _ALIKE = 1.001
-_ALONE = Fusing()
+_ALONE = FusionLimits()
 
 
 # A value with more elements is not stored where a chain of kernels' bodies can do without: attention's scores, say.
@@ -45,8 +45,10 @@ class NoKernelError(Exception):
 
 
 def why_too_large(value: Value) -> str | None:
-    """Which tensor has a dimension that kernels do not count, of those given to compute the value and itself; None if
-    none. The message says into which parts it is to be split.
+    """Reason: a tensor with an extent beyond what kernels count, among the value and its inputs; None if there is
+    none.
+
+    The message names the parts it is to be split into.
     """
     given = [v for v in below([value]) if isinstance(v, Leaf)]
     long = ((v, dim) for v in (*given, value) for dim, size in enumerate(v.shape) if size > MAX_EXTENT)
@@ -72,7 +74,7 @@ class Step:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
             return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
         (value,) = self.values
-        assert isinstance(value, Eager)
+        assert isinstance(value, Fallback)
         line = f" ({value.line})" if value.line else ""
         return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
 
@@ -81,36 +83,36 @@ class Step:
 class Partition:
     """The steps of a function, each after those that it needs.
 
-    `fusing`: what of products a kernel may hold. `kernels`: what is known of regions that were met before. `patience`:
-    how many times the cost of other kernels a chain may have. `apart`: other steps, where what is folded for results
-    with more elements is stored, and products beside each other are apart, though one kernel can compute all of it.
-    `doubtful`: whether there are chains that might cost more than other kernels, or the other way round.
+    `fusing`: the fusion of products allowed in a kernel. `kernels`: known kernels of regions. `patience`: the cost a
+    chain may have, in multiples of the other kernels' cost. `apart`: alternative steps, where reductions for larger
+    results are stored, and independent products are separate, though one kernel can compute all of it. `doubtful`: a
+    chain's cost is within the uncertainty of the other kernels' cost.
     """
 
     name: str
     results: Sequence[Value]
-    fusing: Fusing = _ALONE
+    fusing: FusionLimits = _ALONE
     kernels: RegionKernels = field(default_factory=RegionKernels)
     patience: float = 1.0
     steps: list[Step] = field(default_factory=list)
     apart: list[Step] = field(default_factory=list)
     doubtful: bool = False
-    _allowed: Fusing = _ALONE
+    _allowed: FusionLimits = _ALONE
     _stored: dict[Value, Strides] = field(default_factory=dict)
     _consumers: Counter[Value] = field(default_factory=Counter)
     _depths: dict[Value, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises NoKernelError where a value cannot be computed even when all it is computed from is stored."""
+        """Raises NoKernelError if a value has no kernel even with all its operands stored."""
         values = list(below(self.results))
-        # Where something is too large for memory, only a chain may compute what is after it.
+        # Only a chain may compute the readers of a tensor that is too large for memory.
         too_large = any(v.elements > _MOST_STORED for v in values)
         self._allowed = self.fusing if too_large else replace(self.fusing, chained=False)
         self._consumers.update(o for v in values for o in set(v.operands))
         for value in values:
             if isinstance(value, Leaf):
                 self._stored[value] = value.strides
-            elif isinstance(value, Eager):
+            elif isinstance(value, Fallback):
                 self._store(value)
                 for operand in value.operands:
                     self._store(self.stored_as(operand))
@@ -136,26 +138,28 @@ class Partition:
 
     @property
     def ways(self) -> tuple[list[Step], ...]:
-        """The steps, and those other ones where they may be faster: pointwise work is best done all at once."""
+        """The steps, and the alternative ones where they may be faster: pointwise work is best done all at once."""
         apart = {s.assembled.workload.key for s in self.apart if s.assembled}
-        # Those of a chain would each walk all of it.
+        # The outputs of a chain would each repeat its loop.
         joined = (s.assembled.workload for s in self.steps if s.assembled and not s.assembled.chained)
         folds = any(not stage.is_pointwise for w in joined if w.key not in apart for stage in w.stages)
         return (self.steps, self.apart) if folds else (self.steps,)
 
     @property
     def chains(self) -> bool:
-        """Whether a kernel chains products."""
+        """True if a kernel chains products."""
         return any(s.assembled.chained for s in self.steps if s.assembled)
 
     @property
     def cost(self) -> float:
-        """What its kernels cost, all together."""
+        """The sum of its kernels' costs."""
         made = (s.assembled for s in self.steps if s.assembled)
         return sum(cost(a.workload, a.chained) for a in made)
 
     def stored_as(self, result: Value) -> Value:
-        """What is in memory for a result, or for what PyTorch is given: what it is a view of, or else itself."""
+        """The value in memory for a result, or for an argument of PyTorch: the base of a view, or else the value
+        itself.
+        """
         if not isinstance(result, View):
             return result
         views = chain(result, self._stored)
@@ -168,7 +172,7 @@ class Partition:
             self._stored[value] = value.memory_strides
 
     def _chain(self, required: Container[Value]) -> None:
-        """Drop what need not be stored where products are chained, and what was copied for one of them."""
+        """Drop stored values that a chain of products can compute, and copies made for one of them."""
         self._allowed = self.fusing
         chained = chain_products(self._stored, required, self._fit, self._depths, self.patience)
         self.doubtful = chained.doubtful
@@ -177,7 +181,7 @@ class Partition:
             drop_unneeded(self._stored, {*others, *(v for v in chained.read if v in required)}, self._fit, self._fit_of)
 
     def _joined(self, reads: Mapping[Value, list[Value]], required: Container[Value], only_alike: bool) -> list[Step]:
-        """The steps with kernels joined that are best joined."""
+        """The steps after horizontal fusion."""
         before = dict(self._stored)
         groups = joined(reads, required, self._stored, self._fit_of, only_alike)
         steps = [self._step(g) for g in groups]
@@ -185,7 +189,7 @@ class Partition:
         return steps
 
     def _step(self, values: Group) -> Step:
-        if isinstance(values[0], Eager):
+        if isinstance(values[0], Fallback):
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
@@ -193,19 +197,19 @@ class Partition:
         return Step(assembled.values, assembled)
 
     def _read(self, value: Value) -> list[Value]:
-        """What has to be in memory before the value can be computed."""
-        if isinstance(value, Eager):
+        """The values that must be in memory before this one can be computed."""
+        if isinstance(value, Fallback):
             return [self.stored_as(o) for o in value.operands]
         return [v for v in cone([value], self._stored) if v in self._stored]
 
     def _fit_of(self, values: Group, computed: Container[Value]) -> Fit:
-        """The kernel of several values, with some computed that are stored so far; or why there is none."""
+        """The kernel of several values, with some stored ones computed; or the reason that there is none."""
         stored = _Without(self._stored, computed) if computed else self._stored
         region = self.kernels.structures.region(values, stored)
         return self.kernels.fit(region, stored, self._allowed)
 
     def _fit(self, value: Value, also: Value | None = None) -> Fit:
-        """The kernel of a value, with `also` stored; or why there is none."""
+        """The kernel of a value, with `also` stored; or the reason that there is none."""
         stored: Mapping[Value, Strides] = self._stored
         if also is not None:
             stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
@@ -215,7 +219,7 @@ class Partition:
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
-        if isinstance(value, Leaf | Eager) or not (anchors or value in self._stored):
+        if isinstance(value, Leaf | Fallback) or not (anchors or value in self._stored):
             return
         waiting = [value]
         while waiting:
@@ -230,11 +234,11 @@ class Partition:
             elif waiting[-1] in self._stored:
                 raise NoKernelError(waiting[-1], str(fit.made))
             else:
-                # Nobody asked for it alone. Whatever needs it is looked at later.
+                # Not required by itself; its readers are visited later.
                 waiting.pop()
 
     def _to_store(self, value: Value, fit: Fit) -> Value | None:
-        """What to store where one kernel cannot compute the value; None where nothing helps."""
+        """The value to store where one kernel cannot compute this one; None where no choice helps."""
         region = self.kernels.structures.region([value], self._stored)
         elsewhere = self._read_elsewhere(region)
         key = (*self.kernels.key(region, self._allowed), tuple(elsewhere.values()))
@@ -245,11 +249,11 @@ class Partition:
         chosen = None if number is None else region.members[number]
         if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT:
             return None
-        # What a chain spares is no tensor of the cuts beside it, either.
+        # A tensor that only a chain makes unnecessary is not stored by the other partitions, either.
         return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
 
     def _read_elsewhere(self, region: Region) -> dict[Value, int]:
-        """How many values outside of the region are computed from each that it computes."""
+        """For each value the region computes, the number of its consumers outside of the region."""
         inside = [v for v in region.members if v is region.members[0] or v not in self._stored]
         within = Counter(o for v in inside for o in set(v.operands))
         return {v: self._consumers[v] - within[v] for v in inside}
@@ -271,7 +275,7 @@ class Partition:
     def _cheapest(self, value: Value, elsewhere: Mapping[Value, int]) -> Value | None:
         """The value whose storing makes one kernel of `value`, at the least cost of both; None where none does.
 
-        `elsewhere`: those that may be stored, with how many others need each.
+        `elsewhere`: the candidates, with their numbers of other consumers.
         """
         costs: dict[Value, float] = {}
         for candidate in elsewhere:
@@ -280,13 +284,13 @@ class Partition:
             after = self._fit(value, candidate).cost
             if after is not None:
                 before = self._fit(candidate).cost
-                # One that takes several kernels itself costs at least what it reads and writes, and a launch more.
+                # A candidate that takes several kernels costs at least its reads and writes, and a launch more.
                 costs[candidate] = after + (self._least_cost(candidate) if before is None else before)
         alike = [c for c, total in costs.items() if total <= _ALIKE * min(costs.values())]
         return max(alike, key=lambda c: elsewhere[c], default=None)
 
     def _least_cost(self, value: Value) -> float:
-        """What several kernels that compute the value take at least: its memory once more, and a launch."""
+        """A lower bound on the cost of several kernels that compute the value: its memory once more, and a launch."""
         inside = [value, *cone([value], self._stored)]
         moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
         dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
@@ -295,7 +299,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Without(Mapping[Value, Strides]):
-    """What is stored, less some of it."""
+    """The stored values, less some of them."""
 
     stored: Mapping[Value, Strides]
     computed: Container[Value]
@@ -316,35 +320,35 @@ class _Without(Mapping[Value, Strides]):
 
 
 def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> list[Partition]:
-    """The ways to cut a function that are worth measuring, the first one with what every device can compute first.
+    """The partitions of a function that are worth measuring; the first is the one that every device can compute.
 
     Raises:
         NoKernelError: as `Partition`.
     """
     computed = (False, True) if _may_compute_operands(results) else (False,)
-    found = [Partition(name, results, Fusing(each, chained=True), kernels) for each in computed]
+    found = [Partition(name, results, FusionLimits(each, chained=True), kernels) for each in computed]
     if any(p.doubtful for p in found):
-        found.append(Partition(name, results, Fusing(computed[-1], chained=True), kernels, patience=DOUBT))
+        found.append(Partition(name, results, FusionLimits(computed[-1], chained=True), kernels, patience=DOUBT))
     if any(p.chains for p in found):
         with contextlib.suppress(NoKernelError):
-            apart = Partition(name, results, Fusing(computed[-1]), kernels)
+            apart = Partition(name, results, FusionLimits(computed[-1]), kernels)
             found += [apart] if apart.cost < DOUBT * min(p.cost for p in found) else []
     return found
 
 
 def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """Whether `Fusing.computed` can make a difference: dots multiply what is computed on the way in 16 bits or tf32."""
+    """True if `FusionLimits.computed` matters: dots take operands computed in the prologue in 16 bits or tf32."""
     products = (v for v in below(results) if isinstance(v, Product))
     return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
 
 
 def _is_computed(value: Value) -> bool:
-    """Whether it may be stored to be computed once: what only renames elements is not."""
+    """True if the value may be stored: it computes something, and is no mere view."""
     return bool(value.operands) and not isinstance(value, View)
 
 
 def below(results: Sequence[Value]) -> Iterator[Value]:
-    """Everything the results are computed from, and they themselves, each after what it needs."""
+    """All values the results depend on, and they themselves, each after its operands."""
     seen: set[Value] = set()
     stack: list[tuple[Value, bool]] = [(r, False) for r in reversed(results)]
     while stack:

@@ -1,4 +1,4 @@
-"""The kernels of regions: assembled once for all regions that compute the same thing alike."""
+"""The kernels of regions: assembled once for all regions of equal structure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autosched.backends.spaces import why_no_schedule
 from autosched.tracing.fusion.assembly import Assembled, assemble
 from autosched.tracing.fusion.costs import cost
 from autosched.tracing.fusion.regions import Region, Strides, Structures
-from autosched.tracing.values.pulled import Fusing, NotOneKernelError
+from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
 from search_spaces.workloads.expressions.expression import Access, Gather
@@ -19,19 +19,19 @@ from search_spaces.workloads.expressions.walking import walk
 
 @dataclass(frozen=True)
 class Fit:
-    """What became of a region: its kernel, or why it has none. `first`: the one of this signature that was tried."""
+    """The kernel of a region, or the reason that it has none. `first`: the region of this signature that was tried."""
 
     first: Region
     made: Assembled | NotOneKernelError
 
     @cached_property
     def cost(self) -> float | None:
-        """What its kernel costs; None where there is none."""
+        """The cost of its kernel; None where there is none."""
         return cost(self.made.workload, self.made.chained) if isinstance(self.made, Assembled) else None
 
 
 def total(fits: Iterable[Fit]) -> float | None:
-    """What kernels cost together; None as soon as there is one that is none."""
+    """The sum of the kernels' costs; None if one of them has none."""
     found = 0.0
     for fit in fits:
         if fit.cost is None:
@@ -42,20 +42,20 @@ def total(fits: Iterable[Fit]) -> float | None:
 
 @dataclass
 class RegionKernels:
-    """What is known of regions, of one function or of several.
+    """Known kernels of regions, of one function or of several.
 
-    `target`: where their kernels are to run; without one, a kernel is what some target can compute.
-    `chosen`: which member is stored where a region is not one kernel, by what that depends on.
+    `target`: the device of the kernels; without one, a kernel must be computable on some target. `chosen`: the member
+    to store where a region is not one kernel, by the key that determines it.
     """
 
     target: Target | None = None
     structures: Structures = field(default_factory=Structures)
     chosen: dict[Hashable, int | None] = field(default_factory=dict)
-    _fits: dict[tuple[tuple[int, ...], Fusing], Fit] = field(default_factory=dict)
+    _fits: dict[tuple[tuple[int, ...], FusionLimits], Fit] = field(default_factory=dict)
     _elsewhere: dict[Hashable, Fit] = field(default_factory=dict)
 
-    def fit(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
-        """The kernel of this region or of one that is computed alike; `stored` is what is in memory."""
+    def fit(self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Fit:
+        """The kernel of this region or of one of equal structure; `stored` is in memory."""
         key = self.key(region, fusing)
         if key not in self._fits:
             self._fits[key] = self._found(region, stored, key[1])
@@ -67,11 +67,11 @@ class RegionKernels:
             self._elsewhere[exact] = self._found(region, stored, key[1])
         return self._elsewhere[exact]
 
-    def key(self, region: Region, fusing: Fusing) -> tuple[tuple[int, ...], Fusing]:
-        """What regions with one kernel have in common."""
-        return region.signature, fusing if region.products else Fusing()
+    def key(self, region: Region, fusing: FusionLimits) -> tuple[tuple[int, ...], FusionLimits]:
+        """The key that regions with one kernel share."""
+        return region.signature, fusing if region.products else FusionLimits()
 
-    def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Assembled:
+    def kernel(self, name: str, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Assembled:
         """The kernel of this region itself, which has one."""
         fit = self.fit(region, stored, fusing)
         assert isinstance(fit.made, Assembled)
@@ -83,8 +83,8 @@ class RegionKernels:
         values = tuple(region.same_place(v, fit.first) for v in fit.made.values)
         return replace(fit.made, values=values, workload=fit.made.workload.renamed(name), inputs=tuple(inputs))
 
-    def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing) -> Fit:
-        """The kernel without a chain, or else with one; or why there is none without."""
+    def _found(self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits) -> Fit:
+        """The kernel without a chain, or else with one; or the reason that there is none without."""
         if not fusing.chained:
             return Fit(region, self._assembled(region, stored, fusing))
         plain = self.fit(region, stored, replace(fusing, chained=False))
@@ -94,7 +94,7 @@ class RegionKernels:
         return Fit(region, chain) if isinstance(chain, Assembled) else plain
 
     def _assembled(
-        self, region: Region, stored: Mapping[Value, Strides], fusing: Fusing
+        self, region: Region, stored: Mapping[Value, Strides], fusing: FusionLimits
     ) -> Assembled | NotOneKernelError:
         values, rest = region.members[: region.values], region.members[region.values :]
         try:
@@ -110,7 +110,7 @@ def _starts(region: Region, first: Region) -> Iterable[tuple[tuple[int, int], tu
 
 
 def _depends_on_starts(fit: Fit) -> bool:
-    """Whether the kernel says where in a tensor it reads, beyond where its view of that begins."""
+    """True if the kernel contains an offset into a tensor beyond the start of its view."""
     if not isinstance(fit.made, Assembled):
         return False
     sliced = {fit.first.members[number] for number, _ in fit.first.starts}

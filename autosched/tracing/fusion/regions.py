@@ -1,8 +1,7 @@
-"""What a kernel computes in a form that equal parts of a function share: equal layers are cut once.
+"""Regions of a function in a form that equal parts share: equal layers are partitioned once.
 
-A region is one value, or several, with all that they are computed from, down to what is in memory. Its signature says
-what every value in it does, its shape and element type, and where what is in memory lies, but no names: regions of one
-signature are computed by the same workload.
+A region is one value, or several, with all operands down to those in memory. Its signature has each value's operation,
+shape, element type and, in memory, strides, but no names: one workload computes all regions of one signature.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.reads import ALIGNMENT_BYTES
 from autosched.tracing.values.values import (
-    Counted,
+    Arange,
+    Gathered,
     Joined,
     Leaf,
-    LookedUp,
     Padded,
     Pointwise,
     Product,
@@ -34,12 +33,12 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Region:
-    """`members`: the values, what they are computed from, and what that reads, each once; their order follows from
-    structure. `values`: how many of them are to be computed.
+    """`members`: the values, their operands, and those in memory, each once, in an order that structure determines.
+    `values`: number of those to compute.
 
-    `products`: how many products are among what is computed. `starts`: by the number of a member in memory, how many
-    elements before all views of it that are read here; the signature leaves these out, so that the first step of a
-    recurrence, which reads x[0], and the tenth, which reads x[9], are regions of one.
+    `products`: number of products computed. `starts`: by the number of a member in memory, the elements before all
+    views of it that are read; the signature leaves these out, so that the first step of a recurrence, which reads x[0],
+    and the tenth, which reads x[9], are one region.
     """
 
     members: tuple[Value, ...]
@@ -49,19 +48,19 @@ class Region:
     starts: tuple[tuple[int, int], ...] = ()
 
     def same_place(self, value: Value, other: Region) -> Value:
-        """The value of this region that stands where `value` does in another one of the same signature."""
+        """The value of this region that corresponds to `value` in another one of the same signature."""
         return self.members[other.members.index(value)]
 
 
 @dataclass
 class Structures:
-    """Numbers for what values do, equal where they do the same with what they are given."""
+    """Numbers for the structure of values, equal where their operations and operands are."""
 
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _known: dict[Value, int] = field(default_factory=dict)
 
     def region(self, values: Sequence[Value], stored: Mapping[Value, Strides]) -> Region:
-        """The region of these values, whether they are stored themselves or not."""
+        """The region of these values, stored or not."""
         wanted = dict.fromkeys(values)
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
@@ -77,7 +76,7 @@ class Structures:
                 own: tuple[Hashable, ...] = (member.shape, member.dtype, stored[member])
                 if member in firsts:
                     starts.append((number, firsts[member].start * firsts[member].stride))
-                    # Whether what begins there has an address that kernels take (`values.reads`).
+                    # The alignment of its first element, which decides how kernels read it (`values.reads`).
                     own = (*own, starts[-1][1] * dtype(member.dtype).bytes % ALIGNMENT_BYTES)
                 signature.append(self._number(own))
             elif isinstance(member, View) and member in slices:
@@ -104,9 +103,9 @@ class Structures:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A view of a part of what is in memory, or of that with its dimensions in another order or shape: which part.
+    """A slice of a tensor in memory, possibly with dimensions reordered or reshaped.
 
-    `shape`: what the dimension `dim` is one of. `stride`: how many elements lie between two positions along it.
+    `shape`: that `dim` is a dimension of. `stride`: elements between two positions along it.
     """
 
     whole: Value
@@ -117,8 +116,8 @@ class _Slice:
 
 
 def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[Value, Strides]) -> dict[Value, _Slice]:
-    """The views of parts of tensors in memory that are read through such alone, along one dimension. `inside`: the
-    members that are computed.
+    """The slices of tensors in memory that are read through slices only, along one dimension. `inside`: computed
+    members.
     """
     found = {m: part for m in members if m in inside and (part := _slice(m, inside, stored)) is not None}
     readers: dict[Value, list[Value]] = {}
@@ -130,7 +129,7 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
         dims.setdefault(part.whole, set()).add((part.shape, part.dim))
 
     def is_sliced(whole: Value) -> bool:
-        return all(r in found or (_is_turned(r) and is_sliced(r)) for r in readers[whole])
+        return all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
 
     return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
 
@@ -160,12 +159,12 @@ def _is_dense(whole: Value, stored: Mapping[Value, Strides]) -> bool:
     return stored[whole] == dense_strides(whole.shape)
 
 
-def _is_turned(value: Value) -> bool:
+def _is_reordered(value: Value) -> bool:
     return isinstance(value, View) and isinstance(value.kind, Permutation | Reshape)
 
 
 def _earlier(kind: ViewKind, by: int) -> ViewKind:
-    """A slice so many positions earlier."""
+    """A slice shifted `by` positions towards the start."""
     match kind:
         case Slicing():
             return replace(kind, start=kind.start - by)
@@ -176,7 +175,7 @@ def _earlier(kind: ViewKind, by: int) -> ViewKind:
 
 
 def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
-    """What the kernel of these values computes and reads."""
+    """The values that the kernel of these values computes and reads."""
     found: dict[Value, None] = {}
     rest = [o for value in values for o in value.operands]
     while rest:
@@ -190,20 +189,20 @@ def cone(values: Iterable[Value], stored: Container[Value]) -> list[Value]:
 
 
 def _meaning(value: Value) -> Hashable:
-    """What a value is, of operands that are not named."""
+    """A value's operation, without the names of its operands."""
     match value:
         case Pointwise(expression=expression):
             return expression
-        case Counted(start=start, step=step):
-            return "counted", start, step
+        case Arange(start=start, step=step):
+            return "arange", start, step
         case Reduced(operator=operator, dims=dims):
             return operator, dims
         case Scanned(operation=operation, output=output):
             return "scan", operation.combine, operation.dim, operation.reverse, output
         case Product(precision=precision):
             return "product", precision
-        case LookedUp(index=index):
-            return "looked up", tuple(i if isinstance(i, int) else None for i in index)
+        case Gathered(index=index):
+            return "gathered", tuple(i if isinstance(i, int) else None for i in index)
         case Padded(before=before, fill=fill):
             return "padded", before, fill
         case Joined(dim=dim):

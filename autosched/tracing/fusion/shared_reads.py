@@ -1,6 +1,6 @@
 """Tensors that a kernel reads in several places, shifted, or outside: one input for all of its reads.
 
-An element is pulled with the dimensions of what lies in memory, where its index may be outside; or else by plain axes:
+An element is pulled with the dimensions of its tensor, where its index may be outside; or else by plain axes:
 
     x[b, h - 1 or 0, w], x[b, h, w + 1 or 0], x0[bhw]    →    x[b, h - 1 or 0, w], x[b, h, w + 1 or 0], x[b, h, w]
 
@@ -26,15 +26,15 @@ _Forms = tuple[Affine, ...]
 
 
 def with_shared_reads(pulled: Pulled) -> tuple[list[Stage], list[TensorRead]]:
-    """The stages and operands of a kernel with as few inputs as such tensors need."""
+    """The stages and operands of a kernel with the fewest inputs that such tensors need."""
     stages, operands = list(pulled.stages), list(pulled.reads.operands.values())
-    looked_up = {g.tensor for s in stages for g in gathers(s.expression)}
-    there = {name: (whole_of(lies), forms) for name, (lies, forms) in pulled.reads.origins.items()}
+    gathered = {g.tensor for s in stages for g in gathers(s.expression)}
+    there = {name: (whole_of(strided), forms) for name, (strided, forms) in pulled.reads.origins.items()}
     shared: dict[str, _Shared] = {}
     moved: dict[str, tuple[_Shared, _Forms]] = {}
-    for whole in [o for o in operands if not o.is_plain and o.name not in looked_up]:
+    for whole in [o for o in operands if not o.is_plain and o.name not in gathered]:
         same = {n: forms for n, (read, forms) in there.items() if replace(read, name=whole.name) == whole}
-        # What contractions read by plain axes stays so.
+        # Contractions keep their reads by plain axes.
         reads = [r for s in stages for r in _reads(s, whole.name, {} if s.is_contraction else same)]
         made = _shared(whole, reads, pulled) if reads else None
         if made is not None:
@@ -57,7 +57,7 @@ def _reads(stage: Stage, whole: str, same: Mapping[str, _Forms]) -> Iterator[_Fo
 
 @dataclass(frozen=True)
 class _Shared:
-    """An operand whose dimensions come of those of a tensor: `own` are kept, in the order of the operand."""
+    """An operand with dimensions of a tensor: `own` are kept, in the order of the operand."""
 
     operand: TensorRead
     own: tuple[int, ...]
@@ -71,7 +71,7 @@ class _Shared:
 
 
 def _read_by(stage: Stage, shared: Mapping[str, _Shared], moved: Mapping[str, tuple[_Shared, _Forms]]) -> Stage:
-    """The stage with tensors read as shared: by their own indices, or what was read by plain axes by these forms."""
+    """The stage with tensors read as shared: by their own indices, or by these forms instead of plain axes."""
 
     def change(e: Expression) -> Expression | None:
         if not isinstance(e, Access):
@@ -87,7 +87,7 @@ def _read_by(stage: Stage, shared: Mapping[str, _Shared], moved: Mapping[str, tu
 
 
 def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Pulled) -> _Shared | None:
-    """The operand for all these reads; None where the tensor is better left as it is."""
+    """The operand for all these reads; None where the tensor is better left unchanged."""
     sizes = [n for n in whole.sizes if n is not None]
     first, rank, extents = reads[0], range(len(sizes)), pulled.extents
     own = {d for d in rank if any(r[d] != first[d] or not within(r[d], sizes[d], extents) for r in reads)}
@@ -101,12 +101,12 @@ def _shared(whole: TensorRead, reads: Sequence[_Forms], pulled: Pulled) -> _Shar
 
 
 def _operand(whole: TensorRead, reads: Sequence[_Forms], own: set[int], extents: Extents) -> _Shared | None:
-    """The operand with these dimensions kept; None where the rest is none of a tensor."""
+    """The operand with these dimensions kept; None where the rest does not form a tensor."""
     strides = [s for _, s in whole.strides]
-    beside = {v for r in reads for d in own for v, _ in r[d].terms}
+    kept_axes = {v for r in reads for d in own for v, _ in r[d].terms}
     plain = [d for d in range(len(strides)) if d not in own]
     address = sum((reads[0][d] * strides[d] for d in plain), Affine(offset=whole.offset))
-    if any(v in beside for v, _ in address.terms):
+    if any(v in kept_axes for v, _ in address.terms):
         return None
     kept = [(*whole.strides[d], whole.sizes[d]) for d in sorted(own)]
     made = in_order(replace(whole, offset=address.offset), [*((v, s, None) for v, s in address.terms), *kept])

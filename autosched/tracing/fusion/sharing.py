@@ -1,8 +1,7 @@
-"""Whether what is stored pays: all kernels together are to cost least.
+"""Recomputation against storing: the total cost of all kernels decides.
 
-What several kernels compute, each for itself, or one for several of its reads, is stored where that makes them cheaper;
-what was stored for one kernel and is not needed any more, since others made more be stored, is computed where it is
-read.
+A value that several kernels compute, or one for several of its reads, is stored where that makes them cheaper; a value
+that was stored for one kernel and is not needed any more, since others were stored, is computed by its readers.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.fusion.split_points import source_of
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Eager, Joined, Leaf, LookedUp, Padded, Value, View
+from autosched.tracing.values.values import Fallback, Gathered, Joined, Leaf, Padded, Value, View
 from autosched.tracing.values.views import Slicing, Windows
 
-# The kernel of a value with others stored that are not yet.
+# The kernel of a value with one more value stored.
 FitWith = Callable[..., Fit]
 
 
 def shared(stored: Mapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
-    """What is worth storing, one after the other; each is stored by who asked before the next one is looked for."""
+    """The values worth storing, one after the other; the caller stores each before the next one is sought."""
     sharing = _Sharing(stored, fit)
     while (value := sharing.best()) is not None:
         yield value
@@ -35,14 +34,16 @@ def shared(stored: Mapping[Value, Strides], fit: FitWith) -> Iterator[Value]:
 def drop_unneeded(
     stored: MutableMapping[Value, Strides], required: Container[Value], fit: FitWith, fit_of: FitOf
 ) -> None:
-    """Take out of `stored` what all kernels together cost less without. `fit_of`: the kernel of several values."""
+    """Drop from `stored` the values without which all kernels together cost less. `fit_of`: the kernel of several
+    values.
+    """
     readers: dict[Value, dict[Value, None]] = {v: {} for v in stored}
     for value in stored:
         for other in _read(value, stored):
             readers[other][value] = None
     for value in [v for v in stored if v not in required]:
         strides = stored[value]
-        # Those that read least first: what says no is most often alike in all layers.
+        # Readers of fewest tensors first: a refusal is most often alike in all layers.
         reading = sorted(readers[value], key=lambda v: len(_read(v, stored)))
         before = _least(value, reading, fit, fit_of) if reading else math.inf
         del stored[value]
@@ -56,8 +57,8 @@ def drop_unneeded(
 
 
 def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) -> float:
-    """What the kernels of a value and of its readers cost, where it has one of its own, or the first reader stores it
-    beside what it computes itself.
+    """The cost of a value's kernel and its readers' kernels, where it has one of its own or the first reader stores it
+    as a second output.
     """
     own, (first, *others) = fit(value).cost or 0.0, [fit(v).cost or 0.0 for v in readers]
     both = fit_of((readers[0], value), ()).cost if others else None
@@ -65,14 +66,15 @@ def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) 
 
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
-    """What is in memory and read by the kernel of a value."""
-    return [] if isinstance(value, Leaf | Eager) else [v for v in cone([value], stored) if v in stored]
+    """The values in memory that the kernel of a value reads."""
+    return [] if isinstance(value, Leaf | Fallback) else [v for v in cone([value], stored) if v in stored]
 
 
 @dataclass
 class _Sharing:
-    """`users`: by value that is computed and not stored, the kernels that compute it; `saved`: by value what storing it
-    saves, where that is known; `repeated`: what one kernel computes for several of its reads."""
+    """`users`: the kernels that compute a value that is not stored; `saved`: the known saving of storing it;
+    `repeated`: the values that one kernel computes for several of its reads.
+    """
 
     stored: Mapping[Value, Strides]
     fit: FitWith
@@ -85,7 +87,7 @@ class _Sharing:
             self._add(value)
 
     def best(self) -> Value | None:
-        """What saves most; None where nothing saves anything."""
+        """The value whose storing saves most; None where none saves anything."""
         several = [v for v, users in self.users.items() if len(users) > 1 or (users and v in self.repeated)]
         for value in several:
             if value not in self.saved:
@@ -104,8 +106,8 @@ class _Sharing:
             self._add(user)
 
     def _add(self, kernel: Value) -> None:
-        """What the kernel of a stored value computes is worth another look."""
-        if isinstance(kernel, Leaf | Eager):
+        """Note the values that the kernel of a stored value computes as candidates."""
+        if isinstance(kernel, Leaf | Fallback):
             return
         members = cone([kernel], self.stored)
         self.repeated |= _read_in_several_places([kernel, *members], self.stored)
@@ -115,13 +117,13 @@ class _Sharing:
                 self.saved.pop(inner, None)
 
     def _only_moves(self, value: Value) -> bool:
-        """Whether the value has elements of one that is stored, at other places that need no memory to be known."""
-        if isinstance(value, Padded | LookedUp):
+        """True if the value rearranges elements of a stored one, by indices that need no memory."""
+        if isinstance(value, Padded | Gathered):
             return len(_read(value, self.stored)) == 1 and source_of(value) in self.stored
         return isinstance(value, View)
 
     def _saved(self, value: Value) -> float:
-        """What storing the value saves in the kernels that compute it, less what it costs."""
+        """The saving in kernels that compute the value once it is stored, less its own cost."""
         own = self.fit(value).cost
         if own is None:
             return 0.0
@@ -135,7 +137,7 @@ class _Sharing:
 
 
 def _read_in_several_places(members: Iterable[Value], stored: Mapping[Value, Strides]) -> set[Value]:
-    """What is computed and then read shifted, by several parts or in windows: once for each of these reads."""
+    """Computed values that are read shifted, by several parts or in windows: recomputed for each of these reads."""
     readers: Counter[Value] = Counter()
     for member in members:
         if isinstance(member, View) and isinstance(member.kind, Windows | Slicing):

@@ -1,14 +1,13 @@
-"""Where a graph is split before it is cut into kernels: at what is alive across a product.
+"""Cuts of a graph before it is partitioned into kernels: at values that are live across a product.
 
-    x1 = x0 + p1                     x1 is read beside what is computed from it by further products: it is stored, and
+    x1 = x0 + p1                     x1 is an operand of x2 and, by way of a product, of p2: it is stored, and
     p2 = norm(x1) @ w                each layer is a region of its own, equal to those of other layers
     x2 = x1 + p2
 
-Without that a residual stream would be computed anew from all products before it, in regions that grow from layer to
-layer. Whether storing pays is decided later, as of everything that is stored.
+Otherwise a residual stream would be recomputed from all products before it, in regions that grow from layer to layer.
+Like everything stored, each is reconsidered later by cost.
 
     y = stack([h1 @ w, h2 @ w, ...])    each is stored: a kernel of y would compute all of them for each of its elements
-
     y = g[i] + g[i-1] + g[i-2] + ...    g is stored: as the gradient of a window, it would be computed at every place
 """
 
@@ -18,14 +17,14 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from autosched.tracing.fusion.regions import cone
-from autosched.tracing.values.values import Joined, LookedUp, Padded, Product, Value, View
+from autosched.tracing.values.values import Gathered, Joined, Padded, Product, Value, View
 
-# What one value reads at so many places is not computed at each.
+# A value read at this many places is stored instead of recomputed at each.
 _MANY_PLACES = 8
 
 
 def product_depths(values: Sequence[Value]) -> dict[Value, int]:
-    """The most products that follow each other up to each of the values, which come after what they need."""
+    """The length of the longest sequence of products up to each value; values come after their operands."""
     depths: dict[Value, int] = {}
     for value in values:
         depths[value] = max((depths[o] for o in value.operands), default=0) + isinstance(value, Product)
@@ -33,7 +32,7 @@ def product_depths(values: Sequence[Value]) -> dict[Value, int]:
 
 
 def split_points(values: Sequence[Value], stored: Container[Value], depths: Mapping[Value, int]) -> Iterator[Value]:
-    """The values computed from products that are read twice or more, of which once with or by a later product."""
+    """The values computed from products that are read twice or more, one of these with or by a later product."""
     readers: dict[Value, list[Value]] = {}
     for value in values:
         if not isinstance(value, View):
@@ -46,7 +45,7 @@ def split_points(values: Sequence[Value], stored: Container[Value], depths: Mapp
 
 
 def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
-    """Where several tensors are joined, those that are computed by products of what is stored."""
+    """The parts of concatenations that products of stored values compute, if several."""
     for value in values:
         if isinstance(value, Joined):
             parts = {_viewed(part): None for part in value.parts}
@@ -56,7 +55,7 @@ def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Itera
 
 
 def read_at_many_places(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
-    """The values computed from memory of which another reads elements at many places, each by a view or look-up."""
+    """The computed values whose elements another reads at many places, each by a view or gather."""
     for value in values:
         places = Counter(source for o in value.operands if (source := source_of(o)) is not o)
         for source, count in places.items():
@@ -65,14 +64,14 @@ def read_at_many_places(values: Sequence[Value], stored: Container[Value]) -> It
 
 
 def source_of(value: Value) -> Value:
-    """The value whose elements this one holds elsewhere: under views, padding and look-ups."""
-    while isinstance(value, View | Padded | LookedUp):
-        value = value.table if isinstance(value, LookedUp) else value.argument
+    """The value that this one takes its elements from: under views, padding and gathers."""
+    while isinstance(value, View | Padded | Gathered):
+        value = value.table if isinstance(value, Gathered) else value.argument
     return value
 
 
 def _computed(value: Value, stored: Container[Value]) -> list[Value]:
-    """What a kernel of the value computes, itself included; nothing where it is stored."""
+    """The values that a kernel of the value computes, itself included; none where it is stored."""
     return [] if value in stored else [value, *(v for v in cone([value], stored) if v not in stored)]
 
 

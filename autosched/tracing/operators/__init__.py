@@ -1,4 +1,4 @@
-"""What ATen's operators mean: rules from arguments to values, a module for every kind of operator.
+"""The meaning of ATen's operators: rules from arguments to values, a module for every kind of operator.
 
 Imports `tracing.values`; knows nothing of kernels.
 """

@@ -1,4 +1,6 @@
-"""The arguments of an ATen operator, by its schema: a rule uses each one, or it is refused, or changes nothing here."""
+"""The arguments of an ATen operator, by its schema: each is used by the rule, refused, or without effect on
+elements.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import torch
 
 from autosched.tracing.operators.rules import UnsupportedError
 
-# Arguments that say nothing about elements, of any operator.
+# Arguments of any operator that do not affect elements.
 _PLACE = "kernels run where their inputs are"
 MEANINGLESS: Mapping[str, str] = {
     "device": _PLACE,
@@ -21,7 +23,7 @@ MEANINGLESS: Mapping[str, str] = {
     "memory_format": "results are laid out as the captured graph says, which has this in it",
     "implicit": "a mark that vmap leaves, which no kernel of PyTorch reads",
 }
-# Of particular operators.
+# Arguments of particular operators that do not affect elements.
 _BACKWARD = "of the gradient only, which is an operator of its own"
 MEANINGLESS_OF: Mapping[tuple[str, str], str] = {
     ("embedding", "padding_idx"): _BACKWARD,
@@ -33,9 +35,10 @@ MEANINGLESS_OF: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What an operator is called with: `required` arguments in the order of its schema, and by name those of the
-    `options` that are not what they are by default. `names` are those of the required ones; `numbers` those of the
-    options which stand for elements, numbers that a tensor could be instead.
+    """The arguments of an operator's call: `required` ones in the order of its schema, with their `names`, and by name
+    the `options` that differ from their defaults.
+
+    `numbers`: options that stand for elements, so that a tensor could take their place.
     """
 
     required: tuple[Any, ...]
@@ -48,11 +51,11 @@ def bind(operator: torch._ops.OpOverload, arguments: Sequence[Any], keywords: Ma
     """The arguments of a call, without those that change nothing.
 
     Raises:
-        UnsupportedError: one asks for something that no kernel makes.
+        UnsupportedError: no kernel implements one of them.
     """
     schema = operator._schema
     name = schema.name.partition("::")[2]
-    # What the schema leaves out of a call is at its default.
+    # Arguments missing in a call have their defaults.
     given = dict(zip((a.name for a in schema.arguments), arguments, strict=False)) | dict(keywords)
     required = [a for a in schema.arguments if not a.has_default_value() and not a.kwarg_only]
     options = {}
@@ -70,10 +73,10 @@ def bind(operator: torch._ops.OpOverload, arguments: Sequence[Any], keywords: Ma
 
 
 def check_declared(rule: Callable[..., Any], bound: Bound, own: int) -> None:
-    """Raise UnsupportedError where there is an argument that the rule does not declare.
+    """Raise UnsupportedError for an argument that the rule does not declare.
 
-    `own`: how many parameters of the rule come before those of the operator. Required arguments come by position, and
-    every other one by its name.
+    `own`: number of the rule's parameters before those of the operator. Required arguments come by position, all others
+    by name.
     """
     parameters = _parameters(rule)[own:]
     by_position = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
@@ -81,7 +84,7 @@ def check_declared(rule: Callable[..., Any], bound: Bound, own: int) -> None:
     unknown = {n: bound.required[i] for i, n in enumerate(bound.names) if i >= len(by_position)}
     unknown |= {n: v for n, v in bound.options.items() if n not in named}
     for name, value in unknown.items():
-        raise UnsupportedError(f"no rule says what {name}={value!r} does")
+        raise UnsupportedError(f"no rule has {name}={value!r}")
 
 
 @functools.lru_cache(1024)

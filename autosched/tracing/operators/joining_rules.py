@@ -1,24 +1,24 @@
-"""ATen's operators that put tensors together, or elements around one."""
+"""ATen's operators that concatenate and pad tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, as_held, converted, dims_of, reshape
+from autosched.tracing.operators.rules import Result, as_constant, converted, dims_of, reshape
 from autosched.tracing.operators.view_translation import expand, piece
 from autosched.tracing.values.values import Joined, Padded, Value
 
 
 def joined(result: Result, parts: Sequence[Value], dim: int) -> Value:
-    """The parts that have elements, one after the other along a dimension."""
+    """The parts that have elements, concatenated along a dimension."""
     whole = [converted(p, result.dtype) for p in parts if 0 not in p.shape]
     return whole[0] if len(whole) == 1 else result.of(Joined, parts=tuple(whole), dim=dim)
 
 
 def padded(result: Result, x: Value, before: Sequence[int], number: float) -> Value:
-    """The number everywhere in the shape of the result but where x is, after so many elements."""
-    return result.of(Padded, argument=x, before=tuple(before), fill=as_held(number, result.dtype))
+    """The number everywhere in the result's shape except where x is, after `before` elements."""
+    return result.of(Padded, argument=x, before=tuple(before), fill=as_constant(number, result.dtype))
 
 
 def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:
@@ -26,13 +26,13 @@ def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:
 
 
 def sides_of(pad: Sequence[int], rank: int) -> list[tuple[int, int]]:
-    """How much comes before and after, per dimension; the last one stands first in `pad`."""
+    """The padding before and after, per dimension; the last dimension comes first in `pad`."""
     given = list(zip(pad[::2], pad[1::2], strict=True))
     return [(0, 0)] * (rank - len(given)) + given[::-1]
 
 
 def _cropped(x: Value, sides: Sequence[tuple[int, int]]) -> Value:
-    """x without what a padding below 0 takes away."""
+    """x without the elements that negative padding removes."""
     for d, (before, after) in enumerate(sides):
         begin, end = max(-before, 0), x.shape[d] - max(-after, 0)
         x = piece(x, d, begin, max(end - begin, 0))
@@ -50,20 +50,20 @@ def _constant_pad(result: Result, x: Value, pad: Sequence[int], *, value: float 
 
 
 def _mirrored(x: Value, dim: int, places: range) -> Value:
-    """Elements at places below 0 or beyond the end, as the first and the last element reflect them."""
+    """Elements at positions below 0 or beyond the end, reflected at the first and the last element."""
     start = -places.start if places.start < 0 else 2 * (x.shape[dim] - 1) - places.start
     return piece(x, dim, start, len(places), -1)
 
 
 def _repeated(x: Value, dim: int, places: range) -> Value:
-    """The first or the last element for all places below 0 or beyond the end."""
+    """The first or the last element for all positions below 0 or beyond the end."""
     edge = piece(x, dim, 0 if places.start < 0 else x.shape[dim] - 1, 1)
     shape = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
     return expand(Result(f"{x.name}_wide", shape, x.dtype, x.line), edge, shape)
 
 
 def _from_the_other_end(x: Value, dim: int, places: range) -> Value:
-    """Elements at places below 0 or beyond the end, as the tensor follows itself."""
+    """Elements at positions below 0 or beyond the end, with the tensor repeated periodically."""
     start = places.start + x.shape[dim] if places.start < 0 else places.start - x.shape[dim]
     return piece(x, dim, start, len(places))
 

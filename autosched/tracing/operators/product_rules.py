@@ -21,12 +21,12 @@ _MULTIPLIED = ("float32", *_NARROW)
 
 
 def precision(dtype: str) -> str:
-    """How products of this element type are multiplied, as PyTorch is set to."""
+    """The precision of products of this element type, as set in PyTorch."""
     return "tf32" if dtype == "float32" and torch.get_float32_matmul_precision() != "highest" else "ieee"
 
 
 def _product(result: Result, a: Value, b: Value) -> Value:
-    """The sums in float32, before anything is rounded; of integers, in 64 bits."""
+    """The sums in float32, before any rounding; of integers, in 64 bits."""
     if is_integer(a.dtype) and a.dtype == b.dtype:
         return _of_integers(result, a, b)
     if a.dtype == b.dtype == "float32":
@@ -48,7 +48,7 @@ def _product(result: Result, a: Value, b: Value) -> Value:
 
 
 def _as_it_was(value: Value) -> Value:
-    """The value before it was converted from 16 bits to float32, and copied."""
+    """The value before its conversion from 16 bits to float32, and copies."""
     match value:
         case View(argument=argument):
             narrow = _as_it_was(argument)
@@ -87,7 +87,7 @@ def _same(x: Expression) -> Expression:
 
 
 def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
-    """beta bias + alpha (a @ b), rounded once. What is scaled by 0 is not read, so that no NaN comes of it."""
+    """beta bias + alpha (a @ b), rounded once. An operand scaled by 0 is not read, so that it cannot contribute NaN."""
 
     def scaled(x: Expression, factor: float) -> Expression:
         number = ex.Integer(int(factor)) if is_integral(x) else Literal(float(factor))
@@ -114,11 +114,11 @@ def _addmv(result: Result, bias: Value, a: Value, v: Value, *, beta: float = 1, 
 
 
 def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, alpha: float = 1) -> Value:
-    """Products that are summed over their batch: one product of what stands side by side."""
+    """Products summed over their batch: one product with the batch moved into k."""
     batch, m, k = a.shape
-    turned = result.part("beside", (m, batch, k), a.dtype)
-    beside = reshape(permute(turned, a, (1, 0, 2)), (m, batch * k))
-    return _addmm(result, bias, beside, reshape(b, (batch * k, b.shape[-1])), beta=beta, alpha=alpha)
+    rows = result.part("rows", (m, batch, k), a.dtype)
+    joined = reshape(permute(rows, a, (1, 0, 2)), (m, batch * k))
+    return _addmm(result, bias, joined, reshape(b, (batch * k, b.shape[-1])), beta=beta, alpha=alpha)
 
 
 def _dot(result: Result, u: Value, v: Value) -> Value:

@@ -1,4 +1,4 @@
-"""ATen's reductions as folds and pointwise work around them."""
+"""ATen's reductions, with pointwise prologues and epilogues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autosched.tracing.operators.rules import Result, converted, counted, dims_of, reshape, torch_name
+from autosched.tracing.operators.rules import Result, arange, converted, dims_of, reshape, torch_name
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
@@ -21,7 +21,7 @@ def _count(value: Value, dims: tuple[int, ...]) -> int:
 
 
 def _finished(result: Result, folded: Value, dims: tuple[int, ...], keep: bool) -> Value:
-    """A fold, which is float32, in the element type and shape of the operator's result."""
+    """A float32 reduction in the element type and shape of the operator's result."""
     dtype = result.dtype
     if dtype != folded.dtype:
         folded = converted(folded, dtype, f"{result.name}_{dtype}")
@@ -36,12 +36,12 @@ def _sum(result: Result, x: Value, dim: Any = None, keepdim: bool = False, *, dt
 
 
 def _as_summed(x: Value, dtype: torch.dtype | None) -> Value:
-    """The argument of a fold in the element type that was asked for: it is converted before anything is added."""
+    """The argument of a reduction in the requested element type: it is converted before any addition."""
     return x if dtype is None else converted(x, torch_name(dtype))
 
 
 def _of_integers(result: Result, operator: str, x: Value, over: tuple[int, ...]) -> Value:
-    """A fold of integers or booleans, in 64 bits."""
+    """A reduction of integers or booleans, in 64 bits."""
     return result.reduced(operator, converted(x, "int64"), over, dtype="int64")
 
 
@@ -108,7 +108,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             return result.constant(0.0, dtype="int64")
         extent = x.shape[d]
         top = result.reduced(operator, x, (d,), name=f"{result.name}_top", dtype=x.dtype)
-        at = counted(extent, len(x.shape), d, f"{result.name}_at")
+        at = arange(extent, len(x.shape), d, f"{result.name}_at")
         where = result.elementwise(
             lambda a, t, p: ex.call("where", _is_extreme(a, t), p, Integer(extent)),
             *(x, result.keeping(top, (d,), True), at),
@@ -116,7 +116,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
             shape=x.shape,
             dtype="int64",
         )
-        # Integers in memory, too: whoever draws data for a kernel that looks something up there draws positions.
+        # Stored as integers, too, so that random data for a kernel that gathers there are positions.
         folded = result.reduced("min", where, (d,), name=f"{result.name}_first", dtype="int64")
         return result.keeping(folded, (d,), keepdim)
 
@@ -124,7 +124,7 @@ def _arg_extreme(operator: str) -> Callable[..., Value]:
 
 
 def _is_extreme(a: ex.Expression, extreme: ex.Expression) -> ex.Expression:
-    """Whether an element is the extreme: it equals that, or is NaN, which then is the extreme too."""
+    """True for an element that equals the extreme, or is NaN, which then is the extreme too."""
     if is_integral(a):
         return ex.call("eq", a, extreme)
     unordered = ex.call("eq", ex.call("eq", a, a), Literal(0.0))
@@ -139,13 +139,13 @@ def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, Value]]:
 
 
 def _whether(operator: str) -> Callable[..., Value]:
-    """any or all: the maximum or the minimum of what is 1 where an element is not 0."""
+    """any or all: the maximum or the minimum of 1 for elements other than 0, and 0."""
 
     def rule(result: Result, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
         over = dims_of(dim, len(x.shape))
         truth = converted(x, "bool", f"{result.name}_truth")
         folded = result.reduced(operator, truth, over, dtype="bool")
-        # Of uint8 they are uint8.
+        # For uint8 the result is uint8.
         return _finished(result, folded, over, keepdim)
 
     return rule
@@ -170,7 +170,7 @@ def _batch_norm(
 ) -> tuple[Value, ...]:
     """Batch normalisation with given statistics, one per position of the second dimension.
 
-    `momentum` is how fast they follow the data, which they do not do here.
+    `momentum` is the rate of updating them, which does not happen here.
     """
     shape = (1, x.shape[1], *(1,) * (len(x.shape) - 2))
     given = [reshape(v, shape) for v in (mean, var, weight, bias) if v is not None]
@@ -184,7 +184,7 @@ def _batch_norm(
 
     of_mean, of_deviation = result.dtypes[1:3]
     if result.on_cpu:
-        # What training would have kept is empty.
+        # The results for training are empty.
         nothing = (result.part("nothing", (0,), dtype).constant(0.0) for dtype in (of_mean, of_deviation))
         return result.pointwise(normalised, x, *given), *nothing
     kept = converted(mean, of_mean, f"{result.name}_mean_kept")
@@ -192,7 +192,7 @@ def _batch_norm(
 
 
 def _deviation(result: Result, variance: Value, eps: float) -> Value:
-    """One over the deviation, which batch normalisation gives as its third result."""
+    """One over the deviation, the third result of batch normalisation."""
     made = result.part("deviation", variance.shape, result.dtypes[2])
     return made.pointwise(lambda v: ex.call("rsqrt", ex.add(v, Literal(eps))), variance)
 
@@ -200,7 +200,7 @@ def _deviation(result: Result, variance: Value, eps: float) -> Value:
 def _batch_norm_of_batch(
     result: Result, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: float, eps: float
 ) -> tuple[Value, ...]:
-    """Batch normalisation with the statistics of the batch, and these: the mean, and one over the deviation."""
+    """Batch normalisation with the statistics of the batch, followed by these: the mean, and one over the deviation."""
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, mean = _moments(result, x, over, 0.0)
     normalised, *_ = _batch_norm(result, x, weight, bias, mean, variance, momentum, eps)
@@ -218,14 +218,14 @@ def _batch_norm_and_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
-    """Batch normalisation, and after its results the statistics, which follow those of the batch in training."""
+    """Batch normalisation, followed by the running statistics, which are updated in training."""
     of_mean, of_variance = (result.part(f"next_{n}", mean.shape, dtype) for n, dtype in enumerate(result.dtypes[3:]))
     if not training:
         kept = converted(mean, of_mean.dtype), converted(var, of_variance.dtype)
         return *_batch_norm(result, x, weight, bias, mean, var, momentum, eps), *kept
     over = tuple(d for d in range(len(x.shape)) if d != 1)
     variance, average = _moments(result, x, over, 0.0)
-    # The statistics that are kept are of what the batch is a sample of.
+    # Running statistics estimate the population's variance.
     unbiased = _count(x, over) / max(_count(x, over) - 1, 1)
 
     def followed(old: ex.Expression, new: ex.Expression, scale: float) -> ex.Expression:
@@ -248,7 +248,7 @@ def _rms_norm(
     )
     total = result.reduced("sum", squares, over, name=f"{result.name}_total")
     kept = result.keeping(_divided(result, total, _count(x, over), "float32"), over, True)
-    # Without one it is that of the element type which PyTorch computes in.
+    # By default that of the element type which PyTorch computes in.
     added = torch.finfo(torch.float32).eps if eps is None else eps
 
     def normalised(a: ex.Expression, mean: ex.Expression, *scale: ex.Expression) -> ex.Expression:
@@ -282,7 +282,7 @@ PAIRS: Mapping[str, Callable[..., Any]] = {"max": _extreme_and_place("max"), "mi
 def rule_of(operator: str, overload: str) -> Callable[..., Any] | None:
     """The rule of an ATen operator, or None."""
     if operator == "_native_batch_norm_legit" and overload != "no_stats":
-        # It changes running statistics, too.
+        # It changes running statistics in place, too.
         return None
     if operator in PAIRS:
         return {"dim": PAIRS[operator], "default": RULES[f"a{operator}"]}.get(overload)

@@ -1,4 +1,4 @@
-"""What the rules of `translate` share: the value that an operator is to become, and small steps towards it."""
+"""Common parts of the operator rules: the description of a result, and small steps towards it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from autosched.tracing.values import conversions
 from autosched.tracing.values.templates import template
-from autosched.tracing.values.values import Counted, Leaf, Pointwise, Reduced, Value, View
+from autosched.tracing.values.values import Arange, Leaf, Pointwise, Reduced, Value, View
 from autosched.tracing.values.views import Reshape
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
@@ -21,15 +21,15 @@ V = TypeVar("V", bound=Value)
 
 
 class UnsupportedError(Exception):
-    """No kernel can be made of an operator; the message says why."""
+    """No kernel implements an operator; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One result of an operator: what its value must be called, its shape and element type, the user's line.
+    """One result of an operator: its value's name, shape and element type, and the user's line.
 
-    `on_cpu`: whether eager computes it on a CPU, in the graph that was captured. `strides`: PyTorch's, where it makes
-    them dense in another order than that of the dimensions. `dtypes`: those of all results of the operator.
+    `on_cpu`: True if eager computes it on a CPU, in the captured graph. `strides`: PyTorch's, where they are dense in
+    another order than that of the dimensions. `dtypes`: of all results of the operator.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Result:
     dtypes: tuple[str, ...] = ()
 
     def part(self, name: str, shape: Sequence[int], dtype: str) -> Result:
-        """What is made on the way to this result, with its name before the given one."""
+        """An intermediate value of this result, whose name prefixes the given one."""
         return Result(f"{self.name}_{name}", tuple(shape), dtype, self.line, self.on_cpu)
 
     def of(self, kind: Callable[..., V], /, **fields: Any) -> V:
@@ -50,20 +50,20 @@ class Result:
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
-        """`combine` of the arguments, rounded or cut to the element type of this result where that is narrower."""
+        """`combine` of the arguments, rounded or wrapped to the element type of this result where that is narrower."""
         fitted = conversions.fitting(combine, str(fields.get("dtype", self.dtype)))
         return self.elementwise(fitted, *arguments, **fields)
 
     def elementwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:
-        """`combine` of the arguments, which this result holds as it is."""
+        """`combine` of the arguments, which already fits the element type."""
         return self.of(Pointwise, arguments=arguments, expression=template(combine, arguments), **fields)
 
     def constant(self, number: float, **fields: Any) -> Value:
-        element = as_held(number, str(fields.get("dtype", self.dtype)))
+        element = as_constant(number, str(fields.get("dtype", self.dtype)))
         return self.of(Pointwise, arguments=(), expression=element, **fields)
 
     def reduced(self, operator: str, argument: Value, dims: Sequence[int], **fields: Any) -> Value:
-        """A fold over these dimensions, which the result does not have, in float32 or as `fields` say."""
+        """A reduction over these dimensions, which are dropped, in float32 or as `fields` have it."""
         kept = tuple(n for d, n in enumerate(argument.shape) if d not in dims)
         if not dims:
             return self.elementwise(lambda x: x, argument, **{"dtype": "float32", **fields})
@@ -96,7 +96,7 @@ def converted(value: Value, dtype: str, name: str = "") -> Value:
 
 
 def constant_number(value: Value) -> float | None:
-    """The number that all elements of the value are; None where it is no such constant, or is still to be computed."""
+    """The number that all elements of the value are; None if it is no constant, or not known yet."""
     if not isinstance(value, Pointwise) or value.arguments:
         return None
     element = value.expression
@@ -105,8 +105,8 @@ def constant_number(value: Value) -> float | None:
     return element.value if isinstance(element, Literal | Integer) else None
 
 
-def as_held(number: float, dtype: str) -> Expression:
-    """The number as a tensor of that element type holds it."""
+def as_constant(number: float, dtype: str) -> Expression:
+    """The number as a constant of that element type."""
     if not is_float(dtype) and not math.isfinite(number):
         raise UnsupportedError(f"{number} as {dtype}")
     try:
@@ -127,9 +127,9 @@ def reshape(value: Value, shape: tuple[int, ...], name: str = "") -> Value:
     )
 
 
-def counted(extent: int, rank: int, dim: int, name: str) -> Value:
-    """The positions along dimension `dim` of a tensor with so many dimensions, of size 1 in the others."""
-    line = Counted(name=name, shape=(extent,), dtype="int64", start=0, step=1)
+def arange(extent: int, rank: int, dim: int, name: str) -> Value:
+    """The positions along dimension `dim` of a tensor of `rank` dimensions, of size 1 in the others."""
+    line = Arange(name=name, shape=(extent,), dtype="int64", start=0, step=1)
     return reshape(line, tuple(extent if d == dim else 1 for d in range(rank)))
 
 
@@ -139,7 +139,7 @@ def number(value: Any) -> float:
 
 
 def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """The dimensions that an argument names: all where it names none."""
+    """The dimensions of an argument: all where it is empty."""
     if dims is None or (isinstance(dims, list | tuple) and not dims):
         return tuple(range(rank))
     given = [dims] if isinstance(dims, int) else list(dims)

@@ -1,4 +1,4 @@
-"""ATen's scans: cumulative sums, products, extremes with their places, and logarithms of sums."""
+"""ATen's scans: cumulative sums, products, extremes with their positions, and logarithms of sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, counted, torch_name
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted, copyable, torch_name
 from autosched.tracing.values.elements import element
-from autosched.tracing.values.pulled import Fusing, NotOneKernelError, Pulled
+from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError, Pulled
 from autosched.tracing.values.reads import at_its_axes
 from autosched.tracing.values.values import Scanned, ScanOperand, ScanOperation, Value
 from search_spaces.workloads.dtypes import is_float
@@ -23,7 +23,7 @@ from search_spaces.workloads.strides import dense_strides
 
 
 def _sides(number: int, whole: bool) -> list[Expression]:
-    """What is on the left, and on the right, of a value."""
+    """The left and the right formal parameter of a scanned value."""
     sides = [operand(side, number) for side in (LEFT, RIGHT)]
     return [ex.call("to_integer", s) for s in sides] if whole else [*sides]
 
@@ -43,29 +43,29 @@ def _log_sum_exp(result: Result, x: Value, dim: int) -> Value:
     left, right = _sides(0, False)
     top, low = ex.call("maximum", left, right), ex.call("minimum", left, right)
     apart = ex.add(top, ex.call("log1p", ex.call("exp", ex.sub(low, top))))
-    # Of two infinities, too.
+    # Holds for two infinities, too.
     joined = ex.call("where", ex.call("eq", low, top), ex.add(top, Literal(math.log(2.0))), apart)
     return converted(_scanned(result, [x], dim, [joined], ["float32"])[0], result.dtype, f"{result.name}_rounded")
 
 
 def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, ...]]:
-    """Of equal ones the last place; of numbers that are none, too."""
+    """The extreme and its position: the last one of equal elements, or of NaNs."""
 
     def rule(result: Result, x: Value, dim: int) -> tuple[Value, ...]:
         rank = len(x.shape)
         if not rank or x.shape[dim] == 1:
             return x, result.constant(0.0, shape=x.shape, dtype="int64")
         whole = not is_float(x.dtype)
-        held = converted(x, "int64") if whole else x
-        at = counted(x.shape[dim], rank, dim % rank, f"{result.name}_at")
+        keys = converted(x, "int64") if whole else x
+        at = arange(x.shape[dim], rank, dim % rank, f"{result.name}_at")
         places = result.elementwise(
-            lambda _, p: p, held, at, name=f"{result.name}_places", shape=x.shape, dtype="int64"
+            lambda _, p: p, keys, at, name=f"{result.name}_places", shape=x.shape, dtype="int64"
         )
         (left, right), sides = _sides(0, whole), _sides(1, True)
         later = ex.call("le", left, right) if operator == "maximum" else ex.call("le", right, left)
         earlier = sides[0] if whole else ex.call("where", ex.call("eq", right, right), sides[0], sides[1])
         combine = [ex.call(operator, left, right), ex.call("where", later, sides[1], earlier)]
-        value, place = _scanned(result, [held, places], dim, combine, ["int64" if whole else x.dtype, "int64"])
+        value, place = _scanned(result, [keys, places], dim, combine, ["int64" if whole else x.dtype, "int64"])
         return converted(value, x.dtype, f"{result.name}_of_type"), place
 
     return rule
@@ -74,7 +74,7 @@ def _extreme_and_place(operator: str) -> Callable[..., tuple[Value, ...]]:
 def _scanned(
     result: Result, elements: Sequence[Value], dim: int, combine: Sequence[Expression], dtypes: Sequence[str]
 ) -> list[Value]:
-    """The scans of these values, of which all have the shape of the result."""
+    """The scans of these values, all of the result's shape."""
     shape = elements[0].shape
     if not shape or shape[dim] == 1:
         return [
@@ -95,7 +95,7 @@ def _operand(result: Result, element: Value, side: int, number: int) -> Value:
 def _associative(
     result: Result, elements: Sequence[Value], left: Sequence[Value], right: Sequence[Value], combined: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """A scan by what is made of operands on the left and on the right (see `tracing.capture.scans`)."""
+    """A scan by a combine function of left and right operands (see `tracing.capture.scans`)."""
     places = {o: operand(side, n) for side, some in ((LEFT, left), (RIGHT, right)) for n, o in enumerate(some)}
     combine = [_combination(made, places) for made in combined]
     dtypes = ["float32" if is_float(x.dtype) else x.dtype for x in elements]
@@ -104,14 +104,14 @@ def _associative(
 
 
 def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
-    """An element as an expression of operands, which are all read where it is; nothing is rounded on the way."""
-    pulled = Pulled({o: dense_strides(o.shape) for o in places}, {}, Fusing())
+    """An element as an expression of operands, all at its own position; no intermediate result is rounded."""
+    pulled = Pulled({o: dense_strides(o.shape) for o in places}, {}, FusionLimits())
     own = tuple(pulled.dimension(f"d{d}", size) for d, size in enumerate(made.shape))
     strides = {v: s for i, s in zip(own, dense_strides(made.shape), strict=True) for v, _ in i.terms}
     try:
         whole = element(pulled, made, own)
     except NotOneKernelError as error:
-        raise UnsupportedError(f"what the scan combines is not pointwise: {error}") from None
+        raise UnsupportedError(f"the scan's combine function is not pointwise: {error}") from None
     reads = {r.name: r for r in pulled.reads.operands.values()}
 
     def change(e: Expression) -> Expression | None:
@@ -122,7 +122,7 @@ def _combination(made: Value, places: Mapping[Value, Access]) -> Expression:
                     raise UnsupportedError(f"the scan combines elements at different places of {tensor}")
                 return places[read.value]
             case ex.Gather() | ex.Position():
-                raise UnsupportedError("the scan combines what depends on where elements are")
+                raise UnsupportedError("the scan's combine function depends on positions of elements")
             case ex.Apply(operator, (argument,)) if operator in ROUNDINGS:
                 return rewritten(argument, change)
             case _:

@@ -1,8 +1,7 @@
-"""ATen's operators that put elements into a copy of a tensor.
+"""ATen's scatters into a copy of a tensor.
 
-Every element of the result asks whether something is put there, and looks that up: nothing is written to a place that
-is data. Of positions that are data, each element of the result compares its own with all of them, so that there may
-not be many.
+Every element of the result tests whether it is replaced, and gathers its replacement: no store has an index that is
+data. Each element compares its position with all positions that are data, so their number is limited.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
-from autosched.tracing.operators.lookup_rules import from_the_end
-from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, counted, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
-from autosched.tracing.values.values import LookedUp, Value
+from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 
-# So many comparisons for an element of the result take as long as reading it does, and a few times more.
+# This many comparisons take a few times as long as reading an element of the result.
 _MOST_COMPARED = 1024
 
 
@@ -39,7 +38,7 @@ def _slice_scatter(
         return _copy(result, x, source)
     if step == 1:
         return _between(result, x, converted(source, result.dtype), d, begin)
-    at = counted(extent, len(x.shape), d, f"{result.name}_at")
+    at = arange(extent, len(x.shape), d, f"{result.name}_at")
 
     def place(p: Expression) -> Expression:
         """The position in the source: the nearest one, where there is none."""
@@ -51,17 +50,17 @@ def _slice_scatter(
         return ex.call("where", ex.call("eq", here, p), new, old)
 
     index = _integers(result, "place", at, place)
-    looked_up = result.of(
-        LookedUp,
+    gathered = result.of(
+        Gathered,
         name=f"{result.name}_new",
         table=converted(source, result.dtype),
         index=tuple(index if i == d else i for i in range(len(x.shape))),
     )
-    return result.elementwise(chosen, at, looked_up, x)
+    return result.elementwise(chosen, at, gathered, x)
 
 
 def _between(result: Result, x: Value, source: Value, dim: int, begin: int) -> Value:
-    """x with the source in the place of as many elements from `begin` on."""
+    """x with as many elements from `begin` on replaced by the source."""
     number, end = constant_number(x), begin + source.shape[dim]
     if number is not None:
         return padded(result, source, [begin if d == dim else 0 for d in range(len(x.shape))], number)
@@ -70,7 +69,7 @@ def _between(result: Result, x: Value, source: Value, dim: int, begin: int) -> V
 
 def _select_scatter(result: Result, x: Value, source: Value, dim: int, index: int) -> Value:
     d = dim % len(x.shape)
-    at = counted(x.shape[d], len(x.shape), d, f"{result.name}_at")
+    at = arange(x.shape[d], len(x.shape), d, f"{result.name}_at")
     new = reshape(converted(source, result.dtype), (*x.shape[:d], 1, *x.shape[d + 1 :]))
     return _replaced(result, x, at, Integer(index % x.shape[d]), new)
 
@@ -80,8 +79,8 @@ def _diagonal_scatter(
 ) -> Value:
     rank = len(x.shape)
     first, second = dim1 % rank, dim2 % rank
-    row = counted(x.shape[first], rank, first, f"{result.name}_row")
-    column = counted(x.shape[second], rank, second, f"{result.name}_column")
+    row = arange(x.shape[first], rank, first, f"{result.name}_row")
+    column = arange(x.shape[second], rank, second, f"{result.name}_column")
     top, left = max(-offset, 0), max(offset, 0)
 
     def nearest(p: Expression) -> Expression:
@@ -91,7 +90,7 @@ def _diagonal_scatter(
     place = _integers(result, "place", row, nearest)
     others = [d for d in range(rank) if d not in (first, second)]
     table = converted(source, result.dtype)
-    new = result.of(LookedUp, name=f"{result.name}_new", table=table, index=(*others, place))
+    new = result.of(Gathered, name=f"{result.name}_new", table=table, index=(*others, place))
 
     def chosen(r: Expression, c: Expression, new: Expression, old: Expression) -> Expression:
         here = ex.call("eq", ex.sub(c, Integer(left)), ex.sub(r, Integer(top)))
@@ -114,7 +113,7 @@ def _index_put(
     given = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
     if len(given) != 1 or tensors[0].dtype == "bool":
-        raise UnsupportedError("putting elements where several index tensors say")
+        raise UnsupportedError("putting elements by several index tensors")
     d, index = given[0], tensors[0]
     # The positions as one dimension, behind those of x.
     flat = reshape(index, (index.elements,))
@@ -140,15 +139,15 @@ def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bo
 
 
 def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumulate: bool) -> Value:
-    """`values`, of the shape of x but as many along d as there are positions, put where they say."""
+    """`values`, of the shape of x but along d of the number of positions, put at these positions."""
     count, rank = index.elements, len(x.shape)
     if count > _MOST_COMPARED:
         raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
-    at = counted(x.shape[d], rank + 1, d, f"{result.name}_at")
+    at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
     index = from_the_end(index, x.shape[d])
     places = reshape(index, (*(1,) * rank, count))
     if count == 1:
-        return _once(result, x, counted(x.shape[d], rank, d, f"{result.name}_at"), index, values, accumulate)
+        return _once(result, x, arange(x.shape[d], rank, d, f"{result.name}_at"), index, values, accumulate)
     if not accumulate:
         return _last(result, x, d, at, places, values)
     # Every element adds the values whose position is its own.
@@ -156,7 +155,7 @@ def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumula
 
 
 def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -> Value:
-    """x and, for every element, the sum over the last dimension of the values whose position is its own."""
+    """x plus, for every element, the sum over the last dimension of the values for its position."""
     whole = is_integer(result.dtype)
     nothing = Integer(0) if whole else Literal(0.0)
     terms = result.elementwise(
@@ -172,7 +171,7 @@ def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -
 
 
 def _added(result: Result, *terms: Value) -> Value:
-    """The sum, which wraps around in the type of the result where that is one of integers."""
+    """The sum, which wraps around in the result's type if that is one of integers."""
     if result.dtype == "bool":
         raise UnsupportedError("sums of booleans that are put somewhere")
     if is_integer(result.dtype):
@@ -185,8 +184,8 @@ def _values_last(result: Result, values: Value, d: int) -> Value:
     rank = len(values.shape)
     order = [*(i for i in range(rank) if i != d), d]
     shape = tuple(values.shape[i] for i in order)
-    turned = permute(result.part("turned", shape, values.dtype), values, order)
-    return reshape(turned, (*shape[:d], 1, *shape[d:]))
+    permuted = permute(result.part("permuted", shape, values.dtype), values, order)
+    return reshape(permuted, (*shape[:d], 1, *shape[d:]))
 
 
 def _integers(result: Result, name: str, argument: Value, combine: Callable[[Expression], Expression]) -> Value:
@@ -205,10 +204,10 @@ def _once(result: Result, x: Value, at: Value, index: Value, values: Value, accu
 
 
 def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Value) -> Value:
-    """Of several values with one position the last one is put there, as PyTorch does on a CPU."""
+    """The last of several values with one position is put there, as PyTorch does on a CPU."""
     count, rank = places.elements, len(x.shape)
     line = tuple(n if i == d else 1 for i, n in enumerate(x.shape))
-    numbers = counted(count, rank + 1, rank, f"{result.name}_numbers")
+    numbers = arange(count, rank + 1, rank, f"{result.name}_numbers")
     found = result.elementwise(
         lambda p, i, n: ex.call("where", ex.call("eq", p, i), n, Integer(-1)),
         *(at, places, numbers),
@@ -216,11 +215,11 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
         shape=(*line, count),
         dtype="int64",
     )
-    # Integers, so that whoever draws data for the second kernel draws positions.
+    # Integers, so that random data for the second kernel are positions.
     last = result.reduced("max", found, (rank,), name=f"{result.name}_last", dtype="int64")
     place = _integers(result, "place", last, lambda n: ex.call("maximum", n, Integer(0)))
     new = result.of(
-        LookedUp,
+        Gathered,
         name=f"{result.name}_new",
         table=values,
         index=tuple(place if i == d else i for i in range(rank)),
@@ -229,7 +228,7 @@ def _last(result: Result, x: Value, d: int, at: Value, places: Value, values: Va
 
 
 def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value) -> Value:
-    """x with the source added along `dim` where the index says: an index for every element of the source."""
+    """x with the source added along `dim` at the index's positions: one for every element of the source."""
     if not x.shape:
         return _added(result, x, reshape(source, ()))
     d, rank = dim % len(x.shape), len(x.shape)
@@ -239,7 +238,7 @@ def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value
     count = index.shape[d]
     if count > _MOST_COMPARED:
         raise UnsupportedError(f"scattering {count} elements along a dimension; at most {_MOST_COMPARED} are compared")
-    at = counted(x.shape[d], rank + 1, d, f"{result.name}_at")
+    at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
     return _summed(result, x, at, _values_last(result, index, d), _values_last(result, source, d))
 
 

@@ -1,4 +1,4 @@
-"""ATen's views as values that compute nothing."""
+"""ATen's views as values without computation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _t(result: Result, x: Value) -> Value:
 
 
 def _reshape(result: Result, x: Value, size: Any = None) -> Value:
-    """Any view that leaves the order of the elements as it is. `size`, or a dimension, says the result's shape."""
+    """Any view that keeps the order of the elements. The result's shape is that of the graph, not `size`."""
     return reshape(x, result.shape, result.name)
 
 
@@ -46,7 +46,7 @@ def _slice(result: Result, x: Value, dim: int = 0, start: Any = None, end: Any =
 
 
 def first_of(start: int | None, extent: int) -> int:
-    """Where a slice begins along a dimension: `start` counts from the end where it is below 0."""
+    """The first position of a slice along a dimension: `start` counts from the end if negative."""
     return min(max(0 if start is None else start + extent * (start < 0), 0), extent)
 
 
@@ -74,21 +74,21 @@ def _diagonal(result: Result, x: Value, offset: int = 0, dim1: int = 0, dim2: in
 
 
 def _as_strided(result: Result, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0) -> Value:
-    """Elements of a tensor that is dense in the order of its dimensions, wherever in it they are."""
+    """Elements of a tensor that is dense in the order of its dimensions, at any strides and offset."""
     if not storage_offset and tuple(stride) == dense_strides(tuple(size)) and math.prod(size) == x.elements:
-        # Strides that say nothing more than the shape, as PyTorch leaves them behind.
+        # Dense strides, which PyTorch leaves behind.
         return reshape(x, result.shape, result.name)
     line = reshape(x, (x.elements,))
     return view(result, line, Strided(tuple(size), tuple(stride), storage_offset))
 
 
 def _copy_strided(result: Result, x: Value, stride: Sequence[int]) -> Value:
-    """A copy that lies by these strides: where it lies is decided for every value."""
+    """A copy with these strides: every value's strides are decided elsewhere."""
     return x
 
 
 def _repeat(result: Result, x: Value, times: Sequence[int]) -> Value:
-    """Every dimension so many times over."""
+    """Every dimension repeated that many times."""
     sizes = (*(1,) * (len(times) - len(x.shape)), *x.shape)
     apart = tuple(n for size in sizes for n in (1, size))
     whole = tuple(n for t, size in zip(times, sizes, strict=True) for n in (t, size))
@@ -111,7 +111,7 @@ def _unbind(result: Result, x: Value, dim: int = 0) -> tuple[Value, ...]:
 
 
 def piece(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
-    """So many elements along a dimension, from `start` on."""
+    """`count` elements along a dimension, from `start` on, every `step`-th."""
     if (start, count, step) == (0, x.shape[dim], 1):
         return x
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
@@ -142,6 +142,6 @@ _VIEWS: Mapping[str, Callable[..., Any]] = {
     "unbind": _unbind,
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "squeeze", "unsqueeze"), _reshape),
 }
-# A copy of a view has the same elements; where they lie is decided for every value.
+# A copy of a view has the same elements; every value's memory is decided elsewhere.
 _COPIES = {f"{name}_copy": rule for name, rule in {**_VIEWS, "select": select}.items()}
 RULES: Mapping[str, Callable[..., Any]] = {**_VIEWS, **_COPIES, "prims.copy_strided.default": _copy_strided}

@@ -1,7 +1,7 @@
 """ATen's gradients of pooling, and of padding with the elements at the ends.
 
-What an element adds to windows is the sum over the windows that it is in: nothing is written to a place that is data.
-An element at p, counted from where the first window begins, is in the window p // step and in some before that one.
+An element's gradient is a sum over the windows that contain it: no store has an index that is data. An element at p,
+counted from the start of the first window, is in the window p // step and in some before that one.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from functools import reduce
 from typing import Any
 
 from autosched.tracing.operators.joining_rules import padded, sides_of
-from autosched.tracing.operators.rules import Result, UnsupportedError, counted
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange
 from autosched.tracing.operators.view_translation import piece
 from autosched.tracing.operators.window_rules import Window, count_of, windows_of
-from autosched.tracing.values.values import LookedUp, Value
+from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
-# Elements that are summed for one, and windows that one is in: compilers take a second for a few hundred.
+# Summands of an element, and windows that contain one: compilers take a second for a few hundred.
 _MOST_SUMMED = 256
 
 
 @dataclass(frozen=True)
-class _Holding:
-    """The windows along a dimension that an element may be in, as how far each is before the last one that begins."""
+class _Covering:
+    """The windows along a dimension that may contain an element, by their distances before the last one that starts."""
 
     window: Window
     extent: int
@@ -40,16 +40,16 @@ class _Holding:
 
     @property
     def last(self) -> int:
-        """The window that begins last before the end of the dimension, whether there is such a window or not."""
+        """The last window that starts before the end of the dimension, existing or not."""
         return (self.extent - 1 + self.window.before) // self.window.step
 
     def begun(self, i: Expression) -> Expression:
-        """The last window that begins at this element or before it."""
+        """The last window that starts at this element or before it."""
         along = ex.add(i, Integer(self.window.before))
         return along if self.window.step == 1 else ex.call("quotient", along, Integer(self.window.step))
 
     def conditions(self, i: Expression, back: int) -> list[Expression]:
-        """What must be so for an element of the window to be at i: none where it always is."""
+        """Conditions for the window `back` before the last to contain position i: none where it always does."""
         w = self.window
         if w.step == 1:
             return [] if back % w.spacing == 0 else [Literal(0.0)]
@@ -65,23 +65,23 @@ class _Holding:
 
 
 @dataclass(frozen=True)
-class _Holdings:
-    """The windows that an element of the result is in: `places` are combinations of one along every dimension."""
+class _Coverings:
+    """The windows that contain an element of the result: `places` are combinations of one along every dimension."""
 
     result: Result
-    along: tuple[_Holding, ...]
+    along: tuple[_Covering, ...]
 
     @property
     def places(self) -> list[tuple[int, ...]]:
         return list(itertools.product(*(h.back for h in self.along)))
 
     def positions(self) -> list[Value]:
-        """Where an element is, along every dimension with windows."""
+        """Positions of an element along every dimension with windows."""
         rank = len(self.result.shape)
-        return [counted(h.extent, rank, h.window.dim, f"{self.result.name}_at_{h.window.dim}") for h in self.along]
+        return [arange(h.extent, rank, h.window.dim, f"{self.result.name}_at_{h.window.dim}") for h in self.along]
 
     def of_each(self, given: Value, outside: float) -> list[Value]:
-        """For every place, what is given for the window there; `outside` where there is none."""
+        """For every place, the given value of the window there; `outside` where there is none."""
         shape, before = list(given.shape), [0] * len(given.shape)
         for h in self.along:
             before[h.window.dim] = h.back[-1]
@@ -97,15 +97,15 @@ class _Holdings:
                 lambda i, h=h, back=back: ex.add(h.begun(i), Integer(h.back[-1] - back)), at
             )
         name = f"{whole.name}_{'_'.join(map(str, place))}"
-        return self.result.of(LookedUp, name=name, dtype=whole.dtype, table=whole, index=tuple(index))
+        return self.result.of(Gathered, name=name, dtype=whole.dtype, table=whole, index=tuple(index))
 
 
-def _holdings(result: Result, gradient: Value, x: Value, *windows: Any) -> _Holdings:
+def _coverings(result: Result, gradient: Value, x: Value, *windows: Any) -> _Coverings:
     found = windows_of(replace(result, shape=gradient.shape), x, *windows)
-    holdings = _Holdings(result, tuple(_Holding(w, x.shape[w.dim]) for w in found))
-    if len(holdings.places) > _MOST_SUMMED:
-        raise UnsupportedError(f"elements that are in {len(holdings.places)} windows; at most {_MOST_SUMMED}")
-    return holdings
+    coverings = _Coverings(result, tuple(_Covering(w, x.shape[w.dim]) for w in found))
+    if len(coverings.places) > _MOST_SUMMED:
+        raise UnsupportedError(f"elements that are in {len(coverings.places)} windows; at most {_MOST_SUMMED}")
+    return coverings
 
 
 def _total(summands: Sequence[Expression]) -> Expression:
@@ -123,10 +123,13 @@ def _max_pool(
     ceil_mode: bool,
     places: Value,
 ) -> Value:
-    """An element has the gradients of the windows whose place it is. `ceil_mode` is in the shape of the gradient."""
-    held = _holdings(result, gradient, x, kernel_size, stride, padding, dilation)
-    steps = dense_strides(tuple(h.extent for h in held.along))
-    at, count = held.positions(), len(held.places)
+    """Max pooling's gradient: an element sums the gradients of the windows whose maximum it is.
+
+    `ceil_mode` is in the shape of the gradient.
+    """
+    covering = _coverings(result, gradient, x, kernel_size, stride, padding, dilation)
+    steps = dense_strides(tuple(h.extent for h in covering.along))
+    at, count = covering.positions(), len(covering.places)
 
     def total(*elements: Expression) -> Expression:
         own, rest = elements[: len(at)], elements[len(at) :]
@@ -134,7 +137,7 @@ def _max_pool(
         summands = zip(rest[:count], rest[count:], strict=True)
         return _total([ex.call("where", ex.call("eq", p, here), g, Literal(0.0)) for g, p in summands])
 
-    return result.pointwise(total, *at, *held.of_each(gradient, 0.0), *held.of_each(places, -1))
+    return result.pointwise(total, *at, *covering.of_each(gradient, 0.0), *covering.of_each(places, -1))
 
 
 def _avg_pool(
@@ -148,18 +151,21 @@ def _avg_pool(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Value:
-    """An element has its part of the gradients of the windows that it is in. `ceil_mode` is in the gradient's shape."""
+    """Average pooling's gradient: an element sums its shares of the gradients of windows that contain it.
+
+    `ceil_mode` is in the gradient's shape.
+    """
     if not is_float(x.dtype):
         raise UnsupportedError(f"means of {x.dtype}")
-    held = _holdings(result, gradient, x, kernel_size, stride, padding, 1)
-    windows, extents = [h.window for h in held.along], [h.extent for h in held.along]
+    covering = _coverings(result, gradient, x, kernel_size, stride, padding, 1)
+    windows, extents = [h.window for h in covering.along], [h.extent for h in covering.along]
     beyond = [w.before if count_include_pad else 0 for w in windows]
     counts = [w.elements(n, b) for w, n, b in zip(windows, extents, beyond, strict=True)]
     count: float | None = divisor_override
     if count is None and all(len(set(c)) == 1 for c in counts):
         count = math.prod(c[0] for c in counts)
     if count is None:
-        along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_window_{w.dim}") for w in windows]
+        along = [arange(w.count, len(x.shape), w.dim, f"{result.name}_window_{w.dim}") for w in windows]
         gradient = result.elementwise(
             lambda g, *at: ex.div(g, ex.call("to_float", count_of(at, windows, extents, beyond))),
             *(gradient, *along),
@@ -167,16 +173,16 @@ def _avg_pool(
             shape=gradient.shape,
             dtype="float32",
         )
-    at = held.positions()
+    at = covering.positions()
 
     def total(*elements: Expression) -> Expression:
         summands = []
-        for place, g in zip(held.places, elements[len(at) :], strict=True):
-            inside = [c for h, i, b in zip(held.along, elements, place, strict=False) for c in h.conditions(i, b)]
+        for place, g in zip(covering.places, elements[len(at) :], strict=True):
+            inside = [c for h, i, b in zip(covering.along, elements, place, strict=False) for c in h.conditions(i, b)]
             summands.append(ex.call("where", reduce(ex.mul, inside), g, Literal(0.0)) if inside else g)
         return _total(summands) if count is None else ex.div(_total(summands), Literal(float(count)))
 
-    return result.pointwise(total, *at, *held.of_each(gradient, 0.0))
+    return result.pointwise(total, *at, *covering.of_each(gradient, 0.0))
 
 
 def _adaptive_avg_pool(result: Result, gradient: Value, x: Value) -> Value:
@@ -188,7 +194,9 @@ def _adaptive_avg_pool(result: Result, gradient: Value, x: Value) -> Value:
 
 
 def _replication_pad(result: Result, gradient: Value, x: Value, padding: Sequence[int]) -> Value:
-    """The elements at the ends have the gradients of what repeats them, too; one dimension after the other."""
+    """Replication padding's gradient: end elements also sum the gradients of their copies, one dimension after the
+    other.
+    """
     around = sides_of(padding, len(x.shape))
     if math.prod(max(1, b + a) for b, a in around) > _MOST_SUMMED:
         raise UnsupportedError(f"elements that are repeated over {_MOST_SUMMED} times")
@@ -203,10 +211,10 @@ def _rounded(result: Result, gradient: Value) -> Value:
 
 
 def _folded_back(result: Result, gradient: Value, dim: int, size: int, before: int) -> Value:
-    """The gradient without what lies around `size` elements of a dimension, which is added to the nearest of them."""
+    """The gradient without the padding around `size` elements of a dimension, which is added to the nearest of them."""
     total = gradient.shape[dim]
     shape = (*gradient.shape[:dim], size, *gradient.shape[dim + 1 :])
-    at = counted(size, len(shape), dim, f"{result.name}_at_{dim}")
+    at = arange(size, len(shape), dim, f"{result.name}_at_{dim}")
     first, last = max(-before, 0), min(total - before, size)
     own = piece(gradient, dim, max(before, 0), last - first)
     if (first, last) != (0, size):

@@ -1,6 +1,6 @@
-"""ATen's operators on windows: pooling, and enlarging by whole factors.
+"""ATen's operators on windows: pooling, and enlarging by integer factors.
 
-Windows along a dimension make another one, of the positions in a window; these are folded.
+Windows along a dimension add a dimension, of the positions in a window, which is reduced.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from autosched.tracing.operators.joining_rules import padded
-from autosched.tracing.operators.rules import Result, UnsupportedError, converted, counted, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted, reshape
 from autosched.tracing.operators.view_translation import expand, piece, view
-from autosched.tracing.values.values import LookedUp, Value
+from autosched.tracing.values.values import Gathered, Value
 from autosched.tracing.values.views import Windows
 from search_spaces.workloads.dtypes import is_float, range_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 from search_spaces.workloads.strides import dense_strides
 
-# Bits after the point of positions that are not whole: those before it and a factor fit beside them in 64.
+# Fractional bits of fixed-point positions: the integer part and a factor fit in the rest of 64.
 _SHIFT = 30
-# Of so many elements, where the largest one is can be asked of each.
+# Windows of up to this many elements find the position of their maximum by comparing each.
 _MOST_PLACES = 64
 
 
 @dataclass(frozen=True)
 class Window:
-    """The windows along a dimension: how long they are, how far apart, and how far their elements are apart."""
+    """The windows along a dimension: size, step between windows, and spacing of elements (dilation)."""
 
     dim: int
     size: int
@@ -44,17 +44,17 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """How many elements all windows cover, with those before the first one of the tensor."""
+        """Elements covered by all windows, including those before the tensor's first."""
         return (self.count - 1) * self.step + (self.size - 1) * self.spacing + 1
 
     def elements(self, extent: int, padding: int) -> list[int]:
-        """How many elements of the tensor each window has, with so many beyond its ends counted."""
+        """Number of the tensor's elements in each window, with `padding` more at both ends counted."""
         starts = [n * self.step - self.before for n in range(self.count)]
         return [min(s + self.size, extent + padding) - max(s, -padding) for s in starts]
 
 
 def windows_of(result: Result, x: Value, size: Any, step: Any, padding: Any, spacing: Any) -> list[Window]:
-    """The windows along the last dimensions; one number is that of all of them."""
+    """The windows along the last dimensions; a single number serves all of them."""
     count = len(size) if len(size) > 1 else len(x.shape) - 1 if len(x.shape) < 3 else None
     rank = count or (2 if len(x.shape) < 5 else 3)
     sizes, steps, before, apart = (_all(v, rank) for v in (size, step or size, padding, spacing))
@@ -79,7 +79,7 @@ def _covered(result: Result, x: Value, windows: Sequence[Window], outside: float
 
 
 def _folded(result: Result, operator: str, x: Value, windows: Sequence[Window], dtype: str) -> Value:
-    """Every window of what they cover, folded."""
+    """The reduction of every window."""
     shape = list(x.shape)
     for w in windows:
         shape[w.dim] = w.count
@@ -90,16 +90,16 @@ def _folded(result: Result, operator: str, x: Value, windows: Sequence[Window], 
 
 
 def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequence[Window], top: Value) -> Value:
-    """Where in the tensor the largest element of every window is: the first one, or the last one that is no number.
+    """The position in the tensor of every window's maximum: the first one, or the last NaN.
 
-    `x`: what the windows cover; `extents`: of the tensor, along the dimensions that have windows.
+    `x`: the elements that the windows cover; `extents`: of the tensor, along the dimensions that have windows.
     """
     places = list(itertools.product(*(range(w.size) for w in windows)))
     elements = [_at_place(x, windows, place) for place in places]
-    along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
+    along = [arange(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
 
     steps = dense_strides(tuple(extents))
-    # How much further each place is than the first one of its window.
+    # Offset of each position from the first one of its window.
     further = [sum(n * w.spacing * s for n, w, s in zip(p, windows, steps, strict=True)) for p in places]
 
     def chosen(t: Expression, *rest: Expression) -> Expression:
@@ -119,7 +119,7 @@ def _places_of(result: Result, x: Value, extents: Sequence[int], windows: Sequen
 
 
 def _at_place(x: Value, windows: Sequence[Window], place: Sequence[int]) -> Value:
-    """The element of every window at this place in it."""
+    """The element of every window at this position in it."""
     for w, at in zip(windows, place, strict=True):
         x = piece(x, w.dim, at * w.spacing, w.count, w.step)
     return x
@@ -128,7 +128,7 @@ def _at_place(x: Value, windows: Sequence[Window], place: Sequence[int]) -> Valu
 def _inside(
     at: Sequence[Expression], extents: Sequence[int], windows: Sequence[Window], place: Sequence[int]
 ) -> list[Expression]:
-    """The conditions for a place in a window to be in the tensor, where it is not in any case."""
+    """The conditions for a position in a window to be inside the tensor, if it is not always."""
     found: list[Expression] = []
     for i, extent, w, n in zip(at, extents, windows, place, strict=True):
         first = n * w.spacing - w.before
@@ -148,7 +148,7 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[Value, ...]:
-    """The largest element of every window, and where that is. `ceil_mode` is in the shape of the result."""
+    """Maximum of every window, and its position. `ceil_mode` is in the shape of the result."""
     windows = windows_of(result, x, kernel_size, stride, padding, dilation)
     least = -math.inf if is_float(x.dtype) else range_of(x.dtype)[0]
     covered = _covered(result, x, windows, least)
@@ -169,7 +169,7 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    """The sum of every window over how many elements it has. `ceil_mode` is in the shape of the result."""
+    """Mean of every window, by its number of elements. `ceil_mode` is in the shape of the result."""
     if not is_float(x.dtype):
         raise UnsupportedError(f"means of {x.dtype}")
     windows = windows_of(result, x, kernel_size, stride, padding, 1)
@@ -180,7 +180,7 @@ def _avg_pool(
     counts = [w.elements(n, b) for w, n, b in zip(windows, extents, beyond, strict=True)]
     if all(len(set(c)) == 1 for c in counts):
         return _over(result, total, float(math.prod(c[0] for c in counts)))
-    along = [counted(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
+    along = [arange(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
 
     def mean(t: Expression, *at: Expression) -> Expression:
         return ex.div(t, ex.call("to_float", count_of(at, windows, extents, beyond)))
@@ -191,7 +191,7 @@ def _avg_pool(
 def count_of(
     at: Sequence[Expression], windows: Sequence[Window], extents: Sequence[int], beyond: Sequence[int]
 ) -> Expression:
-    """How many elements the windows at these positions have, with so many beyond the ends of the tensor counted."""
+    """Number of elements in the windows at these positions, with `beyond` more past the ends of the tensor counted."""
     found: Expression = Integer(1)
     for i, w, extent, further in zip(at, windows, extents, beyond, strict=True):
         start = ex.sub(ex.mul(i, Integer(w.step)), Integer(w.before))
@@ -213,7 +213,7 @@ def _adaptive_max_pool(result: Result, x: Value, output_size: Any) -> tuple[Valu
 
 
 def _adapted(result: Result, x: Value, rank: int) -> list[int]:
-    """How long windows of one size are that make as many as the result has."""
+    """Window sizes that divide each dimension into the result's number of equal windows."""
     pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
     if any(n % m for n, m in pairs):
         raise UnsupportedError(f"windows of several sizes, as {result.shape[-rank:]} of {x.shape[-rank:]} are")
@@ -221,17 +221,17 @@ def _adapted(result: Result, x: Value, rank: int) -> list[int]:
 
 
 def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
-    """The element at every position over how many times larger the result is, rounded down."""
+    """The element at every position divided by the enlargement, rounded down."""
     if any(n % m for n, m in zip(result.shape, x.shape, strict=True)):
-        return _nearest_looked_up(result, x, scale_factors)
+        return _nearest_gathered(result, x, scale_factors)
     times = [n // m for n, m in zip(result.shape, x.shape, strict=True)]
     apart = reshape(x, tuple(n for size in x.shape for n in (size, 1)))
     shape = tuple(n for pair in zip(x.shape, times, strict=True) for n in pair)
     return reshape(expand(result.part("apart", shape, x.dtype), apart, shape), result.shape, result.name)
 
 
-def _nearest_looked_up(result: Result, x: Value, scale_factors: Sequence[float] | None) -> Value:
-    """Where a new size is no multiple of the old one: as PyTorch finds the positions, in float32."""
+def _nearest_gathered(result: Result, x: Value, scale_factors: Sequence[float] | None) -> Value:
+    """Enlargement to a size that is no multiple: positions computed in float32, as in PyTorch."""
     rank = len(x.shape)
     first = rank - len(scale_factors or result.shape[2:])
     index: list[Value | int] = list(range(rank))
@@ -239,7 +239,7 @@ def _nearest_looked_up(result: Result, x: Value, scale_factors: Sequence[float] 
         scale = 1.0 / scale_factors[d - first] if scale_factors else x.shape[d] / result.shape[d]
         found = np.floor(np.arange(result.shape[d], dtype=np.float32) * np.float32(scale)).astype(np.int64)
         factor, start = _line_through(np.minimum(found, x.shape[d] - 1), scale)
-        at = counted(result.shape[d], rank, d, f"{result.name}_at_{d}")
+        at = arange(result.shape[d], rank, d, f"{result.name}_at_{d}")
         index[d] = result.elementwise(
             functools.partial(_on_line, factor=factor, start=start),
             at,
@@ -247,12 +247,12 @@ def _nearest_looked_up(result: Result, x: Value, scale_factors: Sequence[float] 
             shape=at.shape,
             dtype="int64",
         )
-    return result.of(LookedUp, table=x, index=tuple(index))
+    return result.of(Gathered, table=x, index=tuple(index))
 
 
 def _line_through(places: npt.NDArray[np.int64], scale: float) -> tuple[int, int]:
-    """A factor and a start such that (factor * i + start) >> _SHIFT is the i-th place: the same on every device, where
-    a float32 product that is all but an integer is not.
+    """A factor and a start such that (factor * i + start) >> _SHIFT is the i-th position: the same on every device,
+    unlike a float32 product that is almost an integer.
     """
     factor = round(scale * 2**_SHIFT)
     passed = np.arange(len(places)) * factor

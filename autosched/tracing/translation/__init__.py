@@ -1,4 +1,4 @@
-"""From a graph of ATen operators to values, node by node.
+"""Translation of a graph of ATen operators into values, node by node.
 
 Imports `tracing.capture`, `tracing.operators` and `tracing.values`; knows nothing of kernels.
 """

@@ -1,4 +1,4 @@
-"""What a graph computes from no tensor that it is given: PyTorch computes that once, when the function is traced."""
+"""Constant folding: nodes that depend on no argument are computed by PyTorch once, when the function is traced."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, fx
 
 from autosched.tracing.operators.rules import reshape, torch_name
-from autosched.tracing.values.values import Counted, Eager, EagerOperation, Leaf, Value
+from autosched.tracing.values.values import Arange, Fallback, FallbackOperation, Leaf, Value
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
-# Operators that read nothing of the tensor which they are given but its shape and element type.
+# Operators that use only the shape and element type of their tensor argument.
 _LIKE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
 _OF_A_SHAPE = frozenset(getattr(torch.ops.aten, name).default for name in _LIKE)
-# Operators of others may do something else in every call.
+# Operators of other libraries may have another result in every call.
 _KNOWN = ("aten", "prims")
 _WHY = "it reads nothing from memory"
 
@@ -23,7 +23,7 @@ _WHY = "it reads nothing from memory"
 class ConstantNodes:
     """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over.
 
-    On tensors without elements nothing depends.
+    Tensors without elements count as no dependence.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -37,7 +37,7 @@ class ConstantNodes:
         return node in self._nodes
 
     def leaf(self, node: fx.Node) -> Leaf | None:
-        """The result of such a node as a constant tensor; None where it is none that kernels read."""
+        """The result of such a node as a constant tensor; None if kernels cannot read it."""
         made = self._value(node)
         if not isinstance(made, Tensor) or torch_name(made.dtype) not in DTYPES or made.numel() == 0:
             return None
@@ -50,8 +50,8 @@ class ConstantNodes:
             tensor=made,
         )
 
-    def result(self, node: fx.Node) -> tuple[Eager, Leaf | None] | None:
-        """The result of such a node as new memory in every call, and what that is a copy of, if anything.
+    def result(self, node: fx.Node) -> tuple[Fallback, Leaf | None] | None:
+        """The result of such a node as new memory in every call, and the constant it copies, if any.
 
         None where it is no tensor that kernels read.
         """
@@ -63,11 +63,11 @@ class ConstantNodes:
         leaf = self.leaf(node)
         if leaf is None:
             return None
-        copied = EagerOperation(torch.ops.aten.clone.default, (leaf,), (), _WHY)
-        return Eager(name=f"{node.name}_copy", shape=leaf.shape, dtype=leaf.dtype, operation=copied), leaf
+        copied = FallbackOperation(torch.ops.aten.clone.default, (leaf,), (), _WHY)
+        return Fallback(name=f"{node.name}_copy", shape=leaf.shape, dtype=leaf.dtype, operation=copied), leaf
 
     def _repeats(self, node: fx.Node) -> bool:
-        """Whether the node gives the same in every call."""
+        """True if the node has the same result in every call."""
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target is operator.getitem and node.args[0] in self._nodes
         if torch.Tag.nondeterministic_seeded in node.target.tags:
@@ -91,11 +91,11 @@ class ConstantNodes:
             return node.target(*arguments, **fx.map_arg(keywords, self._value))
 
 
-def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float) -> Eager:
-    """A tensor of one number, which PyTorch fills in."""
+def filled(name: str, shape: tuple[int, ...], dtype: torch.dtype, number: float) -> Fallback:
+    """A tensor of one number, filled by PyTorch."""
     keywords = (("dtype", dtype), ("device", torch.device("cpu")))
-    operation = EagerOperation(torch.ops.aten.full.default, (list(shape), number), keywords, _WHY)
-    return Eager(name=name, shape=shape, dtype=torch_name(dtype), operation=operation)
+    operation = FallbackOperation(torch.ops.aten.full.default, (list(shape), number), keywords, _WHY)
+    return Fallback(name=name, shape=shape, dtype=torch_name(dtype), operation=operation)
 
 
 def _is_empty(node: fx.Node) -> bool:
@@ -114,7 +114,7 @@ def _like(node: fx.Node) -> Tensor:
 
 
 def as_positions(constant: Leaf) -> Value | None:
-    """A constant of integers that are the positions along a dimension, by steps and from a start; None for another."""
+    """A constant of integers in arithmetic progression along a dimension, as an arange; None for another."""
     tensor = constant.tensor
     if tensor is None or not is_integer(constant.dtype) or max(constant.shape, default=1) != constant.elements:
         return None
@@ -122,5 +122,5 @@ def as_positions(constant: Leaf) -> Value | None:
     start, step = int(line[0]), int(line[1] - line[0]) if constant.elements > 1 else 0
     if not torch.equal(line, start + step * torch.arange(constant.elements)):
         return None
-    counted = Counted(name=constant.name, shape=(constant.elements,), dtype=constant.dtype, start=start, step=step)
-    return reshape(counted, constant.shape)
+    arange = Arange(name=constant.name, shape=(constant.elements,), dtype=constant.dtype, start=start, step=step)
+    return reshape(arange, constant.shape)

@@ -1,7 +1,7 @@
-"""Orders of dimensions in memory: what is returned lies there as PyTorch's does.
+"""Memory layouts: results have the order of dimensions in memory that PyTorch's have.
 
-Pointwise operators of PyTorch keep the order of their arguments, channels_last for one; what a kernel stores is dense
-in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
+Pointwise operators of PyTorch keep the order of their arguments (channels_last, for one); a kernel stores its output
+dense in the order of its dimensions. A result in another order is stored transposed, and is a view of that:
 
 Before:  result[n, c, h, w]
 After:   stored[n, h, w, c] = result[n, c, h, w]; returned = stored.permute(0, 3, 1, 2)
@@ -20,44 +20,44 @@ from search_spaces.workloads.strides import declared_strides, same_places
 
 
 def laid_out_results(results: Sequence[Value], strides: Sequence[tuple[int, ...] | None]) -> list[Value]:
-    """The results as PyTorch's lie: each once, and views of one another are views of that."""
+    """The results with PyTorch's strides: each once, and views of one another as views."""
     wanted = list(zip(results, strides, strict=True))
     whole = {r: laid_out(r, s) for r, s in wanted if s is not None and not isinstance(r, View)}
     return [_part_of(whole, r, s) if s is not None and isinstance(r, View) else whole.get(r, r) for r, s in wanted]
 
 
 def _part_of(whole: Mapping[Value, Value], view: View, strides: tuple[int, ...]) -> Value:
-    """The view as one of another result that is laid out, where it lies by these strides then; or by itself."""
+    """The view as one of another result in its new layout, if it has these strides then; or by itself."""
     views = chain(view, {})
     made = whole.get(views[-1].argument)
     if made is None:
         return laid_out(view, strides)
     for kind in reversed(views):
         made = replace(kind, argument=made)
-    return made if lies_by(made, strides) else laid_out(view, strides)
+    return made if has_strides(made, strides) else laid_out(view, strides)
 
 
 def laid_out(value: Value, strides: tuple[int, ...]) -> Value:
-    """The value, or a view of a copy of it that lies by these strides, if they are dense in any order of dimensions."""
+    """The value, or a view of a copy of it with these strides, if they are dense in any order of dimensions."""
     order = memory_order(value.shape, strides)
-    if order is None or not value.readable or lies_by(value, strides):
+    if order is None or not value.readable or has_strides(value, strides):
         return value
-    turned = tuple(value.shape[d] for d in order)
-    there = Result(f"{value.name}_turned", turned, value.dtype, value.line)
+    permuted = tuple(value.shape[d] for d in order)
+    there = Result(f"{value.name}_permuted", permuted, value.dtype, value.line)
     moved = permute(there, value, order)
     stored = there.elementwise(lambda x: x, moved, name=f"{value.name}_stored")
     back = Result(f"{value.name}_back", value.shape, value.dtype, value.line)
     return permute(back, stored, [order.index(d) for d in range(len(order))])
 
 
-def lies_by(value: Value, strides: tuple[int, ...]) -> bool:
-    """Whether it lies by these strides as soon as what it is a view of is in memory."""
+def has_strides(value: Value, strides: tuple[int, ...]) -> bool:
+    """True if it has these strides once its base is in memory."""
     own = own_strides(value)
     return own is not None and same_places(value.shape, own, strides)
 
 
 def own_strides(value: Value) -> tuple[int, ...] | None:
-    """The strides by which a value lies, in memory or as a view of what is; None where no strides make it."""
+    """The strides of a value, stored itself or as a view of its stored base; None where no strides make it."""
     if not isinstance(value, View):
         return value.memory_strides
     views = chain(value, {})
@@ -66,9 +66,9 @@ def own_strides(value: Value) -> tuple[int, ...] | None:
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost, where they lie there densely; None elsewhere."""
+    """The dimensions from the outermost in memory to the innermost, if they are dense; else None."""
     order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
-    # Dimensions of size 1 have no stride to go by.
+    # Strides of dimensions of size 1 are arbitrary.
     several = iter([d for d in order if shape[d] > 1])
     order = [next(several) if size > 1 else d for d, size in enumerate(shape)]
     inner = 1
@@ -80,6 +80,6 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | No
 
 
 def permuted_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides where they are dense in another order than that of the dimensions."""
+    """The strides, if they are dense in another order than that of the dimensions."""
     dense = declared_strides(shape, strides) is None
     return None if dense or memory_order(shape, strides) is None else strides

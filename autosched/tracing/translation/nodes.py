@@ -1,4 +1,4 @@
-"""Nodes of captured graphs: what they call, with what, and what comes of it."""
+"""Nodes of captured graphs: operators, arguments and results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from autosched.tracing.translation.layouts import permuted_strides
 from autosched.tracing.values.values import NUMBER
 
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
-# Checks that torch.export leaves in a graph; what they check is fixed when a function is traced.
+# Checks that torch.export leaves in a graph, of properties fixed when a function is traced.
 _CHECKED_BEFORE = ("_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size")
 
 
 def given_to(node: fx.Node, known: Mapping[fx.Node, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments and keywords of a node, with what is known of other nodes in the place of these."""
+    """The arguments and keywords of a node, with known nodes replaced by their values."""
     return tuple(_mapped(a, known) for a in node.args), {k: _mapped(v, known) for k, v in node.kwargs.items()}
 
 
@@ -41,7 +41,7 @@ def _mapped(argument: Any, known: Mapping[fx.Node, Any]) -> Any:
 
 
 def needed_nodes(graph: fx.Graph, effects: bool) -> set[fx.Node]:
-    """What the results are computed from, and, if wanted, what may raise."""
+    """The nodes that results depend on, and, if `effects`, those that may raise."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "output" or node in found or (effects and is_effect(node)):
@@ -50,7 +50,7 @@ def needed_nodes(graph: fx.Graph, effects: bool) -> set[fx.Node]:
 
 
 def is_effect(node: fx.Node) -> bool:
-    """Whether the operator is called for nothing but its effect, which depends on data."""
+    """True if the operator has no result, only an effect that depends on data."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.returns or not node.all_input_nodes:
         return False
@@ -75,7 +75,7 @@ def operator_name(node: fx.Node) -> tuple[str, str]:
 
 
 def results_of(node: fx.Node) -> list[Result | None]:
-    """What an operation gives, one for each of its results; None for those that it leaves out."""
+    """The results of an operation; None for those that it leaves out."""
     meta = node.meta["val"]
     line = user_line(node)
     several = list(meta) if isinstance(meta, list | tuple) else [meta]

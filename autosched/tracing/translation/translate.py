@@ -1,4 +1,4 @@
-"""From a graph of ATen operators to values: what every operator means, element by element."""
+"""Translation of a graph of ATen operators into values: the meaning of every operator, element by element."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from autosched.tracing.capture.capture import Captured
 from autosched.tracing.capture.user_lines import user_line
 from autosched.tracing.operators import (
     creation_rules,
+    gather_rules,
     joining_rules,
-    lookup_rules,
     product_rules,
     reduction_rules,
     scan_rules,
@@ -40,20 +40,20 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Eager, EagerOperation, Leaf, Value, values_in
+from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Leaf, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
-# Arguments of operators that are in memory, computed before: what is multiplied, and what is looked up in.
-_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(lookup_rules.RULES, range(1))}
-# Operators of which a constant is computed once, and kept in memory.
+# Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
+_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(gather_rules.RULES, range(1))}
+# Operators whose constant results are computed once, and kept in memory.
 _COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _EMPTY = torch.ops.aten.empty_strided.default
 _TABLES = (
     creation_rules.RULES,
     view_translation.RULES,
     product_rules.RULES,
-    lookup_rules.RULES,
+    gather_rules.RULES,
     scatter_rules.RULES,
     joining_rules.RULES,
     scan_rules.RULES,
@@ -63,30 +63,30 @@ _TABLES = (
 
 
 class DefectWarning(RuntimeWarning):
-    """A rule failed in a way that says nothing about the operator: a defect of this package."""
+    """A rule failed in a way that does not concern the operator: a defect of this package."""
 
 
 @dataclass
 class Translation:
     """The values of a captured graph.
 
-    `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and what is no tensor as
-    it is; `effects`: what is called though nothing comes of it, because it may raise. `origins`: by value, the
-    operation that it is made for. `held`: by name of a node, the leaf that it is.
+    `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and unchanged values that
+    are no tensors; `effects`: calls without a result that may raise. `origins`: the operation that each value is part
+    of. `leaf_of`: the leaf of a node, by name.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     effects: list[Value] = field(default_factory=list)
     origins: dict[Value, str] = field(default_factory=dict)
-    held: dict[str, Leaf] = field(default_factory=dict)
+    leaf_of: dict[str, Leaf] = field(default_factory=dict)
 
 
 def translate(
     captured: Captured, names: Sequence[str], allow_fallback: bool, eager: frozenset[str] = frozenset()
 ) -> Translation:
-    """The values that the graph computes. `names`: what the arguments are called; `eager`: operations of the graph that
-    are left to PyTorch in any case.
+    """The values that the graph computes. `names`: of the arguments; `eager`: operations of the graph that are left to
+    PyTorch in any case.
 
     Raises:
         InputError: an operator is not supported, and `allow_fallback` does not leave it to PyTorch; the message names
@@ -97,7 +97,7 @@ def translate(
 
 @dataclass(frozen=True)
 class _Unread:
-    """A constant that no kernel reads, for this reason. What is computed from it alone may be read again."""
+    """A constant that kernels cannot read, with the reason. Values computed from it alone may be readable again."""
 
     reason: str
 
@@ -114,13 +114,13 @@ class _Translator:
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
-                self._known[node] = self._held(node, captured.constants.get(node.name), given)
+                self._known[node] = self._placeholder(node, captured.constants.get(node.name), given)
             elif node.op == "call_function" and node in needed:
                 self._known[node] = self._called(node)
             elif node.op == "output":
                 self.translation.outputs = [self._output(a) for a in node.args[0]]
 
-    def _held(self, node: fx.Node, constant: Tensor | torch.nn.Module | None, names: Iterator[str]) -> Any:
+    def _placeholder(self, node: fx.Node, constant: Tensor | torch.nn.Module | None, names: Iterator[str]) -> Any:
         if isinstance(constant, torch.nn.Module):
             return constant
         meta = node.meta.get("val") if constant is None else constant
@@ -139,12 +139,12 @@ class _Translator:
             tensor=constant,
         )
         self.translation.leaves.append(leaf)
-        self.translation.held[node.name] = leaf
+        self.translation.leaf_of[node.name] = leaf
         return leaf
 
     def _constant_name(self, node: fx.Node) -> str:
         name = self._names.get(node.name, node.name)
-        return f"{name}_held" if name in self._arguments else name
+        return f"{name}_constant" if name in self._arguments else name
 
     def _output(self, given: Any) -> Any:
         if not isinstance(given, fx.Node):
@@ -157,7 +157,7 @@ class _Translator:
         value = self._known[given]
         if isinstance(value, _Unread):
             raise self._refused(given, value.reason)
-        if isinstance(value, Eager) and value.dtype == NUMBER and not self._allow_fallback:
+        if isinstance(value, Fallback) and value.dtype == NUMBER and not self._allow_fallback:
             raise self._refused(given, "it gives a number that depends on data, which is returned")
         number = constant_number(value)
         return value if number is None else filled(value.name, value.shape, given.meta["val"].dtype, number)
@@ -170,14 +170,14 @@ class _Translator:
             if isinstance(made, _Unread):
                 return self._left_to_pytorch(node, made.reason, None)
             if isinstance(place, int) and place >= len(made):
-                raise self._refused(several, f"no rule says what its result {place} is")
+                raise self._refused(several, f"no rule has its result {place}")
             return made[place]
         if is_effect(node):
-            self.translation.effects.append(self._eager(node, "it may raise an error"))
+            self.translation.effects.append(self._fallback(node, "it may raise an error"))
             return None
         if node.target is READ_NUMBER:
-            # Of use to who can look up with it.
-            return self._eager(node, "a number that depends on data")
+            # Useful as an index of a gather.
+            return self._fallback(node, "a number that depends on data")
         if node.name in self._left:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
@@ -187,7 +187,7 @@ class _Translator:
         except UnsupportedError as error:
             return self._left_to_pytorch(node, str(error), None)
         except Exception as error:
-            # Whatever a rule raises besides is its defect, and no reason to leave a caller without the line.
+            # Any other exception of a rule is its defect, and no reason to leave a caller without the line.
             why = f"its rule failed with {type(error).__name__}: {error}"
             warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
             return self._left_to_pytorch(node, why, error)
@@ -201,22 +201,22 @@ class _Translator:
             return _Unread(why)
         if not self._allow_fallback:
             raise self._refused(node, why) from defect
-        return self._eager(node, why)
+        return self._fallback(node, why)
 
     def _in_memory(self, node: Any) -> Leaf | None:
-        """What the node computes as a constant tensor, where it depends on nothing."""
+        """The node's result as a constant tensor, if it depends on nothing."""
         made = self._constants.leaf(node) if node in self._constants else None
         self.translation.leaves += [] if made is None else [made]
         return made
 
     def _computed_before(self, node: fx.Node) -> Value | None:
-        """What the node computes where it depends on nothing: positions, which need no memory, or a constant tensor."""
+        """The node's result if it depends on nothing: positions, which need no memory, or a constant tensor."""
         made = self._constants.leaf(node) if node in self._constants else None
         positions = None if made is None else as_positions(made)
         return self._in_memory(node) if positions is None else positions
 
     def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What an operator is given: what it cannot compute on the way is in memory if it is constant."""
+        """The arguments of an operator; those that it cannot compute in its prologue are in memory if constant."""
         arguments, keywords = given_to(node, self._known)
         places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
         constants = {n: self._in_memory(node.args[n]) for n in places}
@@ -229,7 +229,7 @@ class _Translator:
         )
 
     def _note_origin(self, made: Any, origin: str) -> None:
-        """Everything that was made now is made for this operation."""
+        """Record this operation as the origin of all new values."""
         rest = list(values_in(made))
         while rest:
             value = rest.pop()
@@ -247,14 +247,14 @@ class _Translator:
                 raise UnsupportedError(_why_unreadable(value))
         results = [r for r in results_of(node) if r is not None]
         if not results or not results[0].of(Value).readable:
-            raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it gives no tensor")
+            raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
         first = results[0]
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape and isinstance(node.meta["val"], Tensor):
             return self._without_elements(node, first)
         if 0 in first.shape or any(0 in v.shape for v in arguments if isinstance(v, Value)):
-            return self._eager(node, "a tensor without elements")
+            return self._fallback(node, "a tensor without elements")
         if (name, overload) == ("view", "dtype"):
             raise UnsupportedError("the bits of one element type as those of another")
         constant = self._computed_before(node) if name in _COMPUTED_ONCE else None
@@ -265,7 +265,7 @@ class _Translator:
             # An operator of higher order has no tags.
             tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
             random = torch.Tag.nondeterministic_seeded in tags
-            raise UnsupportedError("it draws random numbers" if random else "no rule says what it computes")
+            raise UnsupportedError("it draws random numbers" if random else "no rule computes it")
         assert isinstance(node.target, torch._ops.OpOverload)
         bound = bind(node.target, arguments, keywords)
         if found is None:
@@ -274,25 +274,25 @@ class _Translator:
         return found(first, *bound.required, **bound.options)
 
     def _without_elements(self, node: fx.Node, result: Result) -> Value:
-        """A tensor that has no elements, made of nothing: what it would be computed from needs no memory."""
+        """A tensor without elements, made from nothing: its operands need no memory."""
         made = node.meta["val"]
         how = (("dtype", made.dtype), ("device", made.device))
-        operation = EagerOperation(_EMPTY, (result.shape, tuple(made.stride())), how, "a tensor without elements")
-        return result.of(Eager, operation=operation, strides=result.strides)
+        operation = FallbackOperation(_EMPTY, (result.shape, tuple(made.stride())), how, "a tensor without elements")
+        return result.of(Fallback, operation=operation, strides=result.strides)
 
-    def _eager(self, node: fx.Node, why: str) -> Any:
-        """A call of PyTorch with exactly what the graph gives it."""
+    def _fallback(self, node: fx.Node, why: str) -> Any:
+        """A call of PyTorch with exactly the graph's arguments."""
         assert callable(node.target)
-        # What is constant is computed nowhere else: it has to be in memory.
-        constants = {n: held for n in node.all_input_nodes if (held := self._in_memory(n)) is not None}
+        # Constants are computed nowhere else: they must be in memory.
+        constants = {n: found for n in node.all_input_nodes if (found := self._in_memory(n)) is not None}
         arguments, keywords = given_to(node, ChainMap(constants, self._known))
-        operation = EagerOperation(node.target, arguments, tuple(keywords.items()), why)
+        operation = FallbackOperation(node.target, arguments, tuple(keywords.items()), why)
         if is_effect(node):
-            return Eager(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
+            return Fallback(name=node.name, shape=(), dtype=NUMBER, line=user_line(node), operation=operation)
         results = results_of(node)
         several = isinstance(node.meta["val"], list | tuple)
         made = tuple(
-            None if r is None else r.of(Eager, operation=operation, output=i if several else None, strides=r.strides)
+            None if r is None else r.of(Fallback, operation=operation, output=i if several else None, strides=r.strides)
             for i, r in enumerate(results)
         )
         self._note_origin(made, node.name)
@@ -300,8 +300,8 @@ class _Translator:
 
 
 def _as_tensor(given: Any) -> Any:
-    """A number that was read from a tensor as that tensor: rules take either."""
-    if isinstance(given, Eager) and given.operation.target is READ_NUMBER and given.operation.arguments[0].readable:
+    """A number that was read from a tensor, as that tensor: rules take either."""
+    if isinstance(given, Fallback) and given.operation.target is READ_NUMBER and given.operation.arguments[0].readable:
         return reshape(given.operation.arguments[0], ())
     return given
 
@@ -323,7 +323,7 @@ def rule_of(name: str, overload: str) -> Callable[..., Any] | None:
 
 
 def _check_made(made: Any, declared: Sequence[Result | None]) -> None:
-    """Raise AssertionError unless what a rule made has the shapes and element types that PyTorch says it has."""
+    """Raise AssertionError unless a rule's result has the shapes and element types that PyTorch declares."""
     values = made if isinstance(made, tuple | list) else (made,)
     for value, result in zip(values, declared, strict=False):
         if isinstance(value, Value) and result is not None:

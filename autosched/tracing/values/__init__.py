@@ -1,4 +1,4 @@
-"""The tensors of a traced function, as what their elements are computed from.
+"""The tensors of a traced function as a graph of element expressions.
 
 Knows neither PyTorch's operators nor kernels.
 """

@@ -21,7 +21,7 @@ _WRAPPING = {dtype: operator for operator, dtype in WRAPPINGS.items()}
 
 
 def converted(x: Expression, source: str, dtype: str) -> Expression:
-    """An element of type `source` as one of `dtype`: rounded, cut towards 0, or to its lower bits."""
+    """Conversion of an element of type `source` to `dtype`: rounded, cut towards 0, or reduced to its lower bits."""
     if source == dtype:
         return x
     if dtype == "bool":
@@ -33,19 +33,19 @@ def converted(x: Expression, source: str, dtype: str) -> Expression:
 
 
 def fitting(combine: Callable[..., Expression], dtype: str) -> Callable[..., Expression]:
-    """`combine`, and then rounded, or cut, to a narrower type."""
+    """`combine`, followed by rounding, or wrapping, to a narrower type."""
     if dtype in _ROUNDING:
         return lambda *elements: rounded(combine(*elements), dtype)
     return (lambda *elements: wrapped(combine(*elements), dtype)) if is_integer(dtype) else combine
 
 
 def rounded(x: Expression, dtype: str) -> Expression:
-    """A float32 as an element type holds it."""
+    """A float32 rounded to an element type."""
     return ex.call(_ROUNDING[dtype], x) if dtype in _ROUNDING else x
 
 
 def wrapped(x: Expression, dtype: str, source: str = "int64") -> Expression:
-    """An integer, which any of type `source` may be, as an integer of type `dtype`."""
+    """An integer of any value of type `source`, wrapped to type `dtype`."""
     (low, high), (least, most) = range_of(dtype), range_of("int64" if is_float(source) else source)
     return x if low <= least and most <= high else ex.call(_WRAPPING[dtype], x)
 
@@ -61,13 +61,13 @@ NOT_A_NUMBER = ex.div(Literal(0.0), Literal(0.0))
 
 
 def constant(number: float, dtype: str) -> Expression:
-    """The number as a tensor of that element type holds it.
+    """The number rounded to that element type.
 
     Raises:
         OverflowError, RuntimeError, ValueError: it does not fit.
     """
     if is_integer(dtype):
-        # Its lower bits: to eager 300 beside uint8 is 44.
+        # Its lower bits: to eager 300 with uint8 is 44.
         return Integer(int(torch.tensor(int(number), dtype=torch.int64).to(getattr(torch, dtype))))
-    held = float(torch.tensor(number, dtype=getattr(torch, dtype)))
-    return NOT_A_NUMBER if math.isnan(held) else Literal(held)
+    stored = float(torch.tensor(number, dtype=getattr(torch, dtype)))
+    return NOT_A_NUMBER if math.isnan(stored) else Literal(stored)

@@ -1,6 +1,6 @@
-"""Elements of traced values as expressions of what is in memory, pulled from the output of a kernel downwards.
+"""Elements of traced values as expressions of tensors in memory, pulled from the output of a kernel downwards.
 
-Reductions and products that are met on the way become stages; views only change the index.
+Reductions and products on the way become stages; views only change the index.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from autosched.tracing.values.positions import affine_of, beyond, is_below, is_i
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
 from autosched.tracing.values.templates import filled
-from autosched.tracing.values.tensor_reads import Lying, base_of, lying, overlaps
+from autosched.tracing.values.tensor_reads import MemoryView, base_of, memory_view, overlaps
 from autosched.tracing.values.values import (
-    Counted,
+    Arange,
+    Gathered,
     Index,
     Joined,
-    LookedUp,
     Padded,
     Pointwise,
     Product,
@@ -32,17 +32,17 @@ from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Expression, Literal, Position
 
-# Parts that the expressions of one kernel may have. More takes longer to compile than it saves.
+# Nodes in the expressions of one kernel. More takes longer to compile than it saves.
 _MOST_PARTS = 3000
-# Operators that may follow each other in one. What prints, writes and reads expressions calls itself, twice or three
-# times for each, and Python allows a thousand such calls in all. So many take longer than moving a tensor to memory.
+# Operators nested in one expression. Printing, writing and reading it recurses two or three calls per operator, and
+# Python allows a thousand. So many operators take longer than moving a tensor to memory.
 _MOST_DEPTH = 150
 
 
 def element(pulled: Pulled, value: Value, index: Index) -> Expression:
-    """The element of the value at the index, as an expression of what is in memory.
+    """The element of the value at the index, as an expression of tensors in memory.
 
-    What it is computed from waits in a list, not on Python's stack: chains may be long.
+    Pending operands wait in a list, not on Python's stack: dependence chains may be long.
     """
     waiting = [((value, index), _made(pulled, value, index))]
     given: Expression | None = None
@@ -76,7 +76,7 @@ def _bounded(pulled: Pulled, value: Value, made: Expression) -> Expression:
 def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
     pulled.reached.add(value)
     if value in pulled.stored:
-        return pulled.read(Lying(value, value.shape, pulled.stored[value], 0), index)
+        return pulled.read(MemoryView(value, value.shape, pulled.stored[value], 0), index)
     match value:
         case View():
             return (yield from _viewed(pulled, value, index))
@@ -85,7 +85,7 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
             for argument in arguments:
                 elements.append((yield argument, expanded(index, argument.shape)))
             return filled(expression, elements)
-        case Counted(start=start, step=step):
+        case Arange(start=start, step=step):
             return _as_value(index[0], step, start, is_integer(value.dtype))
         case Reduced():
             return (yield from folded(pulled, value, index))
@@ -93,7 +93,7 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
             return (yield from scanned(pulled, value, index))
         case Product():
             return (yield from multiplied(pulled, value, index))
-        case LookedUp(table=table, index=chosen):
+        case Gathered(table=table, index=chosen):
             at: list[Affine | Expression] = []
             for i in chosen:
                 if isinstance(i, int):
@@ -111,28 +111,28 @@ def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
 
 
 def _viewed(pulled: Pulled, view: View, index: Index) -> Pulling:
-    lies = lying(view, pulled.stored)
-    if lies is not None and overlaps(lies):
-        lies = None
+    strided = memory_view(view, pulled.stored)
+    if strided is not None and overlaps(strided):
+        strided = None
     inside = pulled.reads.is_inside(index, view.shape)
-    if lies is not None and inside and pulled.factors:
-        return pulled.read(lies, index)
+    if strided is not None and inside and pulled.factors:
+        return pulled.read(strided, index)
     try:
         at = view.kind.source_index(index, pulled.extents)
     except (NotAffineError, AxisCutError) as error:
-        if lies is not None:
-            return pulled.read(lies, index)
+        if strided is not None:
+            return pulled.read(strided, index)
         if isinstance(error, AxisCutError):
             raise
         base = base_of(view, pulled.stored)
         stored = None if base in pulled.stored else base
         raise NotOneKernelError(f"{view.name} is no affine view", stored) from None
-    # Several views of one tensor are then one input; outside of a view, nobody asks for what is read.
+    # Several views of one tensor are then one input; elements outside of a view are never used.
     return (yield view.argument, at)
 
 
 def _padded(pulled: Pulled, value: Padded, index: Index) -> Pulling:
-    """An element of the argument, or the fill where there is none: read like that, if the argument is in memory."""
+    """An element of the argument, or the fill outside of it: a guarded read, if the argument is in memory."""
     argument = value.argument
     at = tuple(moved(i, -before) for i, before in zip(index, value.before, strict=True))
     inside: list[Expression] = []
@@ -140,16 +140,16 @@ def _padded(pulled: Pulled, value: Padded, index: Index) -> Pulling:
         if isinstance(i, Affine) and beyond(i, size, pulled.extents):
             return value.fill
         inside += is_inside(i, size, pulled.extents)
-    lies = lying(argument, pulled.stored)
+    strided = memory_view(argument, pulled.stored)
     affine = all(isinstance(i, Affine) for i in at)
-    if lies is not None and affine and not overlaps(lies) and isinstance(value.fill, Literal | ex.Integer):
-        return pulled.read(lies, at, value.fill.value)
+    if strided is not None and affine and not overlaps(strided) and isinstance(value.fill, Literal | ex.Integer):
+        return pulled.read(strided, at, value.fill.value)
     found = yield argument, at
     return ex.call("where", functools.reduce(ex.mul, inside), found, value.fill) if inside else found
 
 
 def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:
-    """An element of the part that the position is in; where only some can be, the others are not looked at."""
+    """An element of the part that contains the position; parts that cannot contain it are not visited."""
     at, dim = index[value.dim], value.dim
     chosen: list[tuple[int, Expression]] = []
     begin, last = 0, value.parts[-1]

@@ -1,4 +1,4 @@
-"""Folds and scans that are met while elements are pulled: which axes they are over, and their stages."""
+"""Reductions and scans on the way down from an output: their axes and their stages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folded(pulled: Pulled, value: Reduced, index: Index) -> Pulling:
 
 
 def _along_window(pulled: Pulled, sizes: Sequence[int]) -> Index:
-    """The index along dimensions of windows, by axes of their own."""
+    """The index along window dimensions, by new axes."""
     axes = [f"{pulled.prefix}w{len(pulled.reads.windows) + n}" for n in range(len(sizes))]
     pulled.reads.windows |= {*axes}
     return tuple(pulled.dimension(axis, size) for axis, size in zip(axes, sizes, strict=True))
@@ -71,19 +71,19 @@ def _along_columns(pulled: Pulled, sizes: Sequence[int], rows: Sequence[str]) ->
 
 
 def _known_columns(pulled: Pulled, rows: Sequence[str]) -> list[tuple[str, ...]]:
-    """The axes that there are for what is reduced in these rows: in chains first those that are walked already."""
+    """Axes that a reduction of these rows may reuse: in chains, those that a product already sums over come first."""
     free = tuple(a for a in pulled.output_axes if a not in rows and a != ROW)
     parts = [free[a:b] for b in range(len(free), 0, -1) for a in range(b)]
-    walked = [c for c in (*reversed(pulled.walks), *pulled.columns) if not set(c) & set(rows)]
-    return [*walked, *parts] if pulled.fusing.chained else [*parts, *walked]
+    reduced = [c for c in (*reversed(pulled.contracted), *pulled.columns) if not set(c) & set(rows)]
+    return [*reduced, *parts] if pulled.fusing.chained else [*parts, *reduced]
 
 
 def scanned(pulled: Pulled, value: Scanned, index: Index) -> Pulling:
-    """A scan: a stage over the axes of its index, and one for every value that it is combined with."""
+    """A scan: a stage over the axes of its index, and one for each value that it is combined with."""
     operation, size = value.operation, value.shape[value.operation.dim]
     way = along(operation, index, size, pulled.extents)
     if way is None:
-        raise NotOneKernelError(f"{value.name} is a scan, and is read elsewhere than where it goes along", value)
+        raise NotOneKernelError(f"{value.name} is a scan, and is not read along its own axis", value)
     bodies: dict[int, Expression] = {}
     for number in needed_members(operation.combine, value.output):
         body = yield operation.elements[number], index
@@ -104,7 +104,7 @@ def scanned(pulled: Pulled, value: Scanned, index: Index) -> Pulling:
 
 
 def _is_windowed(value: Value) -> bool:
-    """Whether it is windows of something, or computed from the elements of such alone."""
+    """True for a window view, or a pointwise function of one such view."""
     while isinstance(value, View) or (isinstance(value, Pointwise) and len(value.arguments) == 1):
         if isinstance(value, View) and isinstance(value.kind, Windows):
             return True

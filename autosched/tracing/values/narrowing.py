@@ -1,4 +1,4 @@
-"""Integers that float32 holds, computed in float32: what is compared, counted and chosen among small integers.
+"""Narrowing of integers to float32 where it represents them exactly: comparisons, counts and choices of small integers.
 
     lt(to_integer((i)), to_integer((j)))                    lt((i), (j))
     where(c, to_integer((i)), 8) folded by minimum          where(c, (i), 8) folded by minimum
@@ -32,8 +32,9 @@ _Range = tuple[int, int]
 def narrowed(
     stages: Sequence[Stage], inputs: Mapping[str, tuple[str, tuple[int, ...]]], outputs: Container[str]
 ) -> list[Stage]:
-    """The stages with all integers in float32 that fit there. `inputs`: element type and shape, by name; `outputs`: the
-    names of the stages that are stored.
+    """The stages with all integers that fit in float32.
+
+    `inputs`: element type and shape, by name; `outputs`: the names of the stages that are stored.
     """
     ranges = {n: range_of(dtype) for n, (dtype, _) in inputs.items() if dtype == "bool" or is_integer(dtype)}
     shapes = {n: shape for n, (_, shape) in inputs.items()}
@@ -50,14 +51,14 @@ def narrowed(
         dtype = "float32" if small and folded and not stored else stage.dtype
         made = replace(stage, expression=expression, dtype=dtype)
         if small and (folded is None or made.is_contraction or not _is_stored_whole(folded, dtype)):
-            # The fold does not fit, or would be one for a dot, which not every device has of such integers.
+            # The reduction does not fit, or would need a dot of such integers, which not every device has.
             made = replace(stage, expression=narrowing.rewritten(stage.expression))
         found.append(made)
     return _with_narrowed_scans(stages, found)
 
 
 def _with_narrowed_scans(stages: Sequence[Stage], found: Sequence[Stage]) -> list[Stage]:
-    """Scans that combine what is in float32 now as that, or else all of their stages as they were."""
+    """Scans of narrowed values combined in float32, or all of their stages unchanged."""
     before, after = ({s.name: s for s in some} for some in (stages, found))
     for stage in found:
         if stage.scan is None:
@@ -71,7 +72,7 @@ def _with_narrowed_scans(stages: Sequence[Stage], found: Sequence[Stage]) -> lis
 
 
 def _of_numbers(combine: Expression, narrow: Sequence[bool]) -> Expression:
-    """The combination with some of its values read as numbers."""
+    """The combine function with some of its arguments read as float32."""
 
     def change(e: Expression) -> Expression | None:
         match e:
@@ -84,7 +85,7 @@ def _of_numbers(combine: Expression, narrow: Sequence[bool]) -> Expression:
 
 
 def _is_like(combine: Expression, element: Expression) -> bool:
-    """Whether a combination is one of integers where the elements are, or of numbers throughout."""
+    """True if the combine function is one of integers exactly where the elements are, or of float32 throughout."""
     try:
         check_kinds(combine)
     except InputError:
@@ -93,13 +94,13 @@ def _is_like(combine: Expression, element: Expression) -> bool:
 
 
 def _is_stored_whole(reach: _Range, dtype: str) -> bool:
-    """Whether no such number wraps around in the type that it is stored as."""
+    """True if no number of the range wraps around in the type that it is stored as."""
     low, high = (-_EXACT, _EXACT) if dtype == "float32" else range_of(dtype)
     return low <= reach[0] and reach[1] <= high
 
 
 def _folded(reach: _Range, stage: Stage) -> _Range | None:
-    """The range of a fold or scan of integers in this one."""
+    """The range of an integer reduction or scan of this stage."""
     if stage.scan is not None and stage.combination is not None:
         return _scanned(reach, stage, stage.scan, stage.combination)
     if stage.reduction is None or stage.reduction.operator in ("max", "min"):
@@ -111,7 +112,7 @@ def _folded(reach: _Range, stage: Stage) -> _Range | None:
 
 
 def _scanned(reach: _Range, stage: Stage, scan: Scan, combine: Expression) -> _Range | None:
-    """The range of partial sums, or of what is chosen among the elements."""
+    """The range of partial sums, or of a choice among the elements."""
     if combine == ex.add(*(ex.call("to_integer", operand(side, 0)) for side in (LEFT, RIGHT))):
         count = stage.extents[scan.axis]
         return _within((min(reach[0], reach[0] * count), max(reach[1], reach[1] * count)))
@@ -120,7 +121,7 @@ def _scanned(reach: _Range, stage: Stage, scan: Scan, combine: Expression) -> _R
 
 
 def _chooses(e: Expression, values: Container[Expression]) -> bool:
-    """Whether it is always one of the values."""
+    """True if the expression is always one of the values."""
     match e:
         case Apply("where", (_, a, b)) | Apply("maximum" | "minimum", (a, b)):
             return _chooses(a, values) and _chooses(b, values)
@@ -134,7 +135,7 @@ def _within(reach: _Range) -> _Range | None:
 
 @dataclass(frozen=True)
 class _Small:
-    """An integer in float32, and what it can be."""
+    """An integer in float32, and its range."""
 
     expression: Expression
     range: _Range
@@ -142,7 +143,7 @@ class _Small:
 
 @dataclass
 class _Narrowing:
-    """The expressions of a stage. `ranges`: of tensors of integers, and of stages whose values are such."""
+    """Rewriting of the expressions of a stage. `ranges`: of integer tensors, and of stages with integer values."""
 
     ranges: Mapping[str, _Range]
     shapes: Mapping[str, tuple[int, ...]]
@@ -175,13 +176,13 @@ class _Narrowing:
             return at
         match at:
             case Apply("to_integer", (Access() | Gather() as leaf,)) if size <= _EXACT:
-                # What float32 does not hold is outside the dimension in any case.
+                # An integer beyond float32's exact range is outside the dimension in any case.
                 return self.rewritten(leaf)
         small = self.small(at) if is_integral(at) else None
         return small.expression if small else self.rewritten(at)
 
     def small(self, e: Expression) -> _Small | None:
-        """An expression of integers in float32, or None where float32 may not hold it or what it is made of."""
+        """An integer expression in float32, or None where it or an operand may exceed float32's exact range."""
         if id(e) not in self._known:
             self._known[id(e)] = (e, self._small(e))
         return self._known[id(e)][1]
@@ -218,7 +219,7 @@ class _Narrowing:
         return found if _within(found.range) else None
 
     def range_of(self, e: Expression) -> _Range | None:
-        """The range of a float32 that is an integer in any case, and one that float32 holds."""
+        """The range of a float32 expression that is always an integer in the exact range."""
         reach: _Range | None = None
         match e:
             case Literal(value) if math.isfinite(value) and value == math.floor(value):

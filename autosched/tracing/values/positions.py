@@ -1,4 +1,4 @@
-"""What expressions of positions are, where they run through known extents: affine forms, and conditions that are known.
+"""Simplification of expressions of positions with known extents: affine forms, and conditions with a known result.
 
 where(lt((i), 0), add((i), 8), (i)), i below 8    →    i
 quotient((16*j + k), 16), k below 16              →    j
@@ -16,17 +16,17 @@ from search_spaces.workloads.expressions.operators import WRAPPINGS
 
 
 def within(at: Affine, size: int, extents: Extents) -> bool:
-    """Whether the index is one of a dimension of that size for all positions."""
+    """True if the index is inside a dimension of that size for all positions."""
     return at.minimum(extents) >= 0 and at.maximum(extents) < size
 
 
 def beyond(at: Affine, size: int, extents: Extents) -> bool:
-    """Whether it is none of that dimension for any position."""
+    """True if the index is outside that dimension for all positions."""
     return at.maximum(extents) < 0 or at.minimum(extents) >= size
 
 
 def moved(at: Affine | Expression, by: int) -> Affine | Expression:
-    """The index so many positions further."""
+    """The index shifted by that many positions."""
     if isinstance(at, Affine):
         return at + Affine(offset=by)
     return ex.add(at, Integer(by)) if by else at
@@ -44,7 +44,7 @@ def is_below(at: Affine | Expression, bound: int) -> Expression:
 
 
 def is_inside(at: Affine | Expression, size: int, extents: Extents) -> list[Expression]:
-    """The conditions for the index to be one of a dimension of that size; none where it always is."""
+    """Conditions for the index to be inside a dimension of that size; none where it always is."""
     low = not isinstance(at, Affine) or at.minimum(extents) < 0
     high = not isinstance(at, Affine) or at.maximum(extents) >= size
     above = [ex.call("le", Integer(0), as_integer(at))] if low else []
@@ -52,10 +52,10 @@ def is_inside(at: Affine | Expression, size: int, extents: Extents) -> list[Expr
 
 
 def affine_of(e: Expression, extents: Extents) -> Affine | None:
-    """The integer as an affine form of the axes; None where it is none, or another one here and there.
+    """The integer as an affine form of the axes; None where it is not affine, or not the same one everywhere.
 
     Raises:
-        AxisCutError: with that axis cut in two it would be one.
+        AxisCutError: it would be affine with that axis split in two.
     """
     match e:
         case Integer(value):
@@ -114,7 +114,7 @@ def _combined(operator: str, a: Affine, b: Affine, extents: Extents) -> Affine |
 
 
 def _holds(condition: Expression, extents: Extents) -> bool | None:
-    """Whether a comparison of positions holds everywhere or nowhere; None where that is not known."""
+    """Truth of a comparison at all positions (True) or none (False); None where that is not known."""
     match condition:
         case Apply("lt", (Apply("bitwise_xor", parts), Integer(0))):
             forms = [affine_of(x, extents) for x in parts]

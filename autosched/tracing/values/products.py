@@ -1,4 +1,4 @@
-"""Products that are met while elements are pulled: which axes they sum over, and what they may multiply."""
+"""Products on the way down from an output: the axes they sum over, and their operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_spaces.workloads.expressions.walking import accesses, gathers
 
 
 def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
-    """A contraction: a stage with the axes of the product, of which there are at least m and n."""
+    """A contraction: a stage with the axes of the product, at least m and n."""
     if not pulled.reads.is_inside(index, value.shape):
         raise NotOneKernelError(f"{value.name} is a product, and read at positions that it does not have", value)
     if len(pulled.factors) > (1 if pulled.fusing.chained else 0):
@@ -31,12 +31,12 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
     k = pulled.unit(pulled.dimension(summed, value.a.shape[-1]), summed)
     if pulled.multiplies and not pulled.fusing.chained and own != pulled.output_axes:
         raise NotOneKernelError("there are products over different axes", value)
-    pulled.walks.append(axes_in((k,)))
+    pulled.contracted.append(axes_in((k,)))
     a = yield from _factor(pulled, value.a, (*batch, m, k))
     b = yield from _factor(pulled, value.b, (*batch, k, n))
-    pulled.walks.pop()
+    pulled.contracted.pop()
     _widen_output(pulled, value, own)
-    # Those of 16 bits are "ieee" however others are multiplied.
+    # Products of 16 bits are "ieee" whatever the precision of others.
     pulled.precision = value.precision if pulled.precision == "ieee" else pulled.precision
     pulled.multiplies = True
     reduction = Reduction("sum", pulled.axes(axes_in((k,))))
@@ -46,7 +46,7 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
 
 
 def _widen_output(pulled: Pulled, value: Product, own: Sequence[str]) -> None:
-    """Give the output those of the product's own axes that have size 1, which it leaves out."""
+    """Give the output the product's own axes of size 1, which it leaves out."""
     if not {*pulled.output_axes} <= {*own} and not pulled.fusing.chained:
         raise NotOneKernelError("a product is read at other axes than it has", value)
     units = [a for a in pulled.units(own) if a not in pulled.output_axes]
@@ -57,7 +57,9 @@ def _widen_output(pulled: Pulled, value: Product, own: Sequence[str]) -> None:
 
 
 def _summed_axis(pulled: Pulled, value: Product, own: Sequence[str]) -> str:
-    """The axis that a product sums over: that of another one, if it is as long, and none of the product's own."""
+    """The axis that a product sums over: that of another one, if its extent is equal and it is none of the product's
+    own.
+    """
     first, size = f"{pulled.prefix}k", value.a.shape[-1]
     if not pulled.fusing.chained:
         if pulled.multiplies and not (pulled.fusing.computed and size == pulled.extents.get(first)):
@@ -70,9 +72,9 @@ def _summed_axis(pulled: Pulled, value: Product, own: Sequence[str]) -> str:
 
 
 def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
-    """What a product multiplies: an element in memory, or what is computed where `fusing` allows it.
+    """An operand of a product: an element in memory, or an expression where `fusing` allows it.
 
-    What is in memory is read by every axis of the index, with a stride of 0 by those that it does not depend on.
+    An element in memory is read by every axis of the index, with stride 0 by those that it does not depend on.
     """
     pulled.factors.append(value)
     read = yield value, index
@@ -90,7 +92,7 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
         raise NotOneKernelError(reason, value, needed=True)
     steps = [s for v, s in operand.strides if pulled.extents[v] > 1]
     if steps and min(steps) > 1 and isinstance(value, View):
-        # Elements that all lie apart are better copied together once than read by every tile.
+        # Strided elements are better gathered once into a dense copy than read by every tile.
         reason = f"{value.name} is multiplied, and none of its elements are neighbours"
         raise NotOneKernelError(reason, value, needed=True)
     given = dict(operand.strides)
@@ -102,14 +104,14 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
 
 
 def _may_be_computed(pulled: Pulled, factor: Expression, value: Value) -> bool:
-    """Whether a product may multiply what is no tensor in memory."""
+    """True if a product may multiply an expression instead of a tensor in memory."""
     stages = {s.name for s in pulled.stages}
     folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
     return bool(pulled.fusing.chained and folded) or (pulled.fusing.computed and value.dtype != "float32")
 
 
 def _missing(pulled: Pulled, factor: Value) -> Value:
-    """What a product needs in memory: what the factor is a view or a copy of, or itself."""
+    """The value to store for a product: the base of a view or copy, or the factor itself."""
     base = base_of(factor, pulled.stored)
     copied = base
     while isinstance(copied, Pointwise) and copied not in pulled.stored and copied.is_copy:

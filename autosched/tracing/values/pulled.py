@@ -1,4 +1,4 @@
-"""A kernel while elements are pulled from its output downwards: its axes, stages and reads, and why it is none."""
+"""The state of a kernel while elements are pulled from its output: axes, stages, reads, and the reason to refuse it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from autosched.tracing.values.reads import Reads, at_its_axes
 from autosched.tracing.values.scanned import ScannedStages
-from autosched.tracing.values.tensor_reads import Lying
+from autosched.tracing.values.tensor_reads import MemoryView
 from autosched.tracing.values.values import Index, Value, as_read
 from search_spaces import AutoschedError, Axis, Stage
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -19,15 +19,15 @@ from search_spaces.workloads.stages import MAX_EXTENT
 # The axis of a result without dimensions.
 ROW = "row"
 
-# What asks for elements of other values, one by one, and ends with an element of its own.
+# A coroutine that requests elements of other values one by one, and returns an element of its own.
 Pulling = Generator[tuple[Value, Index], Expression, Expression]
 
 
 class NotOneKernelError(Exception):
-    """A value and what it is computed from do not fit one kernel; with `stored` in memory they might.
+    """A value and its producers do not fit one kernel; with `stored` in memory they might.
 
-    `needed`: nothing that is computed from `stored` like that has a kernel unless that is in memory. `reached`: what
-    was looked at until then; storing anything else changes nothing.
+    `needed`: no consumer of `stored` at these elements has a kernel unless it is in memory. `reached`: the values
+    visited until then; storing any other value changes nothing.
     """
 
     def __init__(self, reason: str, stored: Value | None = None, *, needed: bool = False) -> None:
@@ -36,17 +36,17 @@ class NotOneKernelError(Exception):
         self.reached: frozenset[Value] = frozenset()
 
     def having(self, reached: Iterable[Value]) -> NotOneKernelError:
-        """The same, with what was looked at."""
+        """The same error, with the visited values."""
         self.reached = frozenset(reached)
         return self
 
 
 @dataclass(frozen=True)
-class Fusing:
-    """What of products one kernel may hold, beside what it does with one alone.
+class FusionLimits:
+    """Fusion of products into one kernel, besides a single product and its epilogue.
 
-    `computed`: what is multiplied may be computed on the way, and there may be several products of one shape.
-    `chained`: what is multiplied may be computed from products and folds, and products may be folded.
+    `computed`: a product's operands may be computed in its prologue, and there may be several products of one shape.
+    `chained`: operands may be computed from products and reductions, and products may be reduced (back-to-back GEMM).
     """
 
     computed: bool = False
@@ -55,19 +55,18 @@ class Fusing:
 
 @dataclass
 class Pulled:
-    """What is known of a kernel while its elements are pulled from the values that are `stored`, with their strides.
+    """The state of a kernel while its elements are pulled from the values that are `stored`, with their strides.
 
-    `cuts`: axes that are two, by the positions of the inner one. `output_axes` are those of the output that has most
-    elements, in order; `columns` those along what is reduced, one range after the other, whichever dimensions these
-    are; `folds`: how many of these were given names. `prefix`: what the names of axes begin with that it makes itself.
-    `factors`: what is pulled for products at the moment, one within the other, and `walks` the axes that these sum
-    over; `summed`: how long such axes are. `products`: the stages of products. `reached`: what was looked at; `known`:
-    at which elements.
+    `cuts`: axes that are split in two, by the extent of the inner one. `output_axes`: those of the output with most
+    elements, in order. `columns`: axes of reductions, one group per range, whichever dimensions these are; `folds`:
+    number of these named so far. `prefix`: start of the names of new axes. `factors`: nested product operands being
+    pulled; `contracted`: the axes that these products sum over; `summed`: extents of such axes. `products`: the stages
+    of products. `reached`: visited values; `known`: their elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
     cuts: Mapping[str, int]
-    fusing: Fusing
+    fusing: FusionLimits
     prefix: str = ""
     extents: dict[str, int] = field(default_factory=dict)
     output_axes: tuple[str, ...] = ()
@@ -77,7 +76,7 @@ class Pulled:
     precision: str = "ieee"
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
-    walks: list[tuple[str, ...]] = field(default_factory=list)
+    contracted: list[tuple[str, ...]] = field(default_factory=list)
     summed: dict[str, int] = field(default_factory=dict)
     products: set[str] = field(default_factory=set)
     reached: set[Value] = field(default_factory=set)
@@ -91,7 +90,7 @@ class Pulled:
         self.reads = Reads(self.extents, self.names)
 
     def dimension(self, axis: str, size: int) -> Affine:
-        """The index along a dimension: an axis, or the axes it is cut into; 0 where there is only one index."""
+        """The index along a dimension: an axis, or the axes it is split into; 0 where the size is 1."""
         if size == 1:
             return Affine()
         inner = self.cuts.get(axis)
@@ -101,12 +100,12 @@ class Pulled:
         return axis_index(axis)
 
     def folded_dimension(self, size: int) -> Affine:
-        """The index along a dimension that is folded, by an axis of its own."""
+        """The index along a reduced dimension, by a new axis."""
         named, self.folds = self.folds, self.folds + 1
         return self.dimension(f"{self.prefix}r{named}", size)
 
     def extend(self, axis: str, size: int) -> None:
-        """Give an axis its extent, which it keeps: what is read by an axis is read as far as it goes."""
+        """Set an axis's extent, once: a tensor is read by an axis over the whole extent."""
         known = self.extents.setdefault(axis, size)
         if known != size:
             raise AutoschedError(f"axis {axis} has the extents {known} and {size}; this is a defect of autosched")
@@ -121,11 +120,11 @@ class Pulled:
         return at + axis_index(axis)
 
     def units(self, axes: Iterable[str]) -> tuple[str, ...]:
-        """Those of the axes that products were given for dimensions of size 1."""
+        """The axes of extent 1 that were added for products."""
         return tuple(a for a in axes if self.extents[a] == 1)
 
     def axes(self, names: Iterable[str]) -> tuple[Axis, ...]:
-        """Raises NotOneKernelError where kernels do not count one of them."""
+        """The axes of these names. Raises NotOneKernelError where an extent is beyond what kernels count."""
         found = tuple(Axis(n, self.extents[n]) for n in names)
         if long := next((x for x in found if x.extent > MAX_EXTENT), None):
             raise NotOneKernelError(f"an axis of {long.extent} positions; kernels count at most {MAX_EXTENT}")
@@ -141,15 +140,15 @@ class Pulled:
         return (*(a for a in self.output_axes if a in names), *(a for a in names if a not in self.output_axes))
 
     def access(self, stage: Stage, value: Value) -> Expression:
-        """An element of a stage, which is a new one unless another one computes the same."""
+        """An element of a stage: a new one, unless another one computes the same."""
         same = next((s for s in self.stages if replace(s, name=stage.name) == stage), None)
         if same is None:
             same = replace(stage, name=self.names.fresh(stage.name))
             self.stages.append(same)
         return as_read(at_its_axes(same), value.dtype)
 
-    def read(self, lies: Lying, index: Index, fill: float | int = 0) -> Expression:
-        return self.reads.element(lies, index, fill, multiplied=bool(self.factors))
+    def read(self, strided: MemoryView, index: Index, fill: float | int = 0) -> Expression:
+        return self.reads.element(strided, index, fill, multiplied=bool(self.factors))
 
 
 def axes_in(index: Index) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Scans of a kernel: which axis they go along, and stages of what is scanned together."""
+"""Scans of a kernel: their axes, and the stages that are scanned together."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from search_spaces.workloads.scans import of_some
 
 
 def along(operation: ScanOperation, index: Index, size: int, extents: Extents) -> tuple[str, bool] | None:
-    """The axis that walks the scanned dimension, of this size, and whether its scan goes backwards.
+    """The axis of the scanned dimension, of this size, and its direction: True for a backward scan; None if there is no
+    axis.
 
-    The axis is nowhere else in the index. What it walks may lie before the elements, never among them: it begins where
-    the scan does, or before that. None: there is no such axis.
+    The axis occurs nowhere else in the index. Its positions may start before the elements, never among them: at the
+    first scanned element, or before.
     """
     at = index[operation.dim]
-    beside = [i for d, i in enumerate(index) if d != operation.dim]
-    if not isinstance(at, Affine) or len(at.terms) != 1 or not all(isinstance(i, Affine) for i in beside):
+    others = [i for d, i in enumerate(index) if d != operation.dim]
+    if not isinstance(at, Affine) or len(at.terms) != 1 or not all(isinstance(i, Affine) for i in others):
         return None
     ((axis, step),) = at.terms
-    elsewhere = any(axis in dict(i.terms) for i in beside if isinstance(i, Affine))
+    elsewhere = any(axis in dict(i.terms) for i in others if isinstance(i, Affine))
     begins = at.maximum(extents) >= size - 1 if operation.reverse else at.minimum(extents) <= 0
     return (axis, operation.reverse == (step > 0)) if abs(step) == 1 and begins and not elsewhere else None
 
 
 @dataclass
 class ScannedStages:
-    """The scans among the `stages` of a kernel, by operation and index: of every value that is known, its stage."""
+    """The scans among the `stages` of a kernel, by operation and index: the stage of every scanned value."""
 
     stages: list[Stage]
     names: Names
@@ -46,16 +47,16 @@ class ScannedStages:
         axes: Sequence[Axis],
         way: tuple[str, bool],
     ) -> None:
-        """Scan these values of the operation, too, together with those that are scanned at this index.
+        """Add these values of the operation to the scan at this index.
 
-        `way`: the axis along which they are scanned, and whether backwards.
+        `way`: the scanned axis, and True for a backward scan.
         """
         scanned = self.known.setdefault((operation, index), {})
         here = [s for s in self.stages if s.name in scanned.values()]
         rest = [s for s in self.stages if s not in here]
         later = self.stages[self.stages.index(here[0]) :] if here else []
         if any({*s.read} & {h.name for h in here} for s in later if s not in here):
-            # What reads them stands between: they are scanned once more.
+            # A reader stands between: they are scanned once more.
             here, rest = [], list(self.stages)
             scanned.clear()
         new = {n: self.names.fresh(f"{operation.name}_{n}") for n in bodies if n not in scanned}

@@ -1,4 +1,4 @@
-"""Expressions of elements that are not known yet: a placeholder stands for the element of each argument.
+"""Expressions with placeholders for the elements of their arguments.
 
 add(0[], mul(2, 1[]))   filled with   x[i], exp(y[i])   →   add(x[i], mul(2, exp(y[i])))
 """
@@ -16,17 +16,17 @@ from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.walking import rewritten
 
 _ONE = Literal(1.0)
-# The whole powers up to this one are products, the others are computed as any power.
+# Integer powers up to this one are products, larger ones are computed as any power.
 _MULTIPLIED = 8
 
 
 def template(combine: Callable[..., Expression], arguments: Sequence[Value]) -> Expression:
-    """`combine` of the elements of the arguments, whatever they are."""
+    """`combine` applied to placeholders of the arguments."""
     return combine(*(placeholder(n, a.dtype) for n, a in enumerate(arguments)))
 
 
 def filled(expression: Expression, elements: Sequence[Expression]) -> Expression:
-    """A template with these elements in the place of its arguments'."""
+    """A template with these elements substituted for its placeholders."""
 
     def change(e: Expression) -> Expression | None:
         match e:
@@ -43,7 +43,7 @@ def filled(expression: Expression, elements: Sequence[Expression]) -> Expression
 
 
 def simplified(e: Apply) -> Expression:
-    """What it is where its arguments say more: sums with 1 that cancel nowhere, and powers that are products."""
+    """A simpler form by its arguments: sums with 1 that avoid cancellation, and powers as products."""
     match e:
         case Apply("add", (Literal(1.0), Apply("tanh", (x,))) | (Apply("tanh", (x,)), Literal(1.0))):
             return activations.one_plus_tanh(x)

@@ -1,4 +1,4 @@
-"""Tensors in memory as kernels read them: strided views, of what is stored and of views of it."""
+"""Tensors in memory as kernels read them: strided views of stored values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from search_spaces.workloads.strides import check_strides, span
 
 
 @dataclass(frozen=True)
-class Lying:
-    """How a value lies in memory: as a strided view of a value that is there."""
+class MemoryView:
+    """A strided view, in elements, of a value that is stored: another value, or one input of a workload."""
 
     value: Value
     shape: tuple[int, ...]
@@ -24,10 +24,10 @@ class Lying:
 
 @dataclass(frozen=True)
 class TensorRead:
-    """A tensor in memory as a kernel reads it: from which element on, and by which axes with which strides.
+    """A kernel's read of a tensor in memory: first element, axes, and their strides.
 
-    `sizes`: of every dimension None, where the axis alone indexes it and has its extent; or its own size, where it is
-    looked up in, or indexed by more, and maybe outside: then its name in `strides` means nothing.
+    `sizes`: per dimension None, where the axis alone indexes it and has its extent; or its own size, where it is
+    gathered from, or has another index, possibly outside: then its name in `strides` means nothing.
     """
 
     name: str
@@ -46,43 +46,33 @@ class TensorRead:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all dimensions are such."""
+        """True if every dimension is indexed by one axis alone."""
         return len(self.axes) == len(self.strides)
 
 
 def in_order(operand: TensorRead, dimensions: Iterable[tuple[str, int, int | None]]) -> TensorRead:
     """The operand with these dimensions: name, stride and own size.
 
-    Those along which it is the same come first: the last one should be that of neighbours in memory.
+    Broadcast dimensions (stride 0) come first, the smallest stride last: neighbours in memory.
     """
     ordered = sorted(dimensions, key=lambda each: (each[1] != 0, -each[1]))
     return replace(operand, strides=tuple((v, s) for v, s, _ in ordered), sizes=tuple(n for _, _, n in ordered))
 
 
-def whole_of(lies: Lying) -> TensorRead:
-    """What lies there with its own dimensions."""
-    named = tuple((f"dimension{d}", stride) for d, stride in enumerate(lies.strides))
-    return TensorRead(lies.value.name, lies.value, lies.offset, named, lies.shape)
+def whole_of(strided: MemoryView) -> TensorRead:
+    """A read of the view by its own dimensions."""
+    named = tuple((f"dimension{d}", stride) for d, stride in enumerate(strided.strides))
+    return TensorRead(strided.value.name, strided.value, strided.offset, named, strided.shape)
 
 
-@dataclass(frozen=True)
-class ViewOf:
-    """A strided view of a value in memory, in elements: what one input of a workload is given."""
-
-    value: Value
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def view_of(operand: TensorRead, extents: Mapping[str, int]) -> ViewOf:
+def view_of(operand: TensorRead, extents: Mapping[str, int]) -> MemoryView:
     named = zip(operand.strides, operand.sizes, strict=True)
     shape = tuple(extents[v] if size is None else size for (v, _), size in named)
-    return ViewOf(operand.value, operand.offset, shape, tuple(s for _, s in operand.strides))
+    return MemoryView(operand.value, shape, tuple(s for _, s in operand.strides), operand.offset)
 
 
-def check_within(view: ViewOf, strides: tuple[int, ...]) -> None:
-    """Raise AutoschedError where a kernel would read beyond the memory of a value, which lies with these strides."""
+def check_within(view: MemoryView, strides: tuple[int, ...]) -> None:
+    """Raise AutoschedError for a read beyond the memory of a value, which is stored with these strides."""
     there = span(view.value.shape, strides)
     if view.offset < 0 or view.offset + span(view.shape, view.strides) > there:
         raise AutoschedError(
@@ -92,38 +82,38 @@ def check_within(view: ViewOf, strides: tuple[int, ...]) -> None:
 
 
 def chain(view: View, stored: Mapping[Value, tuple[int, ...]]) -> list[View]:
-    """The view and those it is a view of, down to what is in memory or is none."""
+    """The view and those below it, down to a value that is stored or is no view."""
     views = [view]
     while isinstance(views[-1].argument, View) and views[-1].argument not in stored:
         views.append(views[-1].argument)
     return views
 
 
-def lying(value: Value, stored: Container[Value]) -> Lying | None:
-    """How a value lies in memory; None where it does not, or no strides say so."""
+def memory_view(value: Value, stored: Container[Value]) -> MemoryView | None:
+    """The strided view of memory that a value is; None where it is not in memory, or no strides make it."""
     if value in stored:
-        return Lying(value, value.shape, value.memory_strides, 0)
+        return MemoryView(value, value.shape, value.memory_strides, 0)
     views: list[View] = []
     here = value
     while isinstance(here, View):
         views.append(here)
         here = here.argument
         if here in stored and (found := placed(views, here.memory_strides)):
-            return Lying(here, value.shape, *found)
+            return MemoryView(here, value.shape, *found)
     return None
 
 
-def overlaps(lies: Lying) -> bool:
-    """Whether several indices are one element, but for dimensions along which all are."""
+def overlaps(strided: MemoryView) -> bool:
+    """True if several indices share an element, except along broadcast dimensions."""
     try:
-        check_strides(lies.value.name, lies.shape, lies.strides)
+        check_strides(strided.value.name, strided.shape, strided.strides)
     except InputError:
         return True
     return False
 
 
 def base_of(value: Value, stored: Mapping[Value, tuple[int, ...]]) -> Value:
-    """What the value is a view of, in memory or no view; or itself."""
+    """The stored value, or the first one that is no view, below a view; or the value itself."""
     return chain(value, stored)[-1].argument if isinstance(value, View) and value not in stored else value
 
 

@@ -1,7 +1,7 @@
-"""The tensors of a traced function, as what they are computed from: the graph that is cut into kernels.
+"""The tensors of a traced function as a graph, which is cut into kernels.
 
-A value says what one element of it is; where it lies in memory, and whether it ever does, is decided later. Dimensions
-are logical: a transposition is a value of its own, and costs nothing until somebody stores it.
+A value says how one element is computed; its place in memory, if any, is decided later. Dimensions are logical: a
+transposition is a value of its own, and costs nothing until it is stored.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Expression, call
 from search_spaces.workloads.strides import dense_strides
 
-# The `dtype` of what is a number or a truth value of Python's.
+# The `dtype` of a Python number or truth value.
 NUMBER = "number"
 
-# Where an element is, per dimension: an affine form of the axes of a kernel, or data (see `LookedUp`).
+# The index of an element, per dimension: an affine form of the axes of a kernel, or data (see `Gathered`).
 Index = tuple[Affine | Expression, ...]
 # Extents of the axes that indices are made of, by name.
 Extents = Mapping[str, int]
@@ -31,10 +31,10 @@ Extents = Mapping[str, int]
 class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.workloads.dtypes` calls it.
 
-    `line`: the user's line that it comes from, "" where that is unknown.
+    `line`: the user's source line, "" where that is unknown.
 
-    Only PyTorch can take one that is not `readable`: then `dtype` may be any of PyTorch's, or `NUMBER` of what is no
-    tensor, and a size that depends on data is -1.
+    Only PyTorch takes a value that is not `readable`: its `dtype` may be any of PyTorch's, or `NUMBER` for a Python
+    scalar, and a size that depends on data is -1.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Value:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """What it is computed from."""
+        """The values it is computed from."""
         return ()
 
     @property
     def readable(self) -> bool:
-        """Whether kernels can read it."""
+        """True if kernels can read it."""
         return self.dtype in DTYPES and min(self.shape, default=0) >= 0
 
     @property
     def memory_strides(self) -> tuple[int, ...]:
-        """How it lies in memory, if it does."""
+        """Its strides when stored."""
         return dense_strides(self.shape)
 
     @property
@@ -70,7 +70,8 @@ class Value:
 class Leaf(Value):
     """An input of the function, or a constant tensor: it is in memory, with these strides.
 
-    `position`: which argument it is; a constant has a `tensor` instead, which is `trained` when it requires a gradient.
+    `position`: number of the argument; a constant has a `tensor` instead, which is `trained` when it requires a
+    gradient.
     """
 
     strides: tuple[int, ...]
@@ -103,15 +104,15 @@ class Pointwise(Value):
 
     @property
     def is_copy(self) -> bool:
-        """Whether it has the elements of its argument as they are."""
+        """True if its elements are those of its argument, unchanged."""
         if [(a.shape, a.dtype) for a in self.arguments] != [(self.shape, self.dtype)]:
             return False
         return self.expression == placeholder(0, self.dtype)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Counted(Value):
-    """`start + step * i` for the positions i of its one dimension."""
+class Arange(Value):
+    """`start + step * i` for the positions i of its one dimension (ATen: arange)."""
 
     start: int
     step: int
@@ -119,7 +120,7 @@ class Counted(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduced(Value):
-    """A fold of the argument over some of its dimensions, which it does not have."""
+    """A reduction of the argument over some of its dimensions, which are dropped."""
 
     operator: Literal["sum", "max", "min", "prod"]
     argument: Value
@@ -132,14 +133,14 @@ class Reduced(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScanOperand(Value):
-    """What stands for one of the values that a scan combines, in what it makes of two of each."""
+    """Formal parameter of a scan's combine function."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScanOperation:
     """Values of one shape that are scanned together along a dimension (`search_spaces.workloads.scans`).
 
-    `combine`: what they become, as a scan has it.
+    `combine`: the combine function, an expression per value.
     """
 
     name: str
@@ -151,7 +152,7 @@ class ScanOperation:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scanned(Value):
-    """One of the values that come of a scan."""
+    """One of the results of a scan."""
 
     operation: ScanOperation
     output: int = 0
@@ -175,7 +176,7 @@ class Product(Value):
 
 
 class ViewKind(Protocol):
-    """Which elements a view takes (`views`): data, equal where the same elements of tensors of one shape are taken."""
+    """The index map of a view (`views`): data, equal where the same elements of tensors of one shape are taken."""
 
     def apply(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same view of any tensor of the argument's shape.
@@ -206,7 +207,9 @@ class View(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Padded(Value):
-    """The argument with so many elements `before` its own in every dimension, and any number after them: all `fill`."""
+    """The argument with `before` more elements before its own in every dimension, and any number after them: all
+    `fill`.
+    """
 
     argument: Value
     before: tuple[int, ...]
@@ -219,7 +222,7 @@ class Padded(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Joined(Value):
-    """The parts one after the other along a dimension."""
+    """The parts concatenated along a dimension."""
 
     parts: tuple[Value, ...]
     dim: int
@@ -230,8 +233,9 @@ class Joined(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LookedUp(Value):
-    """Elements of `table` at indices that are data: one per dimension of the table, a value or a dimension of this one.
+class Gathered(Value):
+    """Elements of `table` at indices that are data (ATen: index): per dimension of the table a value, or a dimension of
+    this.
 
     Values of the index are broadcast to this value's shape, as PyTorch does.
     """
@@ -245,14 +249,14 @@ class LookedUp(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Eager(Value):
-    """What PyTorch computes: an operation that no kernel is made of. `arguments` hold values and plain constants.
+class Fallback(Value):
+    """A value that PyTorch computes: no kernel is made of its operation. `arguments` are values and plain constants.
 
-    `output`: which of several results it is. All results of one operation share `operation`. `strides`: those that
-    PyTorch gives it, where it is not dense in the order of its dimensions but is in another.
+    `output`: its number among several results. All results of one operation share `operation`. `strides`: those that
+    PyTorch gives it, where it is dense in another order than that of its dimensions.
     """
 
-    operation: EagerOperation
+    operation: FallbackOperation
     output: int | None = None
     strides: tuple[int, ...] | None = None
 
@@ -266,7 +270,7 @@ class Eager(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class EagerOperation:
+class FallbackOperation:
     """A call of PyTorch's operator `target`; values among its arguments stand for their tensors. `why`: the reason."""
 
     target: Callable[..., Any]
@@ -294,10 +298,10 @@ def values_in(nested: Any) -> Iterator[Value]:
 
 
 def placeholder(number: int, dtype: str) -> Expression:
-    """What stands in an expression for the element of an argument of that element type."""
+    """A placeholder in an expression for the element of an argument of that element type."""
     return as_read(Access(str(number), ()), dtype)
 
 
 def as_read(element: Expression, dtype: str) -> Expression:
-    """What is read of a tensor of that element type: as an integer, if it is one."""
+    """A read of a tensor of that element type: as an integer, if it is one."""
     return call("to_integer", element) if is_integer(dtype) else element

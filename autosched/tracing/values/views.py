@@ -1,6 +1,6 @@
-"""Views: which elements of a tensor another one has, as data (`values.ViewKind`), one class for each kind.
+"""Views as data (`values.ViewKind`), one class per kind: each maps an index of the view to one of its source.
 
-`source` is the shape of what is viewed; dimensions are counted from 0.
+`source` is the shape of the source; dimensions are counted from 0.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from search_spaces.workloads.expressions.expression import Expression
 
 @dataclass(frozen=True)
 class AxisCutError(Exception):
-    """An index is affine only when this axis is two: `inner` positions of the second for each one of the first."""
+    """An index is affine only with this axis split in two: `inner` positions of the second for each of the first."""
 
     axis: str
     inner: int
 
 
 class NotAffineError(Exception):
-    """No affine index of what is viewed corresponds to the index of the view."""
+    """No affine index of the source corresponds to the index of the view."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """x.as_strided(shape, strides), `offset` elements behind the first of x: how a result lies in memory.
+    """x.as_strided(shape, strides), `offset` elements behind the first of x: a result's place in memory.
 
-    Of these there are none on the way to a kernel: nothing is computed from results.
+    Kernels meet none of these: nothing is computed from results.
     """
 
     shape: tuple[int, ...]
@@ -112,7 +112,7 @@ class Slicing:
 
     def apply(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.step < 0:
-            raise RuntimeError("no tensor lies backwards")
+            raise RuntimeError("no tensor has negative strides")
         stop = self.start + self.count * self.step
         return tensor[(*(slice(None),) * self.dim, slice(self.start, stop, self.step))]
 
@@ -177,7 +177,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Strided:
-    """x.as_strided(shape, strides, offset) of a tensor of one dimension, whose neighbours follow each other."""
+    """x.as_strided(shape, strides, offset) of a dense tensor of one dimension."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -193,7 +193,7 @@ class Strided:
 
 
 def expanded(index: Index, shape: Sequence[int]) -> Index:
-    """The index of x of that shape, for an index of something that x was broadcast to."""
+    """The index of x of that shape, for an index of a broadcast of x."""
     ours = index[len(index) - len(shape) :]
     return tuple(Affine() if size == 1 else at for at, size in zip(ours, shape, strict=True))
 
@@ -202,13 +202,13 @@ def reshaped(index: Sequence[Affine], shape: Sequence[int], source: Sequence[int
     """The index of x of shape `source`, for an index of x.reshape(shape).
 
     Raises:
-        AxisCutError: with that axis cut in two there would be one.
+        AxisCutError: there would be one with that axis split in two.
         NotAffineError: there is none.
     """
     found = [Affine()] * len(source)
     for ours, theirs in _groups(shape, source):
         if len(ours) == len(theirs) == 1:
-            # As it is, also where it is outside.
+            # Unchanged, also where it is outside.
             found[theirs[0]] = index[ours[0]]
             continue
         number = sum((index[d] * math.prod(shape[i] for i in ours if i > d) for d in ours), Affine())
@@ -232,7 +232,7 @@ def quotient(number: Affine, inner: int, size: int, extents: Extents) -> tuple[A
     """`number` as inner * q + r with 0 <= r < inner, of an index below inner * size.
 
     Raises:
-        AxisCutError: with that axis cut in two it would be.
+        AxisCutError: q and r would be affine with that axis split in two.
         NotAffineError: q and r are not affine.
     """
     if size == 1:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from autosched import TracedFunction
 from autosched.checking import reference
-from autosched.tracing.values.tensor_reads import lying
-from autosched.tracing.values.values import Eager, Value
+from autosched.tracing.values.tensor_reads import memory_view
+from autosched.tracing.values.values import Fallback, Value
 from search_spaces import Workload
 
 # So many functions are traced as one: which of their results share a kernel is decided of every two of them, and that
@@ -57,7 +57,7 @@ def computed(
 
 
 def _called(value: Value, memory: dict[Value, Tensor]) -> Any:
-    assert isinstance(value, Eager)
+    assert isinstance(value, Fallback)
     operation = value.operation
 
     def given(argument: Any) -> Any:
@@ -76,7 +76,7 @@ def _laid_out(result: Tensor, value: Value) -> Tensor:
 
 
 def _read(value: Value, memory: dict[Value, Tensor]) -> Tensor:
-    lies = lying(value, memory)
-    assert lies is not None
-    stored = memory[lies.value]
-    return stored if value is lies.value else stored.as_strided(lies.shape, lies.strides, lies.offset)
+    strided = memory_view(value, memory)
+    assert strided is not None
+    stored = memory[strided.value]
+    return stored if value is strided.value else stored.as_strided(strided.shape, strided.strides, strided.offset)

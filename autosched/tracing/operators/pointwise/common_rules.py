@@ -1,4 +1,4 @@
-"""ATen's pointwise operators that are the same expressions of integers and of floating-point numbers."""
+"""ATen's pointwise operators with one expression for integers and floating-point numbers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from search_spaces.workloads.expressions.expression import Expression
 
 
 def unary(operator: str) -> Callable[[Expression], Expression]:
-    """The rule of an operator that expressions have under this name."""
+    """A rule by the expression operator of this name."""
     return lambda x: ex.call(operator, x)
 
 
 def binary(operator: str) -> Callable[[Expression, Expression], Expression]:
-    """The same of two arguments."""
+    """A rule of two arguments by the expression operator of this name."""
     return lambda a, b: ex.call(operator, a, b)
 
 
 def same(x: Expression) -> Expression:
-    """The rule of what changes no element."""
+    """The identity."""
     return x
 
 

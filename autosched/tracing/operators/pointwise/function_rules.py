@@ -1,4 +1,4 @@
-"""ATen's mathematical functions of floating-point numbers as expressions: powers, remainders, and what has a name.
+"""ATen's mathematical functions of floating-point numbers as expressions: powers, remainders, and named functions.
 
 Most are operators that backends compute as one (`autosched.backends.formulas`); those here are composed of such.
 """
@@ -12,8 +12,8 @@ from autosched.tracing.values.templates import simplified
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
 
-# What an element type holds of a number.
-Held = Callable[[Expression], Expression]
+# Rounding of a number to an element type.
+Rounding = Callable[[Expression], Expression]
 
 _ZERO, _ONE = Literal(0.0), Literal(1.0)
 
@@ -31,27 +31,27 @@ def _pow(x: Expression, y: Expression) -> Expression:
 
 
 def opposite(r: Expression, b: Expression) -> Expression:
-    """Whether r is not 0 and has another sign than b."""
+    """True where r is not 0 and its sign differs from that of b."""
     return _where(ex.call("lt", b, _ZERO), ex.call("lt", _ZERO, r), ex.call("lt", r, _ZERO))
 
 
 def remainder(a: Expression, b: Expression) -> Expression:
-    """What is left of a after whole b, with the sign of b."""
+    """Remainder of a / b with the sign of b."""
     r = ex.call("fmod", a, b)
     return _where(opposite(r, b), ex.add(r, b), r)
 
 
-def floored_quotient(a: Expression, b: Expression, held: Held) -> Expression:
+def floored_quotient(a: Expression, b: Expression, rounding: Rounding) -> Expression:
     """a / b rounded down by way of the remainder, as PyTorch does (c10/util/generic_math.h, div_floor_floating)."""
     r = ex.call("fmod", a, b)
-    whole = held(ex.sub(held(ex.div(held(ex.sub(a, r)), b)), opposite(r, b)))
+    whole = rounding(ex.sub(rounding(ex.div(rounding(ex.sub(a, r)), b)), opposite(r, b)))
     down = ex.call("floor", whole)
-    nearest = ex.add(down, ex.call("lt", Literal(0.5), held(ex.sub(whole, down))))
+    nearest = ex.add(down, ex.call("lt", Literal(0.5), rounding(ex.sub(whole, down))))
     return _where(ex.call("eq", b, _ZERO), ex.div(a, b), nearest)
 
 
 def _fmax(a: Expression, b: Expression) -> Expression:
-    """The larger one, or the one that is a number."""
+    """The larger one, or the one that is not NaN."""
     return _where(_is_number(a), _where(ex.call("lt", a, b), b, a), b)
 
 
@@ -60,7 +60,7 @@ def _fmin(a: Expression, b: Expression) -> Expression:
 
 
 def _signbit(x: Expression) -> Expression:
-    """Whether the sign is minus, be it that of -0; NaN is taken to have none."""
+    """True for a negative number, or -0; NaN is taken to be positive."""
     return ex.call("maximum", ex.call("lt", x, _ZERO), ex.call("lt", ex.div(_ONE, x), _ZERO))
 
 

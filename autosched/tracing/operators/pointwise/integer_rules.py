@@ -1,6 +1,6 @@
 """ATen's pointwise operators on integers, as expressions of integers of 64 bits.
 
-What an operator yields wraps around in the element type of its result, which who translates it sees to.
+The caller wraps the result to its element type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autosched.tracing.operators.rules import UnsupportedError
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
 
-# Powers are written out.
+# Powers are unrolled into products.
 _HIGHEST_POWER = 32
 
 
@@ -36,18 +36,18 @@ def _checked(b: Expression) -> Expression:
 
 
 def _fmod(a: Expression, b: Expression) -> Expression:
-    """What is left of a after whole b, with the sign of a."""
+    """Remainder of a / b with the sign of a."""
     return ex.sub(a, ex.mul(ex.call("quotient", a, _checked(b)), b))
 
 
 def _with_sign_of(b: Expression, rest: Expression, kept: Expression, moved: Expression) -> Expression:
-    """`moved` where what is left of a division has the other sign than b."""
+    """`moved` where a remainder's sign differs from that of b, else `kept`."""
     opposite = ex.call("lt", ex.call("bitwise_xor", rest, b), Integer(0))
     return ex.call("where", ex.call("eq", rest, Integer(0)), kept, ex.call("where", opposite, moved, kept))
 
 
 def _remainder(a: Expression, b: Expression) -> Expression:
-    """What is left of a after whole b, with the sign of b."""
+    """Remainder of a / b with the sign of b."""
     rest = _fmod(a, b)
     return _with_sign_of(b, rest, rest, ex.add(rest, b))
 

@@ -1,6 +1,6 @@
-"""ATen's pointwise operators as expressions: how one element follows from the elements of the arguments.
+"""ATen's pointwise operators as expressions of their arguments' elements.
 
-Expressions are float32. What an operator rounds to its own element type is rounded by who translates the graph.
+Expressions are float32. The caller rounds the result to its element type.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 from autosched.tracing.operators.pointwise import common_rules, function_rules
 from autosched.tracing.operators.pointwise.common_rules import same, unary
-from autosched.tracing.operators.pointwise.function_rules import Held, floored_quotient
+from autosched.tracing.operators.pointwise.function_rules import Rounding, floored_quotient
 from autosched.tracing.values.templates import simplified
 from search_spaces.workloads import activations
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Literal
 
-# From here on float32 has no halves.
+# Every float32 from here on is an integer.
 _INTEGERS_FROM = 2.0**23
 
 
@@ -53,7 +53,7 @@ def _trunc(x: Expression) -> Expression:
 
 
 def _round(x: Expression, *, decimals: int = 0) -> Expression:
-    """To nearest, ties to even, of so many decimals: those before the point where they are below 0."""
+    """To nearest, ties to even, of that many decimals: digits before the point if negative."""
     if decimals == 0:
         return _nearest(x)
     power_of_ten = Literal(10.0 ** abs(decimals))
@@ -63,7 +63,7 @@ def _round(x: Expression, *, decimals: int = 0) -> Expression:
 
 
 def _nearest(x: Expression) -> Expression:
-    """The nearest integer: half more and cut, and one less where that was a tie that came out odd; 0 with x's sign."""
+    """The nearest integer: x + 1/2 truncated, and one less for a tie with an odd result; 0 with x's sign."""
     more = ex.add(x, Literal(0.5))
     up = ex.call("floor", more)
     odd = ex.sub(up, ex.mul(Literal(2.0), ex.call("floor", ex.mul(Literal(0.5), up))))
@@ -76,18 +76,18 @@ def _sign(x: Expression) -> Expression:
     return ex.sub(ex.call("lt", Literal(0.0), x), ex.call("lt", x, Literal(0.0)))
 
 
-def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None, held: Held = same) -> Expression:
-    """a / b, cut towards zero ("trunc") or down ("floor"), the latter by way of the remainder, as in PyTorch.
+def _div(a: Expression, b: Expression, *, rounding_mode: str | None = None, rounding: Rounding = same) -> Expression:
+    """a / b, truncated ("trunc") or floored ("floor"), the latter by way of the remainder, as in PyTorch.
 
-    `held`: what the type that is computed in holds of the result of a step.
+    `rounding`: applied to the result of every step.
     """
     match rounding_mode:
         case None:
             return ex.div(a, b)
         case "trunc":
-            return _trunc(held(ex.div(a, b)))
+            return _trunc(rounding(ex.div(a, b)))
         case _:
-            return floored_quotient(a, b, held)
+            return floored_quotient(a, b, rounding)
 
 
 def _scaled(change: str) -> Callable[..., Expression]:
@@ -100,12 +100,12 @@ def _scaled(change: str) -> Callable[..., Expression]:
 
 
 def _angle(x: Expression) -> Expression:
-    """That of a real number: half a turn below 0, and NaN where it is none."""
+    """The angle of a real number: pi below 0, and NaN of NaN."""
     number = ex.call("where", ex.call("eq", x, x), Literal(0.0), x)
     return ex.call("where", ex.call("lt", x, Literal(0.0)), Literal(math.pi), number)
 
 
-# By the name of the operator in ATen. Those of two names are the function of tensors and that of a tensor and a number.
+# By the name of the operator in ATen. Operators with two names take tensors, or a tensor and a number.
 RULES: Mapping[str, Callable[..., Expression]] = {
     **common_rules.RULES,
     **function_rules.RULES,
@@ -136,10 +136,10 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "relu": activations.relu,
 }
 
-# Operators of several steps, each of which eager rounds to the type that it computes in.
+# Operators of several steps, each of which eager rounds to its operand type.
 STEPWISE = frozenset({"div"})
-# Operators whose result is one of their arguments, or 0 or 1: nothing is rounded.
+# Operators that select an argument, or give 0 or 1: nothing is rounded.
 SELECTING = frozenset({"where", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "neg", "abs", "clone"})
 SELECTING |= {"alias", "detach", "fmax", "fmin"}
-# Operators that integers of any size are compared by, exactly as long as one side is below 2^24.
+# Comparisons, exact for integers of any size if one side is below 2^24.
 COMPARING = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})

@@ -86,7 +86,7 @@ def test_a_tensor_that_is_called_like_an_argument_has_another_name() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.x
 
-    assert [s.name for s in trace(Named(), X).leaves] == ["x_held", "x"]
+    assert [s.name for s in trace(Named(), X).leaves] == ["x_constant", "x"]
 
 
 def test_a_call_that_would_lose_the_gradient_of_a_closed_over_tensor_is_refused() -> None:

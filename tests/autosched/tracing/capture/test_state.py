@@ -17,7 +17,7 @@ import autosched
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
-from autosched.tracing.capture.closed_over import held_tensors
+from autosched.tracing.capture.closed_over import closed_over_tensors
 from untuned import untuned_kernels
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
@@ -120,7 +120,7 @@ def kernel_of(function: Callable[..., Any], *inputs: Tensor) -> Any:
 
 
 def held_by(function: Any) -> dict[str, Tensor]:
-    return {place.name: tensor for place, tensor in held_tensors(function)}
+    return {place.name: tensor for place, tensor in closed_over_tensors(function)}
 
 
 @pytest.mark.parametrize("name", STATEFUL)

@@ -14,7 +14,7 @@ from autosched import InputError, Workload, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.fusion import assembly
-from autosched.tracing.values.pulled import Fusing, Pulled
+from autosched.tracing.values.pulled import FusionLimits, Pulled
 from search_spaces import AutoschedError, Axis, Reduction, Stage
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.expressions.affine import Affine, axis_index
@@ -54,7 +54,7 @@ def test_reductions_of_dimensions_of_size_1_read_what_is_theirs(
 
 
 def test_an_axis_has_one_extent() -> None:
-    pulled = Pulled({}, {}, Fusing())
+    pulled = Pulled({}, {}, FusionLimits())
     first, second = (pulled.folded_dimension(size) for size in (1, 6))
     third = pulled.folded_dimension(3)
     assert not first.terms

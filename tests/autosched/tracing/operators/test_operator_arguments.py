@@ -13,7 +13,7 @@ import torch
 from autosched import trace
 from autosched.tracing.operators import (
     creation_rules,
-    lookup_rules,
+    gather_rules,
     product_rules,
     reduction_rules,
     scatter_rules,
@@ -26,7 +26,7 @@ from traced_reference import computed
 
 TABLES = (
     creation_rules,
-    lookup_rules,
+    gather_rules,
     pointwise_rules,
     product_rules,
     reduction_rules,

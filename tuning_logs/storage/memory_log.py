@@ -1,4 +1,4 @@
-"""What a log answers whose records are all in memory: they are looked through for every question."""
+"""Queries of a log whose records are all in memory: linear search."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tuning_logs.record import Subject, TuningRecord
 from tuning_logs.selection import Filter, admitted, nearest
 
 
-class HeldLog:
-    """Answers from `held`, which gives the records anew, oldest first, whenever it is iterated over."""
+class MemoryLog:
+    """Queries of `records`, which yields the records anew, oldest first, whenever it is iterated over."""
 
-    def __init__(self, held: Iterable[TuningRecord]) -> None:
-        self._held = held
+    def __init__(self, records: Iterable[TuningRecord]) -> None:
+        self._records = records
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        return iter(self._held)
+        return iter(self._records)
 
     def records(self, wanted: Filter) -> list[TuningRecord]:
-        return admitted(self._held, wanted)
+        return admitted(self._records, wanted)
 
     def best(self, wanted: Filter, is_good: IsGood = any_record) -> TuningRecord | None:
         return best_of(self.records(wanted), is_good)
 
     def nearest(self, subject: Subject, target: Target, limit: int, policy: str | None = None) -> list[TuningRecord]:
-        return nearest(self._held, subject, target, limit, policy)
+        return nearest(self._records, subject, target, limit, policy)

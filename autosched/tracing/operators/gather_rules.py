@@ -1,4 +1,4 @@
-"""ATen's look-ups of elements by an index tensor."""
+"""ATen's gathers of elements by an index tensor."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.operators.rules import Result, UnsupportedError, as_held, counted, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, as_constant, reshape
 from autosched.tracing.operators.view_translation import expand, select
-from autosched.tracing.values.values import LookedUp, Value
+from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer
 
 
-def _looked_up(result: Result, table: Value, index: Sequence[Value | int]) -> Value:
-    return result.of(LookedUp, table=table, index=tuple(index))
+def _gathered(result: Result, table: Value, index: Sequence[Value | int]) -> Value:
+    return result.of(Gathered, table=table, index=tuple(index))
 
 
-def _beside(index: Value, before: int, after: int) -> Value:
-    """The index tensor with so many dimensions of size 1 around its own."""
+def _unsqueezed(index: Value, before: int, after: int) -> Value:
+    """The index tensor with that many dimensions of size 1 before and after its own."""
     return reshape(index, (*(1,) * before, *index.shape, *(1,) * after))
 
 
 def _embedding(result: Result, table: Value, index: Value) -> Value:
-    return _looked_up(result, table, (_beside(index, 0, 1), len(index.shape)))
+    return _gathered(result, table, (_unsqueezed(index, 0, 1), len(index.shape)))
 
 
 def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value:
@@ -31,7 +31,7 @@ def _index_select(result: Result, table: Value, dim: int, index: Value) -> Value
         return _only(result, table)
     d, rank = dim % len(table.shape), len(table.shape)
     one = reshape(index, (index.elements,))
-    return _looked_up(result, table, [_beside(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
+    return _gathered(result, table, [_unsqueezed(one, d, rank - 1 - d) if i == d else i for i in range(rank)])
 
 
 def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
@@ -39,11 +39,11 @@ def _gather(result: Result, table: Value, dim: int, index: Value) -> Value:
         return _only(result, table)
     d = dim % len(table.shape)
     index = reshape(index, index.shape or (1,))
-    return _looked_up(result, table, [index if i == d else i for i in range(len(table.shape))])
+    return _gathered(result, table, [index if i == d else i for i in range(len(table.shape))])
 
 
 def _only(result: Result, table: Value) -> Value:
-    """What is looked up in a tensor of one element without dimensions: that, wherever the index points."""
+    """A gather from a tensor of one element without dimensions: that element, for every index."""
     return expand(result, table, result.shape)
 
 
@@ -52,11 +52,13 @@ def _select(result: Result, x: Value, dim: int, index: int | Value) -> Value:
         return select(result, x, dim, index)
     d, rank = dim % len(x.shape), len(x.shape)
     at = from_the_end(index, x.shape[d])
-    return _looked_up(result, x, [at if i == d else i - (i > d) for i in range(rank)])
+    return _gathered(result, x, [at if i == d else i - (i > d) for i in range(rank)])
 
 
 def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Value:
-    """x[i, :, j]: the dimensions of the index tensors stand where these do, or first where they are apart."""
+    """x[i, :, j]: the dimensions of the index tensors replace the indexed ones, or come first where these are not
+    adjacent.
+    """
     given = [*indices, *[None] * (len(table.shape) - len(indices))]
     at = [d for d, i in enumerate(given) if i is not None]
     tensors = [i for i in given if i is not None]
@@ -71,12 +73,12 @@ def _index(result: Result, table: Value, indices: Sequence[Value | None]) -> Val
         if i is None:
             index.append(kept.pop(0))
         else:
-            index.append(from_the_end(_beside(i, 0, after), table.shape[d]))
-    return _looked_up(result, table, index)
+            index.append(from_the_end(_unsqueezed(i, 0, after), table.shape[d]))
+    return _gathered(result, table, index)
 
 
 def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, reduce: str | None = None) -> Value:
-    """x with one element along `dim` replaced: the position is compared with the index everywhere."""
+    """x with one element along `dim` replaced: every position is compared with the index."""
     if reduce is not None:
         raise UnsupportedError(f"scattering with reduce={reduce!r}")
     if not x.shape:
@@ -88,9 +90,9 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
     whole = all(a == b for i, (a, b) in enumerate(zip(index.shape, x.shape, strict=True)) if i != d)
     if index.shape[d] != 1 or not whole or (isinstance(source, Value) and source.shape != index.shape):
         raise UnsupportedError("scattering of several elements along a dimension, or into a part of the others")
-    at = counted(x.shape[d], rank, d, f"{result.name}_at")
+    at = arange(x.shape[d], rank, d, f"{result.name}_at")
     given = (source,) if isinstance(source, Value) else ()
-    number = None if isinstance(source, Value) else as_held(source, result.dtype)
+    number = None if isinstance(source, Value) else as_constant(source, result.dtype)
 
     def combine(a: Expression, place: Expression, i: Expression, *new: Expression) -> Expression:
         return ex.call("where", ex.call("eq", place, i), new[0] if number is None else number, a)
@@ -99,7 +101,7 @@ def _scatter(result: Result, x: Value, dim: int, index: Value, source: Any, *, r
 
 
 def from_the_end(index: Value, size: int) -> Value:
-    """Indices below 0 count from the end."""
+    """Non-negative indices: those below 0 count from the end."""
 
     def combine(i: Expression) -> Expression:
         return ex.call("where", ex.call("lt", i, Integer(0)), ex.add(i, Integer(size)), i)
