@@ -33,7 +33,7 @@ def bits(tensor: torch.Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("which", ["poison", "beside"])
+@pytest.mark.parametrize("which", ["poison", "band"])
 def test_arithmetic_on_a_pattern_yields_another_nan(dtype: torch.dtype, which: str) -> None:
     patterns = PATTERNS[dtype]
     pattern = getattr(patterns, which)
