@@ -188,7 +188,7 @@ class TunedKernel:
         )
 
     def _replay(self, call: Call, task: TuningTask) -> Point | None:
-        """The result of a finished search, without configurations that a new version of Triton or the driver refuses."""
+        """The result of a finished search, without configurations that a newer Triton or driver refuses."""
         from autosched.tuning.autotune.trials.launching import why_unusable
 
         while (found := task.found) is not None:
