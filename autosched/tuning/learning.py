@@ -125,7 +125,7 @@ class Errors:
     """Errors of held-out predictions: kernels took between `low` and `high` times as long.
 
     The first ten choices of every group count, since only such schedules are proposed, without the extreme one at
-    either end. The errors of a group have much in common: the extremes over groups show what a further group may bring;
+    either end. The errors of a group have much in common: the extremes over groups show what a further group may add;
     the middle nine tenths of all errors do not: 37 of 50 first choices of five shapes measured afterwards on an H200
     were within these. docs/predict.md has the figures.
     """

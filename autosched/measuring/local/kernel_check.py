@@ -142,7 +142,7 @@ def check_once(workload: Workload, device: torch.device, launcher: Launcher, see
 
 @contextmanager
 def failing_as(status: Status) -> Iterator[None]:
-    """Turn any exception of a candidate into a failure of this status, for its record."""
+    """Make any exception of a candidate a failure of this status, for its record."""
     try:
         yield
     except Failed:

@@ -67,7 +67,7 @@ class Tasks:
 
     @property
     def searches(self) -> list[Search]:
-        """The searches, those of functions' first cuts before others, which may turn out to be irrelevant."""
+        """The searches, those of functions' first cuts before others, which may prove irrelevant."""
         first = {key for _, cuts in self._uses for key in cuts[0]}
         return sorted(self._searches.values(), key=lambda search: search.space.workload.key not in first)
 
