@@ -2,9 +2,9 @@
 
 {"op": "init", "names": […], "values": [[…], …], "configs": [[…], …], "seed": 0, "budget": 400, "ctx": {…}}
     begins a search and ends the former. Without "configs" every combination of values is legal. "ctx" may have
-        "sources", measurements from elsewhere for a warm start: [{"device": …, "configs": [[…], …], "times": […]}, …],
-        with "names" where the knobs are not those of "names" above. The answer is {"ok": true}, with "notes" on what
-        was left out.
+    "sources", measurements from elsewhere for a warm start: [{"device": …, "configs": [[…], …], "times": […]}, …], with
+    "names" where the knobs are not those of "names" above. The answer is {"ok": true}, with "notes" on what was left
+    out.
 {"op": "ask", "n": 8}
     is answered with at most that many configurations, {"configs": [[…], …]}; with none when nothing is left.
 {"op": "tell", "configs": [[…], …], "times": […]}

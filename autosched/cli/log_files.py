@@ -53,7 +53,9 @@ def diff_command(
     driver, compiler or device made the difference, and if the best alone did, the search. A difference counts when the
     repeats show it and it is larger than 4 %, by which sessions differ though nothing has changed.
 
-    ``` autosched log diff driver-570.jsonl driver-580.jsonl ```
+    ```
+    autosched log diff driver-570.jsonl driver-580.jsonl
+    ```
     """
     found = differences(records_at(before), records_at(after))
     if as_json:
@@ -95,7 +97,9 @@ def import_command(
 
     Another tuner's kernel cannot become a log.
 
-    ``` autosched log import matmul.json --log tuning.jsonl ```
+    ```
+    autosched log import matmul.json --log tuning.jsonl
+    ```
     """
     found = []
     for path in tables:

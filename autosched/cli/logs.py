@@ -138,12 +138,16 @@ def export_command(
     can learn from it. An earlier export for the same workload, target and timing policy is replaced; other files stay.
     Logs under tuning_logs/records ship with the package.
 
-    ``` autosched log export --log tuning.jsonl --to records --target h200 ```
+    ```
+    autosched log export --log tuning.jsonl --to records --target h200
+    ```
 
     With --format, all measurements of one kernel on one target are written to a file: as a Kernel Tuner cache or in T4,
     compressed if it ends in .gz. `autosched log import` makes a log of it again.
 
-    ``` autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json ```
+    ```
+    autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json
+    ```
     """
     from autosched.replaying.log_export import export
 

@@ -41,7 +41,9 @@ def predict_command(
     result is stored next to the log, in LOG.predictions; `autosched replay … --predicted` builds it on a machine with
     the device.
 
-    ``` autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target v100 ```
+    ```
+    autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target v100
+    ```
     """
     found = autosched.predict(
         workload(operator, sizes),
@@ -75,7 +77,9 @@ def report_command(
     Both before compiling, and, where records have them, with registers, spills and shared memory. The shipped logs take
     a minute.
 
-    ``` autosched model report tuning.jsonl ```
+    ```
+    autosched model report tuning.jsonl
+    ```
     """
     from autosched.tuning.model_report import model_report
 

@@ -54,8 +54,10 @@ def simulate_command(
     within 90, 95 and 99 % of the optimum (medians of the runs), the performance score of Willemsen et al. (0: the
     expectation of random search, 1: the optimum at once), and the time that the search itself takes.
 
-    ``` autosched simulate gemm-3090.json.gz --budget 400 --seeds 20 autosched simulate gemm-3090.json.gz --history
-    gemm-3060L.json.gz --history-budget 400 --json ```
+    ```
+    autosched simulate gemm-3090.json.gz --budget 400 --seeds 20
+    autosched simulate gemm-3090.json.gz --history gemm-3060L.json.gz --history-budget 400 --json
+    ```
     """
     _check_counts({"budget": budget, "seeds": seeds, "jobs": jobs, "history-budget": history_budget})
     if history_budget is not None and not history:

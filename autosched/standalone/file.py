@@ -1,6 +1,8 @@
 """`autosched.export`: a tuned kernel as a Python file that needs only PyTorch, and Triton or cuda-bindings.
 
-# what it computes, where it was tuned, its schedule imports kernels, in Triton or in CUDA C++
+# what it computes, where it was tuned, its schedule
+imports
+kernels, in Triton or in CUDA C++
 def launch_matmul(a, b, …): …       allocates, launches
 def matmul(a, b, bias): …           checks its arguments, and calls that
 def _reference(a, b, bias): …       the same by PyTorch
