@@ -121,7 +121,7 @@ Cold = Annotated[
     bool,
     typer.Option(
         "--cold",
-        help="No warm start from other logs, not even shipped ones; similar kernels of one call still share theirs.",
+        help="No warm start from other logs, not even shipped ones; similar kernels of one call still share records.",
     ),
 ]
 Rounds = Annotated[
