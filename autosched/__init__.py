@@ -9,7 +9,7 @@ print(autosched.compare(op))                   against PyTorch and the vendor's 
 autosched.export(op, "fast.py")                a file that needs no autosched
 @autosched.autotune(space=…, key=…)            a Triton kernel of your own, in the place of triton.autotune
 
-What stands here is imported when it is first named: a command that needs no PyTorch starts without it.
+Names are imported on first use: a command that needs no PyTorch starts without it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ __all__ = [
     "tune_many",
 ]
 
-# Where each of these is defined: modules, and the names in them.
+# Modules, and the names that they define.
 _HOMES = {
     "autosched.comparing.compare": "Comparison Row compare compare_kernel",
     "autosched.kernels.custom_op": "register",

@@ -1,4 +1,4 @@
-"""What a kernel is compared with: the same operator by PyTorch and by the vendor's libraries.
+"""Baselines: the same operator by PyTorch and by the vendor's libraries.
 
 Imports `checking`; knows nothing of how kernels are made.
 """

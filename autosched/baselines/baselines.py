@@ -1,7 +1,7 @@
-"""What a kernel is compared with: the same operator by PyTorch and the vendor's library.
+"""Baselines of the named operators, by PyTorch and the vendor's library.
 
-`eager` is what a user writes; `library` writes to a preallocated output with as few passes as the library allows, which
-is the harder figure to beat.
+`eager` is the form that a user writes; `library` writes to a preallocated output with as few passes as the library
+allows, and is the harder one to beat.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Eager = Callable[..., Tensor]
 # Takes the inputs and the output that it overwrites.
 IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
 
-# Links whose functions take a product of one type and write another; the others are preceded by a conversion.
+# Links whose functions take a product of one type and write another; all others need a conversion before them.
 _CONVERTING = (("bias",), ("residual",), ("gate",), ("scale",), ("rowscale",), ("colscale",))
 
 
@@ -43,7 +43,7 @@ def baseline(workload: Workload) -> Baseline | None:
     named = _constructed(workload)
     if named is None or named != workload:
         return None
-    # All of them, with the defaults.
+    # All arguments, with the defaults.
     arguments = dict(named.arguments)
     match workload.name:
         case "matmul":
@@ -68,11 +68,11 @@ def baseline(workload: Workload) -> Baseline | None:
 
 
 def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Tensor]) -> Callable[[], object] | None:
-    """A call of the library that overwrites `outs`, or of PyTorch's form that allocates; None when there is neither."""
+    """A library call that overwrites `outs`, or PyTorch's form that allocates; None if there is neither."""
     known = baseline(workload)
     if known is None:
         return None
-    # What has a name has one output.
+    # Named operators have one output.
     (out,) = outs
     eager, library = known.eager, known.library
     return (lambda: eager(*inputs)) if library is None else (lambda: library(inputs, out))
@@ -80,7 +80,7 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Te
 
 @contextmanager
 def library_settings(precision: str, target: Target) -> Iterator[None]:
-    """PyTorch with as many threads as a kernel for the target, and with a workload's precision of dots."""
+    """PyTorch's threads as the kernels of the target have them, and the workload's precision of dots."""
     threads, usual = torch.get_num_threads(), torch.get_float32_matmul_precision()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
@@ -93,7 +93,7 @@ def library_settings(precision: str, target: Target) -> Iterator[None]:
 
 
 def library_name(workload: Workload, device: torch.device) -> str:
-    """Whose code PyTorch runs for the workload on that device."""
+    """The library that PyTorch calls for the workload on that device."""
     if workload.name != "matmul":
         return "PyTorch"
     if device.type == "cuda":
@@ -104,7 +104,7 @@ def library_name(workload: Workload, device: torch.device) -> str:
 
 
 def _constructed(workload: Workload) -> Workload | None:
-    """The named operator with the workload's arguments; None where it is no operator or does not take those."""
+    """The named operator with the workload's arguments; None where there is none, or it does not take these."""
     constructor = ops.CONSTRUCTORS.get(workload.name)
     if constructor is None:
         return None
@@ -128,7 +128,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
     links, scale = _links(arguments["epilogue"]), _number(arguments, "scale")
     used = product(workload, links)
     made, rest = torch_dtype(workload.outputs[0].dtype), links[used.absorbed :]
-    # What the library writes before the links that it does not absorb, where that is of another type than the output.
+    # The library's result before the links that it does not absorb, where its type is not the output's.
     products: list[Tensor] = []
 
     def operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """Matrix products by PyTorch and the vendor's libraries, for every element type and layout that kernels are tuned for.
 
-A library has its own rules of what it takes; where it does not take the operands, a `LibraryProduct` says what else a
-user would call.
+Where a library does not support the operands, the `LibraryProduct` is what a user would call instead.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from autosched.machine.element_types import torch_dtype
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, is_integer
 
-# What cuBLASLt takes of 8-bit operands: sizes along k and n that are multiples of 16 (float8) and of 8 (int8), and of
-# int8 more than 16 rows (the checks of torch._scaled_mm and torch._int_mm).
+# cuBLASLt's requirements for 8-bit operands: k and n are multiples of 16 (float8) or of 8 (int8), and int8 has more
+# than 16 rows (the checks of torch._scaled_mm and torch._int_mm).
 _FLOAT8_MULTIPLE = 16
 _INT8_MULTIPLE = 8
 _INT8_LEAST_ROWS = 17
 
-# Matrices or batches of them, m x k and k x n, however stored; then the inputs of the links that are absorbed.
+# Matrices or batches of them, m x k and k x n, in any layout; then the inputs of the absorbed links.
 Multiply = Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
 # The same, into the last tensor.
 MultiplyInto = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor], object]
@@ -32,10 +31,10 @@ MultiplyInto = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor], object]
 
 @dataclass(frozen=True)
 class LibraryProduct:
-    """How a library multiplies two matrices. `called` names the function.
+    """A library's matrix product. `called` names the function.
 
-    It does the first `absorbed` links of the epilogue in the same call, with an input each. `into` writes an output of
-    type `made`; None where the library does not write to a given output.
+    It computes the first `absorbed` links of the epilogue in the same call, with an input each. `into` writes an output
+    of type `made`; None where the library does not write to a given output.
     """
 
     called: str
@@ -64,7 +63,7 @@ def product(workload: Workload, links: Sequence[str]) -> LibraryProduct:
         return _converted(torch.float32, torch.int32)
     if links[:1] == ("bias",) and not batched and torch_dtype(operand) == made:
         return _with_bias(made)
-    # What is narrower than its operands is converted after the product.
+    # An output narrower than the operands is converted after the product.
     return _widening(made) if made == torch.float32 != torch_dtype(operand) else _plain(torch_dtype(operand))
 
 
@@ -106,9 +105,9 @@ def _widening(made: torch.dtype) -> LibraryProduct:
 
 
 def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) -> LibraryProduct:
-    """torch._scaled_mm: with scales by row and column where the epilogue begins with them, with a bias if one follows.
+    """torch._scaled_mm, with scales by row and column if the epilogue begins with them, and with a bias if one follows.
 
-    It takes a by rows and b by columns; operands that are stored the other way round are copied.
+    It takes a by rows and b by columns; operands in other layouts are copied.
     """
     # The kernels that scale rows and columns write bfloat16 only.
     by_rows = tuple(links[:2]) == ("rowscale", "colscale") and made == torch.bfloat16
@@ -144,7 +143,7 @@ def _of_integers(batched: bool) -> LibraryProduct:
 
 
 def _converted(computed: torch.dtype, made: torch.dtype) -> LibraryProduct:
-    """What a user of operands that the library does not take is left with: copies of them in a wider type."""
+    """The fallback for operands that the library does not support: copies of them in a wider type."""
 
     def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
         return torch.matmul(a.to(computed), b.to(computed)).to(made)
@@ -155,7 +154,7 @@ def _converted(computed: torch.dtype, made: torch.dtype) -> LibraryProduct:
 def _each(
     called: str, made: torch.dtype, multiply: Multiply, into: MultiplyInto, absorbed: int, batched: bool
 ) -> LibraryProduct:
-    """The product; of a batch one call for each, where the library multiplies no batches of this type."""
+    """The product; for a batch one call each, where the library multiplies no batches of this type."""
     if not batched:
         return LibraryProduct(called, made, multiply, into, absorbed)
 
@@ -175,5 +174,5 @@ def _by_rows(matrix: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _one(device: torch.device) -> Tensor:
-    """A scale that changes nothing, sent to each device once."""
+    """A scale of 1, sent to each device once."""
     return torch.ones((), device=device)

@@ -1,4 +1,4 @@
-"""What a kernel may be compared with, by name."""
+"""Names of the baselines."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ BaselineName = Literal[
     "max-autotune",  # torch.compile, which then measures several kernels
 ]
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
-# What there is of any PyTorch function.
+# Baselines of any PyTorch function.
 FUNCTION_BASELINES: tuple[BaselineName, ...] = ("eager", "compile", "max-autotune")
-# Not those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
+# Excludes those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
 USUAL_BASELINES: tuple[BaselineName, ...] = ("library", "eager", "parts", "compile")
 COMPILED_BASELINES: tuple[BaselineName, ...] = ("compile", "max-autotune")
 
 
 def check_baselines(names: Iterable[str], allowed: Sequence[str] = BASELINES) -> tuple[BaselineName, ...]:
-    """The names, in their order, sure to be baselines, and among those allowed.
+    """The names, in their order, checked to be baselines, and among those allowed.
 
     Raises:
-        InputError: one is none, or comes twice; or a text is given for a sequence of them.
+        InputError: one is none, or comes twice; or a string is given for a sequence of them.
     """
     if isinstance(names, str):
         raise InputError(f"baselines={names!r} is a text; expected a sequence of names, such as ({names!r},)")

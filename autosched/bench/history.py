@@ -1,4 +1,4 @@
-"""What tuning a workload took, read off its records: trials, seconds, and when it was nearly as good as in the end."""
+"""Cost of tuning a workload, from its records: trials, seconds, and the time until nearly the final quality."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from tuning_logs import TuningRecord
 
-# Within this of the final quality counts as near it.
+# Quality that counts as near the final one.
 NEARLY = 0.95
-# A longer silence is a pause between two runs on one log: a candidate may compile for 30 s and run for 10 s, and while
-# it does, others end.
+# A longer gap is a pause between two runs on one log: a candidate may compile for 30 s and run for 10 s, and others end
+# meanwhile.
 _PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
 class TuningHistory:
-    """`trials` schedules were tried in `seconds`, finals included; after `near_trials` and `near_s` the fastest so far
-        was within 1/0.95 of the fastest of all. Of several kernels of one function, all four are sums.
+    """Cost of tuning one kernel; for several kernels of one function, sums of theirs.
 
-    Trials are held against trials here: latencies of finals, where candidates are timed in turn, are figures of another
-        kind. The clock runs from the beginning of the first trial; the start of the workers, some seconds, and pauses
-        between runs are not in it.
+    `trials` schedules were measured in `seconds`, finals included; after `near_trials` and `near_s` the fastest so far
+    was within 1/0.95 of the fastest of all. Trials are compared with trials here: latencies of finals, from interleaved
+    rounds, are figures of another kind. The clock runs from the beginning of the first trial, without the start of the
+    workers, some seconds, and pauses between runs.
     """
 
     trials: int
@@ -50,7 +50,7 @@ def tuning_history(records: Sequence[TuningRecord]) -> TuningHistory | None:
 
 
 def all_of(histories: Sequence[TuningHistory | None]) -> TuningHistory | None:
-    """Several searches as one, one after the other; None where one of them is not known."""
+    """Several searches as one sequence; None if one of them is unknown."""
     known = [history for history in histories if history is not None]
     if len(known) < len(histories) or not known:
         return None
@@ -63,7 +63,7 @@ def all_of(histories: Sequence[TuningHistory | None]) -> TuningHistory | None:
 
 
 def _clock(records: Sequence[TuningRecord]) -> list[float]:
-    """Seconds of tuning that had passed when each record was made."""
+    """Seconds of tuning up to each record."""
     passed, clock = 0.0, []
     for before, record in zip((None, *records), records, strict=False):
         silence = record.provenance.unix_s - before.provenance.unix_s if before else _PAUSE_S
@@ -74,6 +74,6 @@ def _clock(records: Sequence[TuningRecord]) -> list[float]:
 
 
 def _own_s(record: TuningRecord) -> float:
-    """What a trial took by itself: proposed, compiled, measured."""
+    """Seconds of one trial: proposed, compiled, measured."""
     facts = record.measurement.facts
     return record.provenance.propose_s + (facts.seconds if facts else 0.0) + record.measurement.seconds

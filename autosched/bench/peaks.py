@@ -1,4 +1,4 @@
-"""What the device can do, measured: the rate of dots by element type, and the bandwidth of a copy; nothing nominal."""
+"""Measured peaks of the device: the rate of dots by element type, and the bandwidth of a copy; nothing nominal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from search_spaces.workloads.dtypes import FLOAT8
 
 Op = Workload | TracedFunction
 
-# Sides of the square products among which the fastest counts: large enough to hide the edges, and where power is what
-# limits, not the largest is fastest.
+# Sides of square products, of which the fastest counts: large enough to hide the edges; where power is the limit, the
+# largest is not the fastest.
 _SIDES = {"gpu": (4096, 8192, 12288), "cpu": (512, 1024, 2048)}
-# Bytes of the tensor that is copied: many times the caches.
+# Bytes of the copied tensor: many times the caches.
 _COPIED_BYTES = {"gpu": 2**30, "cpu": 2**28}
-# The best of so many calls counts, a peak being what can be reached at all; fewer where one call takes long, because
-# the library has no fast code for that type.
+# The best of so many calls counts, as a peak is the highest rate; fewer if one call takes long because the library has
+# no fast code for that type.
 _CALLS = 20
 _PATIENCE_S = 0.5
 
@@ -34,28 +34,27 @@ class Peaks:
     """Rates per second, each that of the fastest call.
 
     `dots` has the operations of square products by the library, by the element type of the operands ("tf32" is one of
-    its own); a type that the library does not multiply is not in it. `copied` is bytes of a copy, read and written.
+    its own), without types that the library does not multiply. `copied` is bytes of a copy, read and written.
     """
 
     dots: tuple[tuple[str, float], ...]
     copied: float
 
     def dot_rate(self, op: Op) -> float | None:
-        """The peak rate for its first dots; None where it has none, or the library none of that type."""
+        """The peak rate for its first dots; None if it has none, or the library none of that type."""
         return dict(self.dots).get(dot_dtype(op) or "")
 
     def bound_s(self, op: Op) -> float | None:
-        """Seconds at these rates: its dots, or each byte from or to memory once, whichever takes longer.
+        """Seconds at these rates (roofline): its dots, or each byte from or to memory once, whichever takes longer.
 
-        Of a function, all of its dots, and the bytes of what it takes and returns: what its kernels hand on to each
-        other need not be in memory. None where it has dots of a type without a measured rate. Operands that lie in a
-        cache can be faster.
+        For a function, all of its dots, and the bytes of its arguments and results: tensors between its kernels need
+        not be in memory. None if it has dots of a type without a measured rate. Operands in a cache can be faster.
         """
         dots = self._dots_s(op)
         return None if dots is None else max(dots, op.min_bytes / self.copied)
 
     def bounded_by_dots(self, op: Op) -> bool:
-        """Whether its dots are what takes longer."""
+        """True if it is compute-bound: its dots take longer."""
         return (self._dots_s(op) or 0.0) > op.min_bytes / self.copied
 
     def _dots_s(self, op: Op) -> float | None:
@@ -70,7 +69,7 @@ class Peaks:
 
 
 def launched(op: Op) -> tuple[Workload, ...]:
-    """What the kernels compute, one for every launch."""
+    """The workloads of its kernels, one for every launch."""
     return op.launched if isinstance(op, TracedFunction) else (op,)
 
 
@@ -89,7 +88,7 @@ def dot_dtype(op: Op) -> str | None:
 def measure_peaks(computed: Iterable[Op], target: Target) -> Peaks:
     """The peaks that bound these, on a target that must be on this machine."""
     dtypes = sorted({dtype for op in computed for w in launched(op) if (dtype := dot_dtype(w)) is not None})
-    # A CPU computes in float32 what is stored in fewer bits, and for such types its library may have no fast code.
+    # A CPU computes in float32 with narrower types, for which its library may have no fast code.
     floor = {"float32"} if target.kind == "cpu" and dtypes else set()
     rates = {dtype: max(_dot_rates(dtype, target), default=0.0) for dtype in {*dtypes, *floor}}
     reached = ((dtype, max(rates[d] for d in {dtype, *floor})) for dtype in dtypes)
@@ -97,7 +96,7 @@ def measure_peaks(computed: Iterable[Op], target: Target) -> Peaks:
 
 
 def _dot_rates(dtype: str, target: Target) -> Iterator[float]:
-    """The rates of the sides that work: the library may refuse a type, and a small device has not the memory."""
+    """The rates of the sides that work: the library may refuse a type, and a small device lacks the memory."""
     for side in _SIDES[target.kind]:
         try:
             seconds = _square_s(side, dtype, target)
@@ -111,12 +110,12 @@ def _dot_rates(dtype: str, target: Target) -> Iterator[float]:
 
 
 def _square_s(side: int, dtype: str, target: Target) -> float | None:
-    """The fastest call of the library's product; None when it has none.
+    """The fastest call of the library's product; None if it has none.
 
     Raises:
         AutoschedError, RuntimeError: it refuses the type, or memory is short.
     """
-    # Stored as [n, k], like the weights of a linear layer: what 8-bit types have to be. These at the rate of the tensor
+    # Stored as [n, k], like the weights of a linear layer, as 8-bit types must be. These at the rate of the tensor
     # core's own accumulator, which is the highest.
     square = ops.matmul(side, side, side, dtype=dtype, layout="nt", fast_accum=dtype in FLOAT8)
     device = _device(target)
@@ -129,7 +128,7 @@ def _square_s(side: int, dtype: str, target: Target) -> float | None:
 
 def _copy_rate(target: Target) -> float:
     elements = _COPIED_BYTES[target.kind] // 4
-    # What the timer is to expect: a stream.
+    # Declares the timer's workload: memory-bound.
     stream = ops.gelu_scale(elements)
     with library_settings(stream.precision, target):
         (source,) = random_inputs(stream, 0, _device(target))

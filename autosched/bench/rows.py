@@ -1,4 +1,4 @@
-"""The rows of a benchmark, and the figures that are read off them. Only measured figures are in here."""
+"""The rows of a benchmark, and figures derived from them. Only measured figures are in here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuning_logs.intervals import Interval
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times longer a baseline takes than the tuned kernel; above 1, the tuned one is faster."""
+    """A baseline's latency over the tuned kernel's; above 1, the tuned one is faster."""
 
     value: float
     interval: Interval | None
@@ -27,10 +27,10 @@ class Ratio:
 
 @dataclass(frozen=True)
 class BenchRow:
-    """What came of one case: a comparison, or `why_not`.
+    """Result of one case: a comparison, or `why_not`.
 
-    `tuning` is None where the log that was tuned into has no records of it: the kernel came with autosched then, and
-    what finding it took is not known.
+    `tuning` is None if the tuned log has no records of it: the kernel came with autosched then, and the cost of finding
+    it is unknown.
     """
 
     case: Case
@@ -54,12 +54,12 @@ class BenchRow:
         return Ratio(self.comparison.speedup(name), self.comparison.speedup_interval(name))
 
     def verdict(self, name: str) -> Verdict | None:
-        """What the interval of that ratio says; None when it was not measured."""
+        """Verdict from the interval of that ratio; None if it was not measured."""
         return self.comparison.verdict(name) if self.comparison and self.ratio(name) else None
 
     @property
     def op(self) -> Workload | TracedFunction | None:
-        """What was measured, if it was."""
+        """The measured operator or function, if any."""
         return self.comparison.op if self.comparison else None
 
     def best_baseline(self, among: Collection[str]) -> Row | None:
@@ -85,10 +85,10 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchTable:
-    """A suite measured in one run: its first baseline is what the ratios are against.
+    """A suite measured in one run; the ratios are against its first baseline.
 
-    `command` is what was run; `versions` name device, driver and everything else that the figures depend on. The table
-    grows as cases are measured: `ended` says whether that was all, or why not.
+    `command` is the one that was run; `versions` name device, driver and everything else that the figures depend on.
+    The table grows as cases are measured: `ended` is empty at its end, or else the reason why it is incomplete.
     """
 
     suite: str
@@ -104,7 +104,7 @@ class BenchTable:
 
     @property
     def rivals(self) -> tuple[BaselineName, ...]:
-        """The baselines of which the best one is held against the tuned kernel: of functions, the compiled ones."""
+        """The baselines whose best is compared with the tuned kernel: for functions, the compiled ones."""
         return tuple(b for b in self.baselines if self.kind == "gemm" or b in COMPILED_BASELINES)
 
     def ratios(self, name: BaselineName | None) -> list[tuple[str, float]]:
@@ -112,7 +112,7 @@ class BenchTable:
         return [(row.case.name, ratio.value) for row, against in self._against(name) if (ratio := row.ratio(against))]
 
     def verdicts(self, name: BaselineName | None) -> Counter[Verdict]:
-        """How often the intervals of these ratios say what."""
+        """Counts of the verdicts from the intervals of these ratios."""
         return Counter(verdict for row, against in self._against(name) if (verdict := row.verdict(against)))
 
     def _against(self, name: BaselineName | None) -> Iterator[tuple[BenchRow, str]]:

@@ -1,4 +1,4 @@
-"""Runs a benchmark: tunes every case of a suite or takes what the logs have, then measures all of them in one run."""
+"""Runner of a benchmark: tunes every case of a suite or takes kernels of the logs, then measures all in one run."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """How a suite is benchmarked.
+    """Settings of a benchmark.
 
     `trials` per case as `tune` counts them, None for no tuning; `log` is None for the user's; `rounds` is None for as
-    many as two seconds have time for; the ratios are against the first of `baselines`.
+    many as fit two seconds; the ratios are against the first of `baselines`.
 
     Raises:
-        InputError, LogError: something is not allowed.
+        InputError, LogError: a setting is not allowed.
     """
 
     target: Target
@@ -72,11 +72,11 @@ class BenchPlan:
 def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, command: str) -> BenchTable:
     """Tune, unless the plan says otherwise; then measure, print and save row by row, and draw.
 
-    A case that fails costs its own row only, which says why. Ctrl-C while measuring ends the table with the last row
-    that was complete (`BenchTable.ended` says so). `command` is what the table names as its origin.
+    A case that fails costs its own row only, which has the reason. Ctrl-C while measuring ends the table with the last
+    complete row (noted in `BenchTable.ended`). `command` is the origin that the table names.
 
     Raises:
-        KeyboardInterrupt: before anything was measured; what was tuned is in the log.
+        KeyboardInterrupt: before anything was measured; finished trials are in the log.
         LogError: the log cannot be read or written.
         OSError: the folder cannot be written.
     """
@@ -102,7 +102,7 @@ def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, com
 
 
 def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
-    """Tune every case; why not, by name, for those that could not be."""
+    """Tune every case; reasons, by name, for those that failed."""
     failures = {}
     for number, case in enumerate(suite.cases, 1):
         _say(console, f"[{number}/{len(suite.cases)}] {case.name}")
@@ -119,16 +119,16 @@ def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
 
 
 def _ops(suite: Suite, failures: Mapping[str, str]) -> Iterator[Workload | TracedFunction]:
-    """What can be measured."""
+    """The operators and functions that can be measured."""
     for case in suite.cases:
         if case.name not in failures:
-            # Why it cannot be traced stands in its row.
+            # Its row has the reason why it cannot be traced.
             with suppress(InputError):
                 yield case.op
 
 
 def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console) -> str | None:
-    """Tune one, all of its kernels in every way that it was cut; why nothing came of it, if nothing did."""
+    """Tune all kernels of a case in all of its cuts; the reason if none succeeded."""
     search = partial(_tune_workload, plan=plan, console=console)
     cut = op if isinstance(op, Workload) else op.for_target(plan.target)
     needed = (cut,) if isinstance(cut, Workload) else cut.workloads
@@ -177,14 +177,14 @@ def _measure(case: Case, plan: BenchPlan) -> BenchRow:
 
 
 def _history(record: TuningRecord, plan: BenchPlan) -> TuningHistory | None:
-    """What finding the record took; None where the log that is tuned into does not have it."""
+    """Cost of finding the record; None if the tuned log does not have it."""
     log = TuningLog(log_path(plan.log))
     records = log.records(record.workload, record.target, plan.policy)
     return tuning_history(records) if record in records else None
 
 
 def _drawn(table: BenchTable, folder: Path) -> str:
-    """Draw the picture; what became of it, to follow the name of the folder."""
+    """Draw the picture; text on the result, to follow the name of the folder."""
     try:
         pictures = draw(roofline(table, title(table)), folder)
     except AutoschedError as error:

@@ -1,4 +1,4 @@
-"""What a benchmark leaves in its folder: the table as Markdown and as JSON, and the picture drawn from the latter."""
+"""Files of a benchmark: the table as Markdown and as JSON, and the picture drawn from the latter."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from search_spaces import InputError, Workload
 
 MARKDOWN, JSON = "table.md", "table.json"
 _PICTURES = ("roofline.png", "roofline.svg")
-# Raised when a file written before can no longer be read as it was meant.
+# Raised when older files would be read wrongly.
 _SCHEMA_VERSION = 1
 
 
 def save_table(table: BenchTable, folder: Path) -> None:
-    """Write the table, over what an earlier run or an earlier row left there; whoever reads it finds it whole.
+    """Write the table over that of an earlier run or row; each file is replaced atomically.
 
-    A picture that is there is of another table, and goes.
+    An existing picture is of another table, and is deleted.
     """
     for picture in _PICTURES:
         (folder / picture).unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def saved_roofline(path: Path) -> Roofline:
 
 
 def table_json(table: BenchTable) -> dict[str, Any]:
-    """All that was measured: the latencies of every round, from which ratios and intervals can be computed anew."""
+    """All measurements: the latencies of every round, from which ratios and intervals can be computed anew."""
     return {
         "schema": _SCHEMA_VERSION,
         "kind": table.kind,

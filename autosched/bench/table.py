@@ -16,7 +16,7 @@ from autosched.machine.policies import policy_text
 from autosched.tracing import TracedFunction
 from tuning_logs.text import duration_text, ratio_text
 
-# As in a table's header: what the baselines are is said below it.
+# Headings of columns; the notes below the table describe the baselines.
 _HEADINGS: dict[BaselineName, str] = {
     "library": "library",
     "cublaslt": "cuBLASLt",
@@ -25,7 +25,7 @@ _HEADINGS: dict[BaselineName, str] = {
     "compile": "torch.compile",
     "max-autotune": "max-autotune",
 }
-# For what was not measured.
+# Cell for a missing measurement.
 _NOTHING = "–"
 _NOTES: dict[BaselineName, str] = {
     "library": "library: the vendor's, as PyTorch calls it by default, by the library's own heuristic",
@@ -38,14 +38,13 @@ _NOTES: dict[BaselineName, str] = {
     "max-autotune": "max-autotune: torch.compile in mode max-autotune-no-cudagraphs, so that it is timed like the "
     "others; output allocated",
 }
-# As wide as cells come to be: `99.9 µs`, `12.34x (12.30–12.38)`, that and `max-autotune`, `104 %`, `shipped`,
-# `1234 s / 1000`.
+# Widths of cells: `99.9 µs`, `12.34x (12.30–12.38)`, that and `max-autotune`, `104 %`, `shipped`, `1234 s / 1000`.
 _TO_NEARLY = f"to {100 * NEARLY:.0f} %"
 _DURATION, _RATIO, _BEST, _PART, _BOUND, _COUNT, _NEAR = 7, 20, 33, 5, 14, 7, 13
-# What the best of the rivals is called, by the kind of suite.
+# Name of the best rival, by the kind of suite.
 _BEST_OF: dict[SuiteKind, str] = {"gemm": "best baseline", "fused": "better compiled"}
-# A function slower than this against the better compiled one is named below the table, and one that is bound by memory,
-# moves more than the caches of a GPU hold, and is below that part of a copy.
+# Notes below the table name functions slower than this against the better compiled one, and memory-bound ones, larger
+# than the caches of a GPU, below that part of a copy.
 _BEHIND = 0.95
 _NEAR_COPY = 0.90
 _LARGE_BYTES = 32e6
@@ -53,7 +52,7 @@ _LARGE_BYTES = 32e6
 
 @dataclass(frozen=True)
 class _Column:
-    """Figures of every row; as wide as these come to be."""
+    """Figures of every row, and their width."""
 
     heading: str
     width: int
@@ -73,7 +72,7 @@ class StreamedTable:
         self.header = self._line(names)
 
     def line(self, row: BenchRow, table: BenchTable) -> str:
-        """The line of a row; a reason takes the room of all figures."""
+        """The line of a row; a reason takes the place of all figures."""
         if row.comparison is None:
             return f"{self._line(_fact_cells(row.case))}  {row.why_not}"
         return self._line((*_fact_cells(row.case), *_figure_cells(row, table)))
@@ -87,7 +86,7 @@ class StreamedTable:
 
 
 def summary_lines(table: BenchTable) -> Iterator[str]:
-    """Below the rows: what the figures mean, what to hold against them, and what comes of all of them."""
+    """Lines below the rows: meaning of the figures, caveats, and means over all rows."""
     yield from (_NOTES[b] for b in table.baselines)
     yield _peaks_line(table)
     yield from _doubts(table)
@@ -99,7 +98,7 @@ def summary_lines(table: BenchTable) -> Iterator[str]:
 
 
 def markdown(table: BenchTable) -> str:
-    """The whole of it as a document."""
+    """The whole table as a document."""
     lines = [f"# {title(table)}", ""]
     if table.rows:
         names = (*_fact_headings(table.rows[0].case), *(column.heading for column in _columns(table)))
@@ -118,7 +117,7 @@ def _markdown_row(texts: Iterable[str]) -> str:
 
 
 def _padded_cells(row: BenchRow, table: BenchTable, columns: int) -> tuple[str, ...]:
-    """As many cells as there are columns: a reason stands where the first figure would."""
+    """As many cells as there are columns: a reason is in the place of the first figure."""
     facts = _fact_cells(row.case)
     if row.comparison is None:
         return (*facts, row.why_not, *[""] * (columns - len(facts) - 1))
@@ -189,7 +188,7 @@ def _part_cell(part: float | None) -> str:
 
 
 def _bound_cell(row: BenchRow, table: BenchTable) -> str:
-    """The part of the measured roofline, and whose rate that is here."""
+    """The part of the measured roofline, and its limiting rate."""
     part = row.part_of_roofline(table.peaks)
     if row.op is None or part is None:
         return _NOTHING
@@ -197,7 +196,7 @@ def _bound_cell(row: BenchRow, table: BenchTable) -> str:
 
 
 def _kernels_cell(row: BenchRow, table: BenchTable) -> str:
-    """How many kernels are launched, and how many operations PyTorch is left."""
+    """Number of kernels launched, and of operations left to PyTorch."""
     if row.op is None:
         return _NOTHING
     left = len(row.op.left_to_pytorch) if isinstance(row.op, TracedFunction) else 0
@@ -208,7 +207,7 @@ def _near_cell(row: BenchRow) -> str:
     return f"{row.tuning.near_s:.1f} s / {row.tuning.near_trials}" if row.tuning else _NOTHING
 
 
-# How near the tuned kernel is to what can be reached.
+# Distance of the tuned kernel from the peaks.
 _PARTS: dict[SuiteKind, tuple[_Column, ...]] = {
     "gemm": (
         _Column("of peak", _PART, lambda row, table: _part_cell(row.part_of_peak(table.peaks))),
@@ -228,11 +227,11 @@ def _peaks_line(table: BenchTable) -> str:
 
 
 def _doubts(table: BenchTable) -> Iterator[str]:
-    """What a reader must know of how the figures came about."""
+    """Remarks on how the figures were obtained."""
     rounds = sorted(len(row.comparison.rows[0].latencies_s) for row in table.rows if row.comparison)
     if rounds:
         several = f"{rounds[0]} to {rounds[-1]}" if rounds[0] < rounds[-1] else f"{rounds[0]}"
-        yield f"every row: all contenders in turn, {several} rounds; ratios with their 95 % confidence interval"
+        yield f"every row: all contenders in {several} interleaved rounds; ratios with their 95 % confidence interval"
         yield (
             f"tuned in: from the first trial to the end of the finals, without pauses and the start of the workers; "
             f"{_TO_NEARLY}: seconds and trials after which the best trial so far was within 1/{NEARLY} of the last"
@@ -255,7 +254,7 @@ def _doubts(table: BenchTable) -> Iterator[str]:
 
 
 def _function_notes(table: BenchTable) -> Iterator[str]:
-    """How functions were checked and called, and what of them no kernel computes."""
+    """Remarks on the check and the calls of functions, and their operations without a kernel."""
     yield (
         "tuned: all kernels of the function, output allocated; its results on these inputs (random, of the suite's "
         "kinds) were first checked against the function in float64"
@@ -287,7 +286,7 @@ def _means(table: BenchTable) -> Iterator[str]:
 
 
 def _behind(table: BenchTable) -> Iterator[str]:
-    """The functions that are not where they should be, by name."""
+    """The functions below their goals, by name."""
     found = [(name, ratio) for name, ratio in table.ratios(None) if ratio < _BEHIND]
     if table.ratios(None):
         yield f"below {_BEHIND:.2f} of the {_BEST_OF[table.kind]}: {_named(found)}"

@@ -1,4 +1,4 @@
-"""Whether a kernel computed what it should, and wrote nothing else: references in float64, and what they allow.
+"""Checks of a kernel's results and of the memory that it wrote: references in float64, and their tolerances.
 
 Imports `machine`; knows nothing of how kernels are made.
 """

@@ -1,12 +1,12 @@
-"""How accurate the pointwise operators are, over all float32 arguments: the largest errors in units in the last place.
+"""Accuracy of the pointwise operators over all float32 arguments: the largest errors in units in the last place.
 
 A unit is the distance of the float32 numbers next to the exact value; rounded once, a value is within half of one.
 Special values (zeros, infinities, NaN, what C's standard says of powers and angles) are right on every device, and so
-are denormal arguments and results, but for sin and cos on a GPU, whose vendor takes denormal arguments for 0. Whole
+are denormal arguments and results, except for sin and cos on a GPU, whose vendor takes denormal arguments for 0. Whole
 powers of a constant up to 8 are products: of n factors, within n / 2 units, where no product of them overflows.
 
-On a CPU the polynomials of `backends.llvm.ir.vector_math` and the formulas of `backends.formulas` are what is measured.
-On a GPU formulas are the same; errors of what the hardware and its vendor compute are those of the CUDA C++ Programming
+On a CPU the polynomials of `backends.llvm.ir.vector_math` and the formulas of `backends.formulas` are measured. On a
+GPU formulas are the same; errors of the hardware's and its vendor's functions are those of the CUDA C++ Programming
 Guide, section "Mathematical Functions", and of the PTX ISA for `ex2.approx` (2 units) and `div.full` (2 units).
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The largest error in units in the last place on a CPU and on a GPU, and what more there is to say."""
+    """The largest error in units in the last place on a CPU and on a GPU, with a remark."""
 
     cpu: float
     gpu: float

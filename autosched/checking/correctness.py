@@ -1,15 +1,16 @@
-"""Whether a kernel computed what it should: the reference, how far from it a result may be, and what is wrong with it.
+"""Tolerance of a kernel's result: the reference, the allowed distance from it, and reports of elements beyond.
 
-What is allowed at an element with exact value r and analysed standard error s (see `checking.rounding.analysis`):
+The tolerance at an element with exact value r and analysed standard error s (see `checking.rounding.analysis`) is
 
     8 s  +  epsilon(output type) |r|  +  smallest
 
 8 standard deviations, because the largest of 2^31 normal errors lies at 6.2 and errors are not quite independent; one
 unit in the last place of the output, because it is rounded once; and the smallest normal float32 (which processors may
-flush to zero) or the smallest float16. What exceeds an 8-bit float is expected as its largest finite value: conversions
-of GPUs saturate (PTX ISA, cvt.satfinite); an infinity of that sign, to which processors convert, is as right. Integers
-and booleans are expected exactly, except where s says that what decided them is in doubt. Where s is infinite, nothing
-is known and nothing checked. What is not finite is expected as it is. In numbers, for standard normal data:
+flush to zero) or the smallest float16. A value beyond the range of an 8-bit float is expected as its largest finite
+value: conversions of GPUs saturate (PTX ISA, cvt.satfinite); an infinity of that sign, to which processors convert, is
+as right. Integers and booleans are expected exactly, except where s says that the decision behind them is in doubt.
+Where s is infinite, nothing is known and nothing checked. Infinities and NaN of the reference are expected as they are.
+In numbers, for standard normal data:
 
     matmul k=512  float32           6.9e-4 on results of size 22.6   (3.0e-5 of them)
     matmul k=4096 float32           5.5e-3 on results of size 64     (8.6e-5)
@@ -33,11 +34,11 @@ from search_spaces import Workload
 from search_spaces.workloads.dtypes import FLOAT8, dtype, is_float
 
 STANDARD_DEVIATIONS = 8.0
-# What two integers that are not the same cannot be within.
+# A tolerance that two different integers always exceed.
 _LESS_THAN_ONE = 0.5
 
-# Elements compared at once. On a CPU three float32 arrays of this length stay in a core's L2; on a GPU they keep it
-# busy for long enough, and take less than a gigabyte beside a candidate's own memory.
+# Elements compared at once. On a CPU three float32 arrays of this length fit in a core's L2; on a GPU they keep it busy
+# for long enough, and take less than a gigabyte besides the candidate's own memory.
 _CHUNKS = {"cpu": 2**16, "cuda": 2**26}
 
 
@@ -50,7 +51,7 @@ class Expectation:
 
 
 def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[Expectation, ...]:
-    """What a correct kernel yields for these inputs, on their device: one for every output.
+    """Expected outputs of a correct kernel for these inputs, on their device, with tolerances.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -62,7 +63,7 @@ def expect(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[Expectat
 
 
 def _expected(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectation:
-    """What an output of this element type must be."""
+    """Expectation of an output of this element type."""
     if not is_float(name):
         return _expect_exactly(name, exact, error)
     output = torch.finfo(torch_dtype(name))
@@ -71,14 +72,14 @@ def _expected(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectatio
     if name in FLOAT8:
         values.clamp_(output.min, output.max)
     allowed = values.abs().mul_(dtype(name).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
-    # Where the reference itself, or what float32 makes of it, is not finite, it is compared as such.
+    # Where the reference, or its rounding to float32, is not finite, it is compared as such.
     overflows = exact.isfinite() & ~values.isfinite()
     allowed.masked_fill_(~values.isfinite(), smallest).masked_fill_(error.isinf() & ~overflows, math.inf)
     return Expectation(values.contiguous(), allowed.contiguous())
 
 
 def _expect_exactly(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectation:
-    """What an output of integers or booleans must be: anything where a decision is in doubt, or that has no number."""
+    """Expectation of integers or booleans: anything where a decision is in doubt, or that is no such number."""
     if name == "bool":
         undecided = (exact.abs() <= STANDARD_DEVIATIONS * error) & (error > 0)
         values, allowed = (exact != 0).to(torch.float32), torch.where(undecided, math.inf, _LESS_THAN_ONE)
@@ -115,7 +116,7 @@ def why_wrong(actual: torch.Tensor, expectation: Expectation) -> str | None:
 
 
 def is_right(actual: torch.Tensor, expectation: Expectation) -> torch.Tensor:
-    """Where an element is within the tolerance: booleans of the output's shape."""
+    """Mask of the elements within the tolerance: booleans of the output's shape."""
     return _ratios(actual, expectation.values, expectation.allowed) <= 1
 
 
@@ -142,7 +143,7 @@ def _first(wrong: torch.Tensor, verb: str, actual: torch.Tensor, expectation: Ex
 
 
 def _computable(tensor: torch.Tensor) -> torch.Tensor:
-    """The values in a type that PyTorch computes with: of 8-bit floats it can only convert."""
+    """The values in a type that PyTorch can compute with: 8-bit floats can only be converted."""
     return tensor.to(torch.float32) if tensor.dtype.itemsize == 1 else tensor
 
 
@@ -159,7 +160,7 @@ def _ratios(got: torch.Tensor, values: torch.Tensor, allowed: torch.Tensor) -> t
 
 
 def _is_beyond(got: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Where an 8-bit float is the infinity beyond the largest number, which is expected."""
+    """Mask of 8-bit floats that are the infinity beyond the expected largest number."""
     if got.dtype.itemsize > 1 or not got.is_floating_point():
         return torch.zeros_like(got, dtype=torch.bool)
     number = _computable(got)

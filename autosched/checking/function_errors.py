@@ -1,6 +1,7 @@
-"""How far functions with a formula are from exact, and what they make of errors in their arguments.
+"""Rounding errors of functions with a formula: their own, and the amplification of their arguments' errors.
 
-See `rounding.analysis` for what an error is. Formulas are rounded once, or to within two units in the last place.
+See `rounding.analysis` for the definition of an error. Formulas are rounded once, or to within two units in the last
+place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-# A partial derivative; as a numerator and a denominator where the quotient may be too small to hold.
+# A partial derivative; as a numerator and a denominator where the quotient may underflow.
 Slope = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | None
 Slopes = tuple[Slope, ...]
 
@@ -56,7 +57,7 @@ SLOPES: Mapping[str, Callable[..., Slopes]] = {
     "lgamma": lambda f, a: (torch.digamma(a),),
     "digamma": lambda f, a: (torch.polygamma(1, a),),
 }
-# The error that the function itself adds, given its result. Those that use a GPU's own 2^x have twice that of formulas.
+# The function's own error, given its result. Functions that use a GPU's own 2^x have twice the error of formulas.
 OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **{name: lambda f: 2 * f.abs() for name in SLOPES},
     **dict.fromkeys(("exp2", "exp2_normal", "erf_relative"), lambda f: 4 * f.abs()),

@@ -1,11 +1,11 @@
-"""Memory that shows what a kernel did to it: poisoned outputs, copies of the inputs, and bands around all of them.
+"""Memory that reveals stray accesses of a kernel: poisoned outputs, copies of the inputs, and guard bands around all.
 
-The patterns are signalling NaNs where the type has them. Arithmetic that meets one yields a quiet NaN (IEEE 754-2019,
-section 6.2; NVIDIA GPUs yield 0x7fffffff). No calculation makes these bits: where they are found, nobody wrote. Of the
-NaNs of 8-bit floats conversions yield only 0x7f (PTX ISA, cvt), so the others serve. Integers have none. Of 32 and 64
-bits, one serves that is no float32 (nor float64), so that no conversion yields it: the smallest integer is what NaN
-becomes. It is further from 0 than `random_inputs` draws operands, and than sums of products of theirs can be. Of 8 bits
-every integer may be computed; the one that serves is the furthest from 0.
+The patterns are signalling NaNs where the type has them. Arithmetic on one yields a quiet NaN (IEEE 754-2019, section
+6.2; NVIDIA GPUs yield 0x7fffffff), and no calculation makes these bits: where they are found, nothing was written. Of
+the NaNs of 8-bit floats conversions yield only 0x7f (PTX ISA, cvt), so the others serve. Integers have none. For 32 and
+64 bits, an integer serves that is no float32 (nor float64), so that no conversion yields it, near the smallest integer,
+which NaN becomes. It is further from 0 than the operands of `random_inputs`, and than sums of their products can be.
+Every 8-bit integer may be computed; the one that serves is the furthest from 0.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from search_spaces.workloads.strides import span
 
 @dataclass(frozen=True)
 class Patterns:
-    """Bits that no kernel computes, as integers of the size of an element: of the output, and of what lies beside.
+    """Bits that no kernel computes, as integers of the size of an element: for outputs (poison), and for guard bands.
 
-    `computable`: there are no such bits of this type, and these are only rare.
+    `computable`: the type has no such bits, and these are only rare.
     """
 
     integer: torch.dtype
     poison: int
-    beside: int
+    band: int
     computable: bool = False
 
 
 PATTERNS: dict[torch.dtype, Patterns] = {
-    torch.float32: Patterns(torch.int32, poison=0x7FA5A5A5, beside=0x7F95A5A5),
-    torch.float16: Patterns(torch.int16, poison=0x7D5A, beside=0x7CA5),
-    torch.bfloat16: Patterns(torch.int16, poison=0x7FA5, beside=0x7F95),
+    torch.float32: Patterns(torch.int32, poison=0x7FA5A5A5, band=0x7F95A5A5),
+    torch.float16: Patterns(torch.int16, poison=0x7D5A, band=0x7CA5),
+    torch.bfloat16: Patterns(torch.int16, poison=0x7FA5, band=0x7F95),
     # The other of the two NaNs of this type: 0xff.
-    torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, beside=-1),
-    torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, beside=0x7E),
-    torch.int8: Patterns(torch.int8, poison=-(2**7), beside=-(2**7), computable=True),
-    torch.uint8: Patterns(torch.int8, poison=-1, beside=-1, computable=True),
-    torch.int16: Patterns(torch.int16, poison=-(2**15), beside=-(2**15), computable=True),
+    torch.float8_e4m3fn: Patterns(torch.int8, poison=-1, band=-1),
+    torch.float8_e5m2: Patterns(torch.int8, poison=0x7D, band=0x7E),
+    torch.int8: Patterns(torch.int8, poison=-(2**7), band=-(2**7), computable=True),
+    torch.uint8: Patterns(torch.int8, poison=-1, band=-1, computable=True),
+    torch.int16: Patterns(torch.int16, poison=-(2**15), band=-(2**15), computable=True),
     # Between the smallest integer and the next float32, 2^7 from it; of 64 bits, the next float64, 2^10 from it.
-    torch.int32: Patterns(torch.int32, poison=-(2**31) + 0x5B, beside=-(2**31) + 0x5B),
-    torch.int64: Patterns(torch.int64, poison=-(2**63) + 0x25B, beside=-(2**63) + 0x25B),
+    torch.int32: Patterns(torch.int32, poison=-(2**31) + 0x5B, band=-(2**31) + 0x5B),
+    torch.int64: Patterns(torch.int64, poison=-(2**63) + 0x25B, band=-(2**63) + 0x25B),
     # Kernels write 0 and 1.
-    torch.bool: Patterns(torch.int8, poison=0x5A, beside=0x5A),
+    torch.bool: Patterns(torch.int8, poison=0x5A, band=0x5A),
 }
-# Long enough to show whatever runs on past an end, short enough to compare after every trial; a multiple of a page, so
-# that the tensor between is aligned as one of its own would be.
+# Long enough to reveal any access beyond an end, short enough to compare after every trial; a multiple of a page, so
+# that the tensor between the bands is aligned as one of its own would be.
 BAND_BYTES = 2**16
 PAGE_BYTES = 4096
 
 
 class GuardedTensor:
-    """A tensor between two bands: what is written beside it shows, and what is read there spoils the result.
+    """A tensor between two guard bands: a write into them is found, a read from them spoils the result.
 
         [ band: NaN | tensor | band: NaN ]
 
-    What lies between the rows of a strided tensor is a band too. It shows neither writes beyond the bands, nor reads
-    that have no effect on the result or that hit another tensor.
+    The gaps between the rows of a strided tensor are bands, too. Not found: writes beyond the bands, and reads that
+    have no effect on the result or that hit another tensor.
     """
 
     def __init__(self, spec: TensorSpec, device: str | torch.device, shift: int = 0) -> None:
@@ -83,19 +83,19 @@ class GuardedTensor:
             for shape, strides, offset in _gaps(spec.shape, spec.effective_strides)
         ]
         self.bands = (before.view(patterns.integer), after.view(patterns.integer), *between)
-        self._beside = patterns.beside
+        self._band = patterns.band
         self.surround()
 
     def surround(self, zeros: bool = False) -> None:
         """Fill the bands with NaN, or with zeros, which spoil no sum."""
         for band in self.bands:
-            band.fill_(0 if zeros else self._beside)
+            band.fill_(0 if zeros else self._band)
 
     def why_damaged(self) -> str | None:
-        """Which band was written to since it was filled with NaN, or None."""
+        """The band that was written to since it was filled with NaN, or None."""
         places = itertools.chain(("before it", "after it"), itertools.repeat("between its rows"))
         for where, band in zip(places, self.bands, strict=False):
-            if damaged := int((band != self._beside).sum()):
+            if damaged := int((band != self._band).sum()):
                 return f"{where} ({damaged} elements of the guard band differ)"
         return None
 
@@ -107,7 +107,7 @@ class GuardedOutput(GuardedTensor):
         self._bits.fill_(PATTERNS[self.tensor.dtype].poison)
 
     def unwritten(self) -> torch.Tensor:
-        """Where the poison is as it was: booleans of the output's shape."""
+        """Mask of elements that are still poison: booleans of the output's shape."""
         return self._bits == PATTERNS[self.tensor.dtype].poison
 
     @property
@@ -116,10 +116,10 @@ class GuardedOutput(GuardedTensor):
 
 
 class GuardedInputs:
-    """Copies of inputs for kernels to read; one that a kernel changes is found out and does no harm to the next."""
+    """Copies of inputs for kernels to read; a changed one is detected and restored before the next kernel."""
 
     def __init__(self, workload: Workload, originals: Sequence[torch.Tensor], shifts: Sequence[int] = ()) -> None:
-        """`shifts`: how many bytes after the beginning of a page each begins."""
+        """`shifts`: offset of each input from the beginning of a page, in bytes."""
         self._names = [t.name for t in workload.inputs]
         self.originals = list(originals)
         self.guarded = [
@@ -136,7 +136,7 @@ class GuardedInputs:
             guarded.surround(zeros)
 
     def changed(self) -> tuple[str, ...]:
-        """The names of the inputs that differ from what they were; they are restored."""
+        """Names of the inputs that were changed; they are restored."""
         found = []
         for name, tensor, original in zip(self._names, self.tensors, self.originals, strict=True):
             if not _same_bits(_distinct(tensor), _distinct(original)):
@@ -146,7 +146,7 @@ class GuardedInputs:
 
 
 def _distinct(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with one index of every dimension whose indices are all the same elements."""
+    """The tensor with one index of every broadcast dimension (stride 0)."""
     for dimension, stride in enumerate(tensor.stride()):
         if stride == 0:
             tensor = tensor.narrow(dimension, 0, 1)
@@ -154,7 +154,7 @@ def _distinct(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _gaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
-    """What lies between the elements of a tensor, as shapes, strides and offsets, in elements from its first.
+    """Gaps between the elements of a tensor, as shapes, strides and offsets, in elements from its first.
 
     Rows of 5 elements, 8 apart, leave gaps of 3: all but the last row have one behind them.
     """
@@ -180,7 +180,7 @@ def _in_a_row(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes, eight at a time: twice as fast as number by number."""
+    """True if two tensors have the same bytes; compared eight at a time, which is twice as fast as number by number."""
     x, y = (_in_a_row(t).view(torch.uint8) for t in (a, b))
     whole = x.numel() // 8 * 8
     same = torch.equal(x[:whole].view(torch.int64), y[:whole].view(torch.int64))

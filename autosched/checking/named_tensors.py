@@ -1,4 +1,4 @@
-"""Tensors with named axes: how the reference broadcasts, gathers and contracts by axis name."""
+"""Tensors with named axes: the reference broadcasts, gathers and contracts by axis name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Na
 
 
 def look_up(tensor: torch.Tensor, index: Sequence[Affine | Named], extents: Mapping[str, int], outside: float) -> Named:
-    """The elements of `tensor` at indices that are affine forms or integers held in tensors; else `outside`."""
+    """The elements of `tensor` at indices that are affine forms or integers in tensors; `outside` beyond its bounds."""
     forms = [v for i in index if isinstance(i, Affine) for v, _ in i.terms]
     axes = tuple(dict.fromkeys([*forms, *(a for i in index if isinstance(i, Named) for a in i.axes)]))
     positions: list[torch.Tensor] = []
@@ -94,7 +94,7 @@ def product(tensors: Sequence[Named]) -> Named:
 def sum_of_products(factors: Sequence[Named], kept: Sequence[str], reduced: Mapping[str, int]) -> Named:
     """The product of the factors summed over the axes `reduced` (name -> extent); only axes in `kept` are left.
 
-    Factors that share only part of their axes go through torch.einsum, so that the product is never held in memory.
+    Factors that share only part of their axes go through torch.einsum, which does not materialise the product.
     """
     axes = union(factors)
     left = tuple(a for a in kept if a in axes)
@@ -110,10 +110,10 @@ def sum_of_products(factors: Sequence[Named], kept: Sequence[str], reduced: Mapp
 
 
 def _in_the_sum(factor: Named, axes: Sequence[str], reduced: Mapping[str, int]) -> Named:
-    """The factor, repeated along the axes that are summed over where it has infinities and lacks some of these.
+    """The factor, broadcast along summed axes that it lacks if it has infinities.
 
-    einsum moves what does not depend on them out of the sum, which an infinity does not allow: inf · 1 + inf · -2 is
-    NaN, and inf · (1 - 2) is not. Most factors have all of them; looking at values makes a GPU wait.
+    einsum moves factors that do not depend on these out of the sum, which is wrong for infinities: inf · 1 + inf · -2
+    is NaN, and inf · (1 - 2) is not. Most factors lack none; looking at values makes a GPU wait.
     """
     missing = [a for a in axes if a in reduced and a not in factor.axes]
     if not missing or bool(factor.values.isfinite().all()):

@@ -25,7 +25,7 @@ def _quotient(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def cut(x: torch.Tensor) -> torch.Tensor:
-    """Floating-point numbers without their fraction, as integers; 0 where they are none of 64 bits."""
+    """Floating-point numbers truncated to integers; 0 where these exceed 64 bits."""
     return torch.where(x.abs() < 2.0**63, x, 0.0).to(torch.int64)
 
 
@@ -82,7 +82,7 @@ def product_along(values: Named, axes: Sequence[Axis]) -> Named:
 
 
 def overflowed(values: torch.Tensor, narrow: str) -> torch.Tensor:
-    """Infinities where the values round to such in a narrower type, else the values, unrounded."""
+    """Infinities where the values overflow in a narrower type, else the values, unrounded."""
     return torch.where(values.abs() >= overflow(narrow), values * math.inf, values)
 
 
@@ -93,7 +93,7 @@ def overflow(narrow: str) -> float:
 
 
 def extreme(values: Named, axes: Sequence[Axis], fold: Callable[..., torch.Tensor]) -> Named:
-    """`fold`, torch.amax or torch.amin, along those of the axes that the values have."""
+    """`fold` (torch.amax or torch.amin) along those of the axes that the values have."""
     reduced = {a.name for a in axes}
     dims = [d for d, a in enumerate(values.axes) if a in reduced]
     left = tuple(a for a in values.axes if a not in reduced)

@@ -1,4 +1,4 @@
-"""A workload in pieces along an axis of all its outputs, where whole its intermediate values would not fit in memory.
+"""Split of a workload along an axis of all its outputs, for intermediate values that would not fit in memory.
 
     s[b, m, c] for b in 32      →      s[b, m, c] for b in 2, of q[b + 6, m, d]: the piece from 6 on
 
@@ -18,20 +18,20 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
 from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
 
-# Elements that a stage of a piece has at most, if it can be cut: half a gigabyte in float64.
+# Largest number of elements of a piece's stage, where it can be split: half a gigabyte in float64.
 _LARGEST = 2**26
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Workloads of the same inputs, each with some of an axis' positions; `dimensions`: of that axis in each output."""
+    """Workloads of the same inputs, each for a range of an axis; `dimensions`: of that axis in each output."""
 
     workloads: tuple[Workload, ...]
     dimensions: tuple[int, ...]
 
 
 def pieces_of(workload: Workload) -> Pieces | None:
-    """The pieces, or None where the workload is small enough, or cannot be cut."""
+    """The pieces, or None where the workload is small enough, or cannot be split."""
     largest = max(math.prod(s.shape) for s in workload.stages)
     if largest <= _LARGEST:
         return None
@@ -45,12 +45,12 @@ def pieces_of(workload: Workload) -> Pieces | None:
 
 
 def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[torch.Tensor, ...]:
-    """The outputs of the whole from those of every piece."""
+    """The outputs of the whole, concatenated from those of every piece."""
     return tuple(torch.cat(made, at) for made, at in zip(zip(*outputs, strict=True), pieces.dimensions, strict=True))
 
 
 def _axes(workload: Workload) -> Iterator[Axis]:
-    """The axes that all outputs have, and that stages are read along position by position."""
+    """The axes along which the workload can be split: of all outputs, read at the same position by all stages."""
     stages = {s.name: s for s in workload.stages}
     first, *others = (stages[n] for n in workload.output_names)
     reduced = {x.name for s in workload.stages if s.reduction for x in s.reduction.axes}
@@ -62,7 +62,7 @@ def _axes(workload: Workload) -> Iterator[Axis]:
 
 
 def _follows(stage: Stage, axis: Axis, stages: Mapping[str, Stage]) -> bool:
-    """Whether what the stage reads of others at the axis is what it is itself computed for."""
+    """True if the stage, at a position of the axis, reads other stages at that position only."""
     if any(x.name == axis.name and x != axis for x in stage.loops):
         return False
     for access in accesses(stage.expression):
@@ -83,7 +83,7 @@ def _cut(workload: Workload, axis: Axis, size: int) -> Iterator[Workload]:
 
 
 def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[str]) -> Stage:
-    """The stage at some positions of the axis, if it has that."""
+    """The stage restricted to some positions of the axis, if it has that."""
     axes = tuple(positions if x == axis else x for x in stage.axes)
     if axes == stage.axes:
         return stage
@@ -93,7 +93,7 @@ def _piece(stage: Stage, axis: Axis, positions: Axis, first: int, stages: set[st
         return form.substituted({**forms, axis.name: axis_index(axis.name) + Affine(offset=first)})
 
     def read_there(e: Expression) -> Expression | None:
-        # What is read of other stages stays where it is: they begin where the piece does.
+        # Reads of other stages stay: these begin where the piece does.
         if isinstance(e, Access) and e.tensor in stages:
             return e
         return reindexed(e, moved) if isinstance(e, Access | Gather | Position) else None

@@ -1,4 +1,4 @@
-"""Random data for the inputs of a workload: numbers, integers that sums of products keep exact, and indices."""
+"""Random data for a workload's inputs: normal numbers, integers whose sums of products stay exact, and indices."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather
 from search_spaces.workloads.expressions.walking import gathers
 
-# The integers that inputs are drawn from which are neither multiplied nor used as indices: few, so that some are equal.
+# Bound of integers that are neither multiplied nor used as indices: few values, so that some are equal.
 SMALL_INTEGERS = 8
 
 
 def random_inputs(workload: Workload, seed: int, device: str | torch.device = "cpu") -> list[torch.Tensor]:
     """Fresh data for every input, in order, of the declared shapes, element types and strides.
 
-    Standard normal, rounded to the type. Integers are uniform: those that are used as indices within the dimension, of
-    the others, where integers are computed with, any that the type has, and where they are multiplied or computed with
-    in float32, those of 8 bits symmetric about 0, as large as they may be with no sum of their products beyond int32,
-    and other ones from -8 to 8. Booleans are as often true as not.
+        input                                           distribution
+        floating point                                  standard normal, rounded to the type
+        boolean                                         true or false, equally often
+        integer, used as an index                       uniform within the dimension
+        integer, computed with as an integer            any value of the type
+        int8, multiplied or computed with in float32    symmetric about 0, as wide as sums of products fit int32
+        other integers                                  uniform from -8 to 8, uint8 from 0
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -50,7 +53,7 @@ def drawn(
     device: str | torch.device,
     ranges: Mapping[str, tuple[int, int] | None],
 ) -> list[torch.Tensor]:
-    """Fresh data for every tensor, integers from the range of its name; None: any of the type.
+    """Fresh data for every tensor, integers from the range of its name; None: the whole range of the type.
 
     Raises:
         OutOfMemoryError: they do not fit in memory; the message calls them the inputs of `label`.
@@ -62,7 +65,7 @@ def drawn(
 
 
 def drawn_range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """The integers, the first and the one after the last, that such an input is drawn from."""
+    """Range of an input's random integers: the first, and the one after the last."""
     if tensor.name in sizes:
         return 0, min(sizes[tensor.name], range_of(tensor.dtype)[1] + 1)
     if tensor.dtype in ("bool", "uint8"):
@@ -72,8 +75,8 @@ def drawn_range(tensor: TensorSpec, largest: int, sizes: Mapping[str, int]) -> t
 
 
 def _drawn(tensor: TensorSpec, generator: torch.Generator, integers: tuple[int, int] | None) -> torch.Tensor:
-    """`integers`: the range that they are drawn from; None for any of their type."""
-    # What lies between strided rows is drawn with them: a kernel that reads it computes something else.
+    """`integers`: their range; None for that of their type."""
+    # Gaps between strided rows are filled, too: a kernel that reads them computes something else.
     shape = tensor.shape if tensor.strides is None else (tensor.span,)
     if integers is None:
         drawn = random_integers.drawn(shape, torch_dtype(tensor.dtype), generator)

@@ -1,4 +1,4 @@
-"""Integers that show what is not exact: of every size, with small and equal ones among them."""
+"""Random integers that reveal inexact arithmetic: of every magnitude, with small and equal ones among them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SMALL = 8
 
 
 def exactly_read(workload: Workload) -> frozenset[str]:
-    """The inputs of which some kernel reads integers as such."""
+    """The inputs that some kernel reads as integers."""
     parts = (e for s in workload.stages for e in walk(s.expression))
     leaves = (e.arguments[0] for e in parts if isinstance(e, Apply) and e.operator == "to_integer")
     return frozenset(leaf.tensor for leaf in leaves if isinstance(leaf, Access | Gather))
 
 
 def divides(workload: Workload) -> bool:
-    """Whether integers are divided, for which PyTorch raises where one is 0."""
+    """True if integers are divided; PyTorch raises where a divisor is 0."""
     parts = (e for s in workload.stages for e in walk(s.expression))
     return any(isinstance(e, Apply) and e.operator == "quotient" for e in parts)
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    """Integers of every size that the type has; what does not fit it wraps around."""
+    """Integers of every magnitude that the type has; larger ones wrap around."""
 
     def integers(first: int, end: int) -> torch.Tensor:
         return torch.randint(first, end, shape, generator=generator, device=generator.device, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The reference: a workload evaluated by PyTorch straight from its expressions, independent of any lowering."""
+"""The reference: a workload evaluated by PyTorch directly from its expressions, independent of any lowering."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def evaluate(
 
 
 def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor in the type that its elements are read from: `dtype`, int64 where they are integers."""
+    """The tensor in the type that represents its elements: int64 for integers, else `dtype`."""
     whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
     return tensor.to(torch.int64 if whole else dtype)
 
@@ -50,7 +50,7 @@ def held_exactly(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def as_written(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The outputs as PyTorch eager computes them stage by stage, in the inputs' own element types: a baseline.
 
-    Inputs of 8 bits, which PyTorch has no arithmetic for, or none that we want, are computed with in float32.
+    Inputs of 8 bits, for which PyTorch has no arithmetic, or none that we want, are computed with in float32.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -79,14 +79,14 @@ def factors(expression: Expression) -> list[Expression]:
 
 
 def multiplied_factors(summed: Expression) -> list[Expression]:
-    """The factors of what is summed, as sums of products have them; integers, which no dot multiplies, as a whole."""
+    """The factors of a sum of products; an integer expression, which no dot multiplies, is one factor."""
     return [summed] if is_integral(summed) else factors(summed)
 
 
 def literal(value: float | int, device: torch.device, dtype: torch.dtype = torch.float64) -> Named:
-    """A constant. It has no dimension, so that it never widens the element type of what it meets.
+    """A constant. It has no dimension, so that it never widens the element type of its operands.
 
-    Remembered: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
+    Cached: to send a number to a GPU takes longer than many a kernel, and a baseline is not to be timed doing that.
     """
     # 0 and -0 are equal, and not the same.
     return _literal(value, math.copysign(1.0, value), device, dtype)
@@ -111,7 +111,7 @@ def _run(workload: Workload, inputs: Sequence[torch.Tensor], constants: torch.dt
 
 @dataclass(frozen=True)
 class _Known:
-    """The tensors computed so far, the type of constants, and what of every input lies outside it."""
+    """The tensors computed so far, the type of constants, and the value outside of every input."""
 
     tensors: Mapping[str, torch.Tensor]
     constants: torch.dtype
@@ -119,7 +119,7 @@ class _Known:
 
 
 def outside(tensor: TensorSpec) -> float:
-    """What a look-up yields where an index is none of its dimension."""
+    """The value of a look-up whose index is out of range."""
     return math.nan if is_float(tensor.dtype) else 0.0
 
 
@@ -139,7 +139,7 @@ def _stage(stage: Stage, known: _Known) -> torch.Tensor:
 
 
 def members(workload: Workload, scan: Scan) -> list[Stage]:
-    """The stages that are scanned together, in the order in which they are combined."""
+    """The stages that are scanned together, in the order of their combination."""
     stages = {s.name: s for s in workload.stages}
     return [stages[name] for name in scan.members]
 
@@ -190,7 +190,7 @@ def _expression(expression: Expression, stage: Stage, known: _Known) -> Named:
 
 
 def _leaf(expression: Access | Gather | Position, stage: Stage, known: _Known) -> Named:
-    """What is read or counted, in the type that holds it exactly."""
+    """The value read or counted, in the type that represents it exactly."""
     match expression:
         case Access(tensor):
             return read(expression, known.tensors[tensor], stage.extents)

@@ -1,6 +1,6 @@
-"""Scans of whole tensors: what is left of every element when it is combined with those before it.
+"""Scans of whole tensors: every element combined with those before it.
 
-In as many steps as doubling takes from one element to all (Hillis and Steele, "Data Parallel Algorithms", 1986):
+By doubling, in logarithmically many steps (Hillis and Steele, "Data Parallel Algorithms", 1986):
 
     y[t] = combine(y[t - 1], x[t]);  y[t] = combine(y[t - 2], y[t]);  y[t] = combine(y[t - 4], y[t]);  …
 """
@@ -16,12 +16,12 @@ from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.scans import LEFT, RIGHT, unchanging
 
-# What all elements of a range are, of every value of a scan: the value, and what else is known of it.
+# The combination of all elements of a range, for every value of a scan: the value, and further tensors, as its error.
 Values = Sequence[tuple[torch.Tensor, ...]]
 
 
 def scanned(elements: Values, dim: int, reverse: bool, combine: Callable[[Values, Values, int], Values]) -> Values:
-    """The scan along a dimension; `combine` is also told how many elements of each side are combined at most."""
+    """The scan along a dimension; `combine` gets the number of elements of each side that are combined at most, too."""
     made = [_turned(each, dim, reverse) for each in elements]
     length, step = made[0][0].shape[dim], 1
     while step < length:
@@ -41,7 +41,7 @@ def _turned(values: tuple[torch.Tensor, ...], dim: int, reverse: bool) -> tuple[
 
 
 def combined_values(scan: Scan, shape: Sequence[int]) -> tuple[Stage, tuple[Expression, ...]]:
-    """The combinations of a scan as expressions of tensors of that shape, called as `named` says, within a stage."""
+    """The combinations of a scan as expressions, within a stage, of tensors of that shape with names by `named`."""
     axes = tuple(Axis(str(d), size) for d, size in enumerate(shape))
     own = tuple(axis_index(x.name) for x in axes)
     left, right = ([Access(named(s, n), own) for n in range(len(scan.members))] for s in (LEFT, RIGHT))

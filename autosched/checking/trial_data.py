@@ -1,6 +1,6 @@
-"""What candidates run on, and the verdict on what one of them made of it.
+"""Operands of trials, and the verdict on a candidate's results.
 
-Of several things that are wrong, one is the status of the trial: the first of these, since it may explain the others.
+Of several errors, one is the status of the trial: the first of these, since it may explain the others.
 
     1. out_of_bounds_write  memory that belongs to no operand was written to
     2. changed_input        so the reference is that of other inputs
@@ -8,7 +8,7 @@ Of several things that are wrong, one is the status of the trial: the first of t
     4. not_finite           NaN or infinity where the reference, rounded to the output's type, is finite
     5. wrong_result         a number outside the tolerance
 
-Of several outputs that are wrong, it is that of the first; the detail names it.
+Of several wrong outputs, the status is that of the first; the detail names it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Failed(Exception):
-    """The candidate in hand cannot be measured: the status and the detail of its measurement."""
+    """A candidate cannot be measured: the status and the detail of its measurement."""
 
     def __init__(self, status: Status, detail: str, max_error: float | None = None) -> None:
         super().__init__(detail)
@@ -39,7 +39,7 @@ class Failed(Exception):
 
 
 class TrialData:
-    """The inputs of a batch, the outputs that every candidate writes, and what these should then hold."""
+    """The inputs of a batch, the outputs that every candidate writes, and their expected values."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class TrialData:
         expectations: Sequence[Expectation],
         shifts: Sequence[int],
     ) -> None:
-        """`shifts`: how many bytes after the beginning of a page each input, and then each output, begins."""
+        """`shifts`: offsets of the inputs, then of the outputs, from the beginning of a page, in bytes."""
         self.inputs = GuardedInputs(workload, originals, shifts[: len(originals)])
         self.outputs = tuple(
             GuardedOutput(t, e.values.device, shift)
@@ -59,12 +59,12 @@ class TrialData:
         self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
         self._fingerprint = self._fingerprint_now()
-        # Where the reference itself is not a number, or nothing is checked, poison looks as it should.
+        # Where the reference itself is NaN, or nothing is checked, poison passes as right.
         self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expectations)
 
     @staticmethod
     def drawn(workload: Workload, seed: int, device: torch.device) -> TrialData:
-        """Fresh inputs and their reference, at addresses that depend on the seed too.
+        """Fresh inputs and their reference, at addresses that depend on the seed, too.
 
         Raises:
             RuntimeError: they do not fit in memory.
@@ -91,11 +91,11 @@ class TrialData:
 
     @property
     def intact(self) -> bool:
-        """Whether what verdicts rest on is as it was drawn. A write far outside the operands may have hit it."""
+        """True if inputs and expectations are unchanged. A write far outside the operands may have hit them."""
         return self._fingerprint_now() == self._fingerprint
 
     def poison(self) -> None:
-        """Fill the outputs with what no kernel writes."""
+        """Fill the outputs with the poison pattern."""
         for output in self.outputs:
             output.poison()
 
@@ -116,7 +116,7 @@ class TrialData:
         return ratio
 
     def judge_surroundings(self) -> None:
-        """Raise Failed when something else than the outputs was written to; changed inputs are restored."""
+        """Raise Failed if anything but the outputs was written to; changed inputs are restored."""
         if not torch.equal(self._copy_bands(), self._surroundings):
             raise Failed("out_of_bounds_write", f"the kernel wrote {self._what_was_hit()}")
         if changed := self.inputs.changed():
@@ -138,7 +138,7 @@ class TrialData:
         for name, guarded in zip(names, (*self.outputs, *self.inputs.guarded), strict=True):
             if damage := guarded.why_damaged():
                 return f"outside {name}: {damage}"
-        return "beside its operands"
+        return "next to its operands"
 
     def _copy_bands(self) -> torch.Tensor:
         return torch.cat([band.contiguous().view(-1).view(torch.uint8) for band in self._bands])
@@ -149,7 +149,7 @@ class TrialData:
 
 
 def _why_bad(output: GuardedOutput, expectation: Expectation) -> tuple[Status, str] | None:
-    """What is wrong with what was written to an output, and as which status; None when nothing is."""
+    """Status and description of an error in an output; None if it is right."""
     actual, unwritten = output.tensor, output.unwritten()
     if PATTERNS[actual.dtype].computable:
         unwritten &= ~is_right(actual, expectation)
@@ -167,7 +167,7 @@ def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _shifts(count: int, seed: int, device: torch.device) -> list[int]:
-    """Where in a page each of so many operands begins: on a CPU at a line of its own choice, on a GPU at the first.
+    """Offset of each operand in its page, in bytes: a random cache line on a CPU, 0 on a GPU.
 
     Operands that happen to begin at the same line evict each other, which can cost a tenth; a kernel chosen for one
     placement would disappoint with the next.

@@ -13,8 +13,8 @@ from autosched.machine.blas_threads import take_one
 def app() -> None:
     """Run the command that the program's arguments name.
 
-    `ask-tell` is served at once: whoever speaks to it starts it for every search, and need not wait for the imports
-    of the other commands.
+    `ask-tell` is served at once: a client starts it for every search, and need not wait for the imports of the other
+    commands.
     """
     if sys.argv[1:] == ["ask-tell"]:
         take_one()

@@ -1,4 +1,4 @@
-"""What the commands have in common: the arguments that name an operator, and how an error is shown."""
+"""Arguments that commands share, such as those that name an operator, and the display of errors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from autosched.tuning.searching.preparation import Trials
     from autosched.tuning.searching.sources import OtherLogs
 
-# What a shell and its scripts take for "used wrongly".
+# Exit status of usage errors, by the convention of shells.
 _USAGE_ERROR = 2
-# What a shell reports for a command that Ctrl-C ended: 128 + SIGINT.
+# Exit status of a command that Ctrl-C ended, by the convention of shells: 128 + SIGINT.
 INTERRUPTED = 130
 
-# What is left of 80 columns within the frame.
+# Width left of 80 columns within the frame.
 _WIDTH = 76
 _OPERATORS = "\n".join(
     textwrap.fill(ops.usage(name), _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
@@ -48,7 +48,7 @@ out_dtype        a dtype; by default that of the operands, bfloat16 for
 layout           {", ".join(LAYOUTS)}
 epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS[:4])},
                  {", ".join(CHAIN_LINKS[4:])}"""
-# What stands below the help of every command that takes an operator.
+# Text below the help of every command that takes an operator.
 OPERATORS_EPILOG = f"""
 Operators and their arguments:
 
@@ -56,7 +56,7 @@ Operators and their arguments:
 {_OPERATORS}
 ```
 
-What some of these may be:
+Values of some of these:
 
 ```
 {_VALUES}
@@ -76,7 +76,9 @@ Sizes = Annotated[
 ]
 TargetName = Annotated[
     str | None,
-    typer.Option("--target", help="Such as cpu, cuda or h200 (see `autosched targets`); by default what is here."),
+    typer.Option(
+        "--target", help="Such as cpu, cuda or h200 (see `autosched targets`); by default the GPU or CPU that is here."
+    ),
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads that a CPU kernel uses; by default one.")]
 LogPath = Annotated[
@@ -85,15 +87,15 @@ LogPath = Annotated[
         "--log", help="The tuning log; by default autosched/tuning.jsonl under XDG_DATA_HOME, or else ~/.local/share."
     ),
 ]
-StrategyName = Annotated[
-    str, typer.Option("--strategy", help=f"What proposes schedules: {', '.join(strategies.names())}.")
-]
+StrategyName = Annotated[str, typer.Option("--strategy", help=f"The search strategy: {', '.join(strategies.names())}.")]
 CostModelName = Annotated[
-    str, typer.Option("--cost-model", help=f"What ranks candidates: {', '.join(cost_models.names())}.")
+    str, typer.Option("--cost-model", help=f"The cost model that ranks candidates: {', '.join(cost_models.names())}.")
 ]
 BackendName = Annotated[
     str | None,
-    typer.Option("--backend", help="What makes the kernels: triton, cuda or llvm; by default all that can be used."),
+    typer.Option(
+        "--backend", help="The backend of the kernels: triton, cuda or llvm; by default all that can be used."
+    ),
 ]
 PolicyName = Annotated[
     Policy,
@@ -106,24 +108,25 @@ TrialsText = Annotated[
     str,
     typer.Option(
         metavar="NUMBER|auto",
-        help="Schedules that the log knows in the end, earlier runs included; auto: as many as are worth it.",
+        help="Schedules that the log has in the end, earlier runs included; auto: as many as are worth it.",
     ),
 ]
 HistoryPaths = Annotated[
     list[Path] | None,
     typer.Option(
-        "--history", help="A further tuning log to start from, a colleague's or another machine's; may be repeated."
+        "--history", help="A further tuning log for a warm start, a colleague's or another machine's; may be repeated."
     ),
 ]
 Cold = Annotated[
     bool,
     typer.Option(
         "--cold",
-        help="Start from no log of elsewhere, not even what ships; alike kernels of one call still hear of each other.",
+        help="No warm start from other logs, not even shipped ones; similar kernels of one call still share records.",
     ),
 ]
 Rounds = Annotated[
-    int | None, typer.Option(help="How often each contender is timed, in turn; by default for two seconds, 30 to 200.")
+    int | None,
+    typer.Option(help="Interleaved rounds of timing all contenders; by default as many as fit two seconds, 30 to 200."),
 ]
 Baselines = Annotated[str | None, typer.Option(metavar="NAME,…", help="Among " + ", ".join(BASELINES) + ".")]
 
@@ -163,7 +166,7 @@ def chosen_baselines(text: str | None, default: tuple[BaselineName, ...]) -> tup
 
 
 def chosen_target(name: str | None, threads: int | None) -> Target:
-    """The target of that name, or what is here; a CPU with that many threads.
+    """The target of that name, or the default one; a CPU with that many threads.
 
     Raises:
         InputError: no such target, or threads are given for a GPU, or more than there are.
@@ -180,7 +183,7 @@ def chosen_target(name: str | None, threads: int | None) -> Target:
 
 
 def printed_target(name: str | None, threads: int | None) -> Target:
-    """The same for what is only printed: a GPU need not be here."""
+    """A target for printing only: a GPU need not be here."""
     from autosched.machine import devices
 
     return devices.described(name) if threads is None else chosen_target(name, threads)
@@ -204,14 +207,14 @@ def workload(operator: str, sizes: list[str]) -> Workload:
 
 
 def console(stderr: bool = False) -> Console:
-    """Where a command writes."""
+    """Output of a command."""
     return Console(stderr=stderr, highlight=False)
 
 
 class Commands(TyperGroup):
-    """Commands whose errors on purpose end in one red line and exit status 2, without a traceback."""
+    """Commands whose AutoschedErrors end in one red line and exit status 2, without a traceback."""
 
-    # Typer's versions declare the context of another class each, all of them bases of this one.
+    # Typer's versions declare contexts of different classes, all of them bases of this one.
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         _print_whatever_the_encoding()
         return super().parse_args(ctx, args)
@@ -224,7 +227,7 @@ class Commands(TyperGroup):
         except AutoschedError as error:
             raise _ended(str(error)) from None
         except OSError as error:
-            # A closed pipe is Typer's to handle: a reader that has had enough ends a command without a word.
+            # A closed pipe is Typer's to handle: a reader that stops early ends a command silently.
             if error.errno != errno.ENOSPC:
                 raise
             raise _ended(f"cannot write: {error}") from None
@@ -236,7 +239,7 @@ def _ended(reason: str) -> typer.Exit:
 
 
 def _print_whatever_the_encoding() -> None:
-    """Where an output cannot show a character (µ, in ASCII), let it show a question mark instead of failing."""
+    """Print a question mark, instead of failing, for a character that the encoding lacks (µ, in ASCII)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,16 +1,17 @@
 """`autosched ask-tell`: the search strategy served to another program, as lines of JSON on standard input and output.
 
 {"op": "init", "names": […], "values": [[…], …], "configs": [[…], …], "seed": 0, "budget": 400, "ctx": {…}}
-    begins a search, whatever was searched before. Without "configs" every combination of values is legal. "ctx" may
-    hold "sources": what was measured elsewhere, [{"device": …, "configs": [[…], …], "times": […]}, …], with "names"
-    where the knobs are not those of "names" above. The answer is {"ok": true}, with "notes" on what was left out.
+    begins a search and ends the former. Without "configs" every combination of values is legal. "ctx" may have
+    "sources", measurements from elsewhere for a warm start: [{"device": …, "configs": [[…], …], "times": […]}, …], with
+    "names" where the knobs are not those of "names" above. The answer is {"ok": true}, with "notes" on what was left
+    out.
 {"op": "ask", "n": 8}
     is answered with at most that many configurations, {"configs": [[…], …]}; with none when nothing is left.
 {"op": "tell", "configs": [[…], …], "times": […]}
-    says what configurations took, in milliseconds, or null where they failed. The answer is {"ok": true}.
+    reports times of configurations, in milliseconds, or null where they failed. The answer is {"ok": true}.
 
-A line that is none of these, or asks for what is not possible, is answered with {"error": "…"}; it changes nothing.
-Imports neither PyTorch nor the command line's other parts: it answers within a fraction of a second.
+Any other line, or an impossible request, is answered with {"error": "…"}; it changes nothing. Imports neither PyTorch
+nor the command line's other parts: it answers within a fraction of a second.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.fitting import fitted
 
 _MS = 1e-3
-# Three years: what takes longer is a mark of a failure, such as the 1e20 of some tuners, and no time.
+# Three years: a longer time marks a failure, such as the 1e20 of some tuners.
 _LONGEST_MS = 1e11
 _OPERATIONS = "init, ask, tell"
 
 
 def serve(lines: TextIO, answers: TextIO) -> None:
-    """Answer every line until there are no more, or nobody reads the answers."""
+    """Answer every line until there are no more, or the reader closes the pipe."""
     served = _Served()
     try:
         for line in lines:
@@ -44,7 +45,7 @@ def serve(lines: TextIO, answers: TextIO) -> None:
 
 
 class _Served:
-    """The search that was begun last."""
+    """The present search."""
 
     def __init__(self) -> None:
         self._space: PlainSpace | None = None
@@ -129,7 +130,7 @@ def _sources(message: dict[str, Any]) -> list[Any]:
 
 
 def _history(source: Any, space: PlainSpace) -> tuple[History, tuple[str, ...]]:
-    """What was measured elsewhere, as points of the space, and what of it was left out."""
+    """Measurements from elsewhere as points of the space, and remarks on those left out."""
     if not isinstance(source, dict):
         raise InputError(f"expected an object with configs and times, got {source!r:.60}")
     names = source.get("names", list(space.names))
@@ -139,7 +140,7 @@ def _history(source: Any, space: PlainSpace) -> tuple[History, tuple[str, ...]]:
     _check_lengths(points, seconds, len(names))
     there = fitted(names, points, seconds, space)
     device = str(source.get("device") or "")
-    unknown = () if device else ("it does not tell its device",)
+    unknown = () if device else ("it does not name its device",)
     return History(device, there.points, there.seconds), (*unknown, *there.remarks)
 
 

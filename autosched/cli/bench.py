@@ -45,9 +45,9 @@ FunctionSuiteFile = Annotated[
     Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines SUITE. It is executed.")
 ]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME,…", help="Only these of the suite, by name; may be repeated.")
+    list[str] | None, typer.Option(metavar="NAME,…", help="Only these entries of the suite, by name; may be repeated.")
 ]
-Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every kernel in the end.")]
+Trials = Annotated[int, typer.Option(help="Schedules of every kernel that the log has in the end.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Replay = Annotated[bool, typer.Option("--replay", help="Do not tune: measure what the logs have.")]
 Folder = Annotated[
@@ -75,7 +75,7 @@ def gemm_command(
 ) -> None:
     """Tune every matrix product of a suite, then measure all of them against the library, interleaved, in one run.
 
-    An entry of the suite has a name and the arguments of matmul. What the log knows is not measured again, so a large
+    An entry of the suite has a name and the arguments of matmul. Schedules in the log are not measured again, so a big
     suite can be tuned in parts, with --only, and measured at once, with --replay. A shape that fails costs its own row.
     The table is saved after every row, as Markdown and as JSON with the latencies of every round; a roofline plot, PNG
     and SVG, at the end (it needs matplotlib: the extra `plot`).
@@ -161,7 +161,7 @@ def fused_command(
 def draw_command(
     table: Annotated[Path, typer.Argument(metavar="FILE", help="The table.json of a benchmark.")],
 ) -> None:
-    """Draw the roofline plot of a saved table, beside it; nothing is measured."""
+    """Draw the roofline plot of a saved table, next to it; nothing is measured."""
     from autosched.bench.drawing.plot import draw
     from autosched.bench.saved import saved_roofline
 

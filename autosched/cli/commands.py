@@ -1,7 +1,7 @@
 """All commands: `demo`, `tune`, `ask-tell` and `targets`, and those of the other modules.
 
-Here as in the other modules of commands, what takes PyTorch is imported by the commands that need it: help, errors of
-usage and all that only reads files are there in a fraction of its time.
+As in the other modules of commands, each command imports PyTorch itself if it needs it: help, usage errors and commands
+that only read files take a fraction of the time of that import.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def root_command(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Options before a command."""
 
 
 @app.command("demo")
@@ -110,8 +110,8 @@ def tune_command(
 ) -> None:
     """Search for the fastest kernel of an operator and write every trial to the log.
 
-    Run it again to go on where it stopped: what the log knows is never measured again. Ctrl-C ends the search when
-    what is being measured has ended, and keeps everything; a second one stops it at once.
+    Run it again to resume: schedules in the log are never measured again. Ctrl-C ends the search when
+    the present measurements have ended, and keeps everything; a second one stops it at once.
 
     ```
     autosched tune matmul m=512 n=512 k=512 epilogue=bias_gelu --trials 200
@@ -164,7 +164,7 @@ app.command("simulate")(simulate_command)
 def ask_tell_command() -> None:
     """Serve the search engine to another program, as lines of JSON on standard input and output.
 
-    The program names the knobs and their values, asks for configurations, measures them, and tells what they took:
+    The program names the knobs and their values, asks for configurations, measures them, and reports their times:
 
     ```
     {"op": "init", "names": ["tile"], "values": [[16, 32]], "seed": 0}
@@ -172,7 +172,7 @@ def ask_tell_command() -> None:
     {"op": "tell", "configs": [[16], [32]], "times": [1.5, null]}
     ```
 
-    Times are milliseconds, null for a failure. What else a search may be told, and what is answered, stands in
+    Times are milliseconds, null for a failure. Further arguments of a search, and the answers, are described in
     docs/other-tuners.md. A line that cannot be served is answered with {"error": "…"}, and changes nothing.
     """
     serve(sys.stdin, sys.stdout)
@@ -188,7 +188,7 @@ def targets_command() -> None:
 
 
 def print_result(result: autosched.TuneResult) -> None:
-    """What a search found, where the time went, and what to do next."""
+    """Print the result of a search, its time by activity, and the next step."""
     out = console()
     out.print(written(str(result), style="bold" if result.best else "red"), soft_wrap=True)
     if result.trials_done:

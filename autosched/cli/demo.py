@@ -14,7 +14,7 @@ from autosched.tuning.terminal import written
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload, ops
 
-# Trials that fit into two minutes on two slow CPU cores, and are enough to come near the best.
+# Trials that fit into two minutes on two slow CPU cores, and suffice to come near the best.
 _TASKS = (
     (ops.matmul(512, 512, 512), 96),
     (ops.gelu_scale(2**22), 48),
@@ -23,10 +23,10 @@ _TASKS = (
 
 
 def run_demo(console: Console, log: Path) -> None:
-    """Tune the three operators into `log`, and print what came of it.
+    """Tune the three operators into `log`, and print the results.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C ended a search; what it measured is in the log.
+        KeyboardInterrupt: Ctrl-C ended a search; its measurements are in the log.
     """
     target = devices.resolve(None)
     console.print(written(f"autosched demo on {target.label}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The commands that use what was tuned: `autosched replay | export | compare | repro`."""
+"""The commands that use tuned kernels: `autosched replay | export | compare | repro`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
 Predicted = Annotated[
-    bool, typer.Option("--predicted", help="What `autosched predict` ranked first, instead of what was measured.")
+    bool, typer.Option("--predicted", help="The first prediction of `autosched predict`, instead of a measured kernel.")
 ]
 
 
@@ -110,7 +110,7 @@ def compare_command(
     threads: Threads = None,
     log: LogPath = None,
     policy: PolicyName = "cold",
-    rounds: Annotated[int, typer.Option(help="How often each contender is timed, in turn.")] = 30,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of timing all contenders.")] = 30,
     baselines: Baselines = None,
 ) -> None:
     """Time the best kernel against PyTorch, torch.compile and the vendor's library, interleaved in one run.

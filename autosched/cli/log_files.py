@@ -1,4 +1,4 @@
-"""`autosched log merge | diff | import`: logs and other logs, logs and the files of other tuners."""
+"""`autosched log merge | diff | import`: merges and compares logs, and imports files of other tuners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuning_logs.several.differences import Difference, differences
 from tuning_logs.several.merging import merge, new_to, records_at
 from tuning_logs.text import duration_text, ratio_text, records_text, table_lines
 
-# How many kernels an error names.
+# Number of kernels that an error names.
 _MOST_NAMED = 8
 
 
@@ -47,11 +47,11 @@ def diff_command(
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="A log of the same kernels.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tell which kernels became slower or faster from one log to another, and what changed meanwhile.
+    """Show which kernels became slower or faster from one log to another, and what changed meanwhile.
 
-    Compared are the best of every kernel, and of the schedules that both logs hold the median: where those alone moved,
-    driver, compiler or device made the difference, and where the best alone did, the search. A difference counts when
-    the repeats tell it from none and it is larger than 4 %, by which sessions differ though nothing has changed.
+    Compares the best of every kernel, and the median over the schedules that both logs have: if these alone moved,
+    driver, compiler or device made the difference, and if the best alone did, the search. A difference counts when the
+    repeats show it and it is larger than 4 %, by which sessions differ though nothing has changed.
 
     ```
     autosched log diff driver-570.jsonl driver-580.jsonl
@@ -93,9 +93,9 @@ def import_command(
     ],
     log: LogPath = None,
 ) -> None:
-    """Append what `autosched log export --format` wrote to a log, but for what it holds already.
+    """Append files of `autosched log export --format` to a log, without the records that it has already.
 
-    Of another tuner's kernel no log can be made.
+    Another tuner's kernel cannot become a log.
 
     ```
     autosched log import matmul.json --log tuning.jsonl
@@ -110,20 +110,20 @@ def import_command(
                 raise LogError(f"{path}: {error}") from None
     into = TuningLog(log_path(log))
     new = into.append_chosen(lambda: new_to(into, found))
-    held = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
-    console().print(written(f"{into.path}: {records_text(len(new))} more{held}"), soft_wrap=True)
+    more = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
+    console().print(written(f"{into.path}: {records_text(len(new))} more{more}"), soft_wrap=True)
 
 
 def export_table(log: TuningLog, to: Path, format: Format, target: str | None, kernel: str | None) -> None:
     """Write one kernel of a log as another tuner would have recorded it.
 
     Raises:
-        InputError: none of the kernels is meant, or several are.
+        InputError: none of the kernels matches, or several do.
     """
     matching = [table for table in tables_of(log) if _is_meant(table, target, kernel)]
     if len(matching) != 1:
         raise InputError(
-            f"{log.path} holds {_held(matching or list(tables_of(log)))}; expected --kernel, and --target "
+            f"{log.path} holds {_known(matching or list(tables_of(log)))}; expected --kernel, and --target "
             f"where it was tuned for several, to name one; nothing was written"
         )
     write_table(to, matching[0], format)
@@ -137,7 +137,7 @@ def _is_meant(table: RecordedTable, target: str | None, kernel: str | None) -> b
     return named and (kernel is None or kernel in (table.origin.subject.key, table.kernel) or kernel in table.kernel)
 
 
-def _held(tables: Sequence[RecordedTable]) -> str:
+def _known(tables: Sequence[RecordedTable]) -> str:
     names = [f"{table.label} ({table.origin.subject.key})" for table in tables if table.origin]
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more or "no record"

@@ -1,4 +1,4 @@
-"""`autosched log`: what a tuning log holds."""
+"""`autosched log`: the contents of a tuning log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Key = tuple[str, str, str]
 
 @dataclass
 class _Task:
-    """What a log says of one task: little of each record, because a log may hold a million of them."""
+    """Summary of one task in a log: little of each record, because a log may have a million of them."""
 
     last: TuningRecord
     # The latest status of every schedule, by hash.
@@ -51,7 +51,7 @@ class _Task:
         return log.best(self.last.subject, self.last.target, self.last.provenance.policy, is_good)
 
     def fastest(self, log: TuningLog, count: int) -> Iterator[tuple[TuningRecord, str]]:
-        """So many schedules, the best first, and how each was measured: good ones, or stale ones where none is good."""
+        """So many schedules, the best first, with the way of measuring: exact ones, or stale ones if none is exact."""
         from autosched.backends.reproduction import Reproduction
         from autosched.replaying.replay import MOST_PRINTED
 
@@ -98,8 +98,9 @@ def best_command(
 ) -> None:
     """Show the fastest schedules of everything that was tuned.
 
-    The first is what replay builds: the winner of the finals, whose latencies were measured interleaved. Others may
-    look faster in a trial of their own. Where this version makes another kernel of every schedule, they are "stale".
+    The first is the one that replay builds: the winner of the finals, whose latencies were measured in interleaved
+    rounds. Others may look faster in a trial of their own. If this version makes another kernel of every schedule, they
+    are "stale".
     """
     if count < 1:
         raise InputError(f"count={count}; expected an integer of at least 1")
@@ -118,7 +119,7 @@ def best_command(
 def export_command(
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="PATH", help="Where the compressed logs go; with --format a file."),
+        typer.Option("--to", metavar="PATH", help="Folder of the compressed logs; with --format a file."),
     ],
     log: LogPath = None,
     best: Annotated[int, typer.Option("--best", help="How many of the fastest schedules of each workload.")] = 200,
@@ -131,18 +132,18 @@ def export_command(
         typer.Option("--kernel", metavar="TEXT", help="With --format: part of its name, or its key."),
     ] = None,
 ) -> None:
-    """Write the best of a log as compressed logs, one for each workload, target and way of timing.
+    """Write the best of a log as compressed logs, one for each workload, target and timing policy.
 
-    Each replays the kernel that the log replays, and holds a few slower schedules too, so that searches of other shapes
-    can learn from it. What an earlier export wrote for the same workload, target and way of timing is replaced; other
-    files stay. Logs under tuning_logs/records ship with the package.
+    Each replays the kernel that the log replays, and has a few slower schedules, too, so that searches of other shapes
+    can learn from it. An earlier export for the same workload, target and timing policy is replaced; other files stay.
+    Logs under tuning_logs/records ship with the package.
 
     ```
     autosched log export --log tuning.jsonl --to records --target h200
     ```
 
-    With --format, all that was measured of one kernel on one target is written to a file: as a Kernel Tuner cache or in
-    T4, compressed where it ends in .gz. `autosched log import` makes a log of it again.
+    With --format, all measurements of one kernel on one target are written to a file: as a Kernel Tuner cache or in T4,
+    compressed if it ends in .gz. `autosched log import` makes a log of it again.
 
     ```
     autosched log export --log tuning.jsonl --format kernel-tuner --kernel "matmul m=512" --to matmul.json
@@ -165,14 +166,14 @@ def export_command(
         )
     for one in exported:
         latency = duration_text(one.best.measurement.latency_s)
-        held = f"{one.records} records" + ("" if one.changed else ", as before")
-        out.print(written(f"{one.best.workload.label}: {latency}, {held}  {one.path}"), soft_wrap=True)
+        size = f"{one.records} records" + ("" if one.changed else ", as before")
+        out.print(written(f"{one.best.workload.label}: {latency}, {size}  {one.path}"), soft_wrap=True)
     if own := _own_kernels(tuning_log):
         out.print(written(own.removeprefix("; ")), soft_wrap=True)
 
 
 def _own_kernels(log: TuningLog) -> str:
-    """What there is to say, where workloads are asked for, of a log that holds kernels of the user's own."""
+    """Remark on kernels of the user's own in a log, which an export of workloads leaves out."""
     names = sorted({record.subject.name for record in log if isinstance(record.subject, OwnKernel)})
     return (
         f"; kernels of your own, which stay in the log and are replayed by a call: {', '.join(names)}" if names else ""

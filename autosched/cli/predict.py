@@ -1,4 +1,4 @@
-"""`autosched predict`: schedules for a device that need not be here. `autosched model report`: how good that is."""
+"""`autosched predict`: schedules for a device that need not be here. `autosched model report`: quality of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autosched.tuning.terminal import written
 from search_spaces import InputError
 from tuning_logs import shipped_logs
 
-model_app = typer.Typer(no_args_is_help=True, help="How good the cost model is that guides a search.")
+model_app = typer.Typer(no_args_is_help=True, help="Quality of the cost model that guides a search.")
 
 
 def predict_command(
@@ -37,9 +37,9 @@ def predict_command(
 
     A cost model learns from the logs of other devices and shapes: the user's, those of --history, and those that come
     with autosched. The best schedules are compiled for the target: registers, spills and shared memory are the
-    compiler's figures; times are predicted, each with the interval that held-out kernels of such a prediction took. The
-    result is kept beside the log, in LOG.predictions; `autosched replay … --predicted` builds it where
-    the device is.
+    compiler's figures; times are predicted, each with the interval of held-out kernels with such a prediction. The
+    result is stored next to the log, in LOG.predictions; `autosched replay … --predicted` builds it on a machine with
+    the device.
 
     ```
     autosched predict matmul m=4096 n=4096 k=4096 dtype=float16 --target v100
@@ -72,9 +72,10 @@ def report_command(
         bool, typer.Option("--json", help="Print one line of JSON, with every kernel, instead.")
     ] = False,
 ) -> None:
-    """Judge the cost model of a search by what it has not seen: schedules, shapes and devices, each held out in turn.
+    """Judge the cost model of a search on unseen data: held-out schedules, shapes and devices.
 
-    Before compiling, and where the records tell, with registers, spills and shared memory. What ships takes a minute.
+    Both before compiling, and, where records have them, with registers, spills and shared memory. The shipped logs take
+    a minute.
 
     ```
     autosched model report tuning.jsonl

@@ -1,4 +1,4 @@
-"""`autosched simulate`: how soon a search finds what recorded tables hold."""
+"""`autosched simulate`: speed of convergence of a search on recorded tables."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def simulate_command(
         typer.Argument(metavar="TABLE…", help="Kernel Tuner caches, T4 files, or tuning logs, compressed or not."),
     ],
     strategy: Annotated[
-        str, typer.Option(help=f"What searches: {', '.join(STRATEGIES)}; recipe is plain Ansor.")
+        str, typer.Option(help=f"The strategy: {', '.join(STRATEGIES)}; recipe is plain Ansor.")
     ] = "evolutionary",
     budget: Annotated[int, typer.Option(help="Evaluations of a run; failed ones count.")] = 400,
     seeds: Annotated[int, typer.Option(help="Runs on each table.")] = 20,
     history: Annotated[
         list[Path] | None,
-        typer.Option(metavar="TABLE", help="What the search is told at the start; may be repeated."),
+        typer.Option(metavar="TABLE", help="A table for a warm start of the search; may be repeated."),
     ] = None,
     history_budget: Annotated[
         int | None,
@@ -48,11 +48,11 @@ def simulate_command(
         typer.Option(metavar="FILE", help="Draw medians and quartiles against random search: .png, .svg or .pdf."),
     ] = None,
 ) -> None:
-    """Replay recorded tables as if they were a device, and tell how soon a search finds what is fast.
+    """Replay recorded tables as if they were a device, and show how soon a search finds fast points.
 
     Each line is a table: optimum over best so far after 25, 50, … evaluations, evaluations until the best so far is
-    within 90, 95 and 99 % of the optimum (medians of the runs), the performance score of Willemsen et al. (0: what
-    random search is expected to find, 1: the optimum at once), and the time that the search itself takes.
+    within 90, 95 and 99 % of the optimum (medians of the runs), the performance score of Willemsen et al. (0: the
+    expectation of random search, 1: the optimum at once), and the time that the search itself takes.
 
     ```
     autosched simulate gemm-3090.json.gz --budget 400 --seeds 20
@@ -61,7 +61,7 @@ def simulate_command(
     """
     _check_counts({"budget": budget, "seeds": seeds, "jobs": jobs, "history-budget": history_budget})
     if history_budget is not None and not history:
-        raise InputError(f"--history-budget {history_budget} is for what --history tells; expected --history TABLE too")
+        raise InputError(f"--history-budget {history_budget} is for --history; expected --history TABLE, too")
     strategy_named(strategy, with_history=bool(history))
     if plot:
         check_drawable(plot)
@@ -107,7 +107,7 @@ def _run(simulation: Simulation, jobs: int, quiet: bool, remarks: Sequence[str])
 
 
 def _read(paths: Sequence[Path]) -> list[ReplayedTable]:
-    """The tables of the files: called as the file, and as their kernel where a file holds several."""
+    """The tables of the files, named by the file, or by their kernel if a file has several."""
     read = [(path, table) for path in dict.fromkeys(paths) for table in read_tables(path)]
     of_file = Counter(path for path, _ in read)
     return [ReplayedTable.of(table, _stem(path) if of_file[path] == 1 else table.label) for path, table in read]

@@ -12,7 +12,7 @@ from tuning_logs.text import table_lines
 
 
 def target_lines() -> Iterator[str]:
-    """Every known target, whether it is the one here, why the others are not, and which cannot be compiled for."""
+    """Every known target, with the one here, the reason why others are not, and those that cannot be compiled for."""
     here = {"cpu": devices.cpu_target()}
     why_not = ""
     try:
@@ -30,7 +30,7 @@ def target_lines() -> Iterator[str]:
 
 
 def _lacking() -> Iterator[str]:
-    """What backends lack on this machine, and for which targets."""
+    """Components that backends lack on this machine, and the targets affected."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for target in GPUS.values():
         for backend in backends.for_target(target):

@@ -45,7 +45,7 @@ SuitePath = Annotated[
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option("--weight", metavar="NAME=NUMBER", help="What its latency counts, such as how often it is called; 1."),
+    typer.Option("--weight", metavar="NAME=NUMBER", help="Weight of its latency, such as the number of its calls; 1."),
 ]
 Only = Annotated[list[str] | None, typer.Option(metavar="NAME,…", help="Only these; may be repeated.")]
 
@@ -68,7 +68,7 @@ def tune_many_command(
 ) -> None:
     """Tune everything in a suite together: each trial goes where it should take most off the weighted sum of latencies.
 
-    `trials` are those of all of them together; with auto each has as many as are worth it. The table says where they
+    `trials` are those of all of them together; with auto each has as many as are worth it. The table shows where they
     went, and why.
 
     ```
@@ -105,7 +105,7 @@ def tune_many_command(
 
 
 def _traced(case: Case) -> Workload | autosched.TracedFunction | None:
-    """What is tuned of a case; None, and why, where its function cannot be traced."""
+    """The operator or function to tune for a case; None, with a message, if it cannot be traced."""
     try:
         return case.op
     except InputError as error:

@@ -1,8 +1,8 @@
-"""Whether the kernels of a traced function, together, compute what the function does, for inputs at hand.
+"""Agreement of a traced function's kernels, together, with the function, on given inputs.
 
-Every kernel alone was checked against its workload when it was tuned (`checking.correctness`), and all of them against
-the function when it was loaded, on inputs of their own (`tracing.callables.whole_check`). Before they are timed beside
-it they are held against it for the inputs that are timed, by the same judgement (`checking.functions.judgement`).
+Each kernel was checked against its workload when it was tuned (`checking.correctness`), and all of them against the
+function when it was loaded, on random inputs (`tracing.callables.whole_check`). Before they are timed against the
+function, they are checked on the timed inputs, by the same judgement (`checking.functions.judgement`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autosched.tracing.callables.whole_check import epsilon_of, outcome
 
 
 def why_disagrees(kernel: TracedKernel, inputs: Sequence[Tensor]) -> str | None:
-    """What is wrong with the results for these inputs; None when they agree with the function.
+    """Description of the error in the results for these inputs; None if they agree with the function.
 
     Raises:
         RuntimeError: PyTorch cannot compute the function for them.
@@ -28,6 +28,6 @@ def why_disagrees(kernel: TracedKernel, inputs: Sequence[Tensor]) -> str | None:
     with torch.no_grad():
         made = outcome(kernel, (), *inputs)
         expected = Expected(function, inputs, epsilon_of([kernel.traced]))
-        # So that element types are compared with those that PyTorch gives.
+        # Evaluated so that element types are compared with PyTorch's.
         _ = expected.native
         return expected.why_wrong(made)

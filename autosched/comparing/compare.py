@@ -1,4 +1,4 @@
-"""`compare`: tuned kernels against everything else that computes the same, timed interleaved in one run."""
+"""`compare`: tuned kernels against everything else that computes the same, in interleaved rounds of one run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ from tuning_logs.text import duration_text, ratio_text, table_lines
 
 # Seed of the input data: any, but the same for every run.
 _SEED = 0
-# An interval that contains 1 says that two are even only when it is narrower: five per cent is a gain that a kernel is
-# chosen for.
+# Widest interval around 1 that counts as even: five per cent is a gain for which a kernel is chosen.
 _NARROW = 0.05
-# Where the rounds are not given: what two seconds have time for. From thirty on an interval of the median is a matter
-# of noise and no longer of luck, and two hundred narrow it to a third of that.
+# Default number of rounds: as many as fit two seconds. From thirty on an interval of the median depends on noise and no
+# longer on luck, and two hundred narrow it to a third of that.
 _TIMING_S = 2.0
 _FEWEST_ROUNDS = 30
 _MOST_ROUNDS = 200
@@ -48,11 +47,11 @@ Verdict = Literal["faster", "slower", "even", "too noisy", "too few rounds"]
 
 @dataclass(frozen=True)
 class Row:
-    """One way to compute it.
+    """Measurement of one contender.
 
-    `latencies_s` are the measured repeats; empty when it was not measured, and then `note` says why. `predicted_s` is a
+    `latencies_s` are the measured repeats; empty if it was not measured, with the reason in `note`. `predicted_s` is a
     bound or estimate, and never stands with the measured figures. `name` is "tuned", a baseline's, or "roofline";
-    `compile_s` is what torch.compile took, where it was used.
+    `compile_s` is the time of torch.compile, where it was used.
     """
 
     label: str
@@ -79,8 +78,8 @@ class Row:
 class Comparison:
     """The rows of one run; the first is the tuned kernel.
 
-    `threads` is for both sides, and 0 on a GPU. `slowdowns` says of every round how many times slower than at its best
-    the core was (`Timer.slowdown`).
+    `threads` is for both sides, and 0 on a GPU. `slowdowns` has the core's slowdown, against its best, for every round
+    (`Timer.slowdown`).
     """
 
     op: Workload | TracedFunction
@@ -103,9 +102,9 @@ class Comparison:
         raise InputError(f"no row {label!r} (there are: {', '.join(r.label for r in self.rows)})")
 
     def speedup(self, label: str) -> float:
-        """How many times faster the tuned kernel is than that row: the median of the ratios of every round.
+        """Speedup of the tuned kernel over that row: the median of the ratios of every round.
 
-        What slows a whole round (clocks, neighbours) slows both sides, so the ratio is steadier than either time.
+        Disturbances of a whole round (clocks, neighbours) slow both sides, so the ratio is steadier than either time.
         """
         return paired_ratio(self.row(label).latencies_s, self.rows[0].latencies_s)
 
@@ -114,7 +113,7 @@ class Comparison:
         return ratio_interval(self.row(label).latencies_s, self.rows[0].latencies_s)
 
     def verdict(self, label: str) -> Verdict:
-        """What the interval says: the tuned kernel is faster, slower or even, or the machine was too noisy to tell."""
+        """Verdict from the interval: the tuned kernel is faster, slower or even, or the machine was too noisy."""
         interval = self.speedup_interval(label)
         if interval is None:
             return "too few rounds"
@@ -142,16 +141,16 @@ def compare(
 ) -> Comparison:
     """Time the best known kernel of `op`, or those of a traced function, against everything else, and the roofline.
 
-    That is PyTorch, torch.compile and the vendor's library. All are called in turn, `rounds` times over (None: what two
-    seconds have time for, 30 to 200), on the same `inputs` (None: random ones), timed by `policy`: with "cold" caches,
+    The others are PyTorch, torch.compile and the vendor's library. All are timed in `rounds` interleaved rounds (None:
+    as many as fit two seconds, 30 to 200), on the same `inputs` (None: random ones), by `policy`: with "cold" caches,
     with "hot" ones, or from a CUDA "graph"; on a CPU with as many threads on both sides as the target has. The tuned
-    kernel and the library write to a preallocated output. `baselines` are of `BASELINES`: "cublaslt" is the
-    library's call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels,
-    without CUDA graphs; it may take minutes to compile. PyTorch forgets what torch.compile has compiled in this process
-    before, so that its limit on variants does not fall on this one.
+    kernel and the library write to a preallocated output. `baselines` are of `BASELINES`: "cublaslt" is the library's
+    call with cuBLASLt preferred, "max-autotune" torch.compile in the mode that measures several kernels, without CUDA
+    graphs; it may take minutes to compile. PyTorch forgets what torch.compile has compiled in this process before, so
+    that earlier variants do not count against its limit.
 
     A traced function is compared with itself ("eager"), and itself compiled: all of them, and the kernels, allocate
-    what they return. Before anything is timed, the kernels' results are checked against the function in float64
+    their results. Before anything is timed, the kernels' results are checked against the function in float64
     (`autosched.comparing.agreement`).
 
     Raises:
@@ -181,7 +180,7 @@ def compare_kernel(
     baselines: Sequence[BaselineName] = USUAL_BASELINES,
     inputs: Sequence[torch.Tensor] | None = None,
 ) -> Comparison:
-    """The same for a kernel at hand.
+    """The same for a given kernel.
 
     Raises:
         InputError: an argument is not allowed.
@@ -222,7 +221,7 @@ def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[
 
 
 def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
-    """The nominal bound; of several kernels the sum of theirs, what they hand on to each other included."""
+    """The nominal roofline; for several kernels the sum of theirs, including their intermediate tensors."""
     kernels = op.launched if isinstance(op, TracedFunction) else (op,)
     note = "no kernel is faster at the device's nominal rates"
     if target.kind == "cpu":
@@ -237,11 +236,11 @@ def _check_rounds(rounds: int | None) -> None:
 
 
 def _rounds(calls: Mapping[str, Run], timer: Timer) -> int:
-    """How many rounds there is time for, judged by one."""
+    """Number of rounds that fit the time, estimated from one."""
     timing.interleaved(calls, 1, timer)
     begin = time.perf_counter()
     timing.interleaved(calls, 1, timer)
-    # The calls that warm up are half of it, or a little less where caches are emptied before what is timed.
+    # Warm-up calls are half of it, or a little less where caches are flushed before timed calls.
     round_s = (time.perf_counter() - begin) / 2
     return min(max(int(_TIMING_S / round_s), _FEWEST_ROUNDS), _MOST_ROUNDS)
 
@@ -271,7 +270,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _ratio_cells(comparison: Comparison, row: Row) -> tuple[str, str]:
-    """How many times faster the tuned kernel is than a row, with the interval; and what these do not show."""
+    """Speedup of the tuned kernel over a row, with the interval; and the verdict where these do not show it."""
     if row is comparison.rows[0]:
         return "", ""
     ratio = ratio_text(comparison.speedup(row.label), comparison.speedup_interval(row.label))
@@ -280,7 +279,7 @@ def _ratio_cells(comparison: Comparison, row: Row) -> tuple[str, str]:
 
 
 def _noise_lines(comparison: Comparison) -> Iterator[str]:
-    """What to hold against the figures, if there is anything."""
+    """Remarks on noise in the figures, if any."""
     others = [row.label for row in comparison.rows[1:] if row.latencies_s]
     unclear = [label for label in others if comparison.verdict(label) == "too noisy"]
     slowed = slowed_text(comparison.slowdowns, "rounds")

@@ -1,4 +1,4 @@
-"""What a tuned kernel is timed against: every other way to compute the same, made ready to be called."""
+"""Contenders of a tuned kernel: every other way to compute the same, ready to be called."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` what compiling it took, if that."""
+    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` the time to compile it, if any."""
 
     name: str
     label: str
@@ -37,7 +37,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Absent:
-    """A baseline that cannot be timed here, and why."""
+    """A baseline that cannot be timed here, with the reason."""
 
     name: str
     label: str
@@ -47,11 +47,10 @@ class Absent:
 def contenders(
     kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName]
 ) -> Iterator[Contender | Absent]:
-    """The tuned kernel, then the baselines in the order given, each called once; it yields nothing for what has no
-    meaning for what is computed: of a traced function there is itself, and itself compiled.
+    """The tuned kernel, then the baselines in the order given, each called once; without those that do not apply.
 
-    PyTorch forgets what torch.compile has compiled in this process before, so that its limit on variants does not fall
-    on this one.
+    A traced function has two: itself, and itself compiled. PyTorch forgets what torch.compile has compiled in this
+    process before, so that earlier variants do not count against its limit.
     """
     yield _tuned(kernel, inputs)
     if set(baselines) & set(COMPILED_BASELINES):
@@ -129,7 +128,7 @@ def _function(workload: Workload, known: Baseline | None) -> Callable[..., objec
 
 
 def _compiled(name: BaselineName, function: Callable[..., object], inputs: Sequence[Tensor]) -> Contender | Absent:
-    """The function compiled by PyTorch, and called, which is when it compiles; or why it cannot be."""
+    """The function compiled by PyTorch (at its first call), or the reason why it cannot be."""
     label, mode = ("torch.compile", None) if name == "compile" else ("max-autotune", _MAX_AUTOTUNE)
     begin = time.perf_counter()
     try:
@@ -144,13 +143,13 @@ def _compiled(name: BaselineName, function: Callable[..., object], inputs: Seque
 
 
 def _called_once(contender: Contender | Absent, device: torch.device) -> Contender | Absent:
-    """The contender after a call, or why it does not work: a library that refuses a dtype loses its own row only."""
+    """The contender after a call, or its failure: a library that refuses a dtype loses its own row only."""
     if isinstance(contender, Absent):
         return contender
     try:
         contender.call()
         if device.type == "cuda":
-            # What fails on the device is reported late, and would be taken for the next one's fault.
+            # Errors on the device are reported late, and would be attributed to the next contender.
             torch.cuda.synchronize(device)
     except (RuntimeError, ValueError) as error:
         return Absent(contender.name, contender.label, f"not available: {first_line(error)}")

@@ -1,4 +1,4 @@
-"""Which kernels this user's machines have found right: a file that spares the next process the same check."""
+"""Cache of kernels that passed their check on this user's machines: spares the next process the same check."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from autosched.backends.environment import environment
 from search_spaces import Target, Workload
 from tuning_logs import user_log_path
 
-# Raised when the check finds what it let pass before: what older ones found right is then checked anew.
+# Raised when the check becomes stricter: kernels are then checked anew.
 _CHECK = 1
 _KEY_DIGITS = 32
 
 
 def key_of(workload: Workload, target: Target, source: str) -> str:
-    """What a check is remembered by: what is computed, the fingerprint of the code, the device, and the versions of
-    everything that compiles and runs it."""
+    """Key of a check: workload, fingerprint of the code, device, and versions of everything that builds and runs it."""
     parts = (_CHECK, workload.key, target.key, source, environment(target))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:_KEY_DIGITS]
 
 
 class CheckedKernels:
-    """The kernels of one file, by key, and what each took when it was first checked: a line each, only ever appended.
+    """The kernels of one file, by key, with the latency at their first check: a line each, only ever appended.
 
-    A line that cannot be read is skipped; the file may be deleted at any time. Where it cannot be written, what was
-    checked is known to this process only.
+    A line that cannot be read is skipped; the file may be deleted at any time. Where it cannot be written, checks are
+    known to this process only.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +36,7 @@ class CheckedKernels:
         self._latencies_s = dict(_entries(path))
 
     def latency_s(self, key: str) -> float | None:
-        """What a checked kernel takes; None for one that was not checked."""
+        """Latency of a checked kernel; None for one that was not checked."""
         return self._latencies_s.get(key)
 
     def add(self, key: str, latency_s: float, label: str) -> None:
@@ -56,7 +55,7 @@ class CheckedKernels:
 
 
 def checked_kernels() -> CheckedKernels:
-    """Those of this user: the file `checked.jsonl` beside the user's log."""
+    """This user's: the file `checked.jsonl` next to the user's log."""
     return _of(user_log_path().with_name("checked.jsonl"))
 
 

@@ -2,10 +2,10 @@
 
 A kernel launches through the driver, which PyTorch does not see. `register` gives it a name that PyTorch knows, by
 `torch.library`: two overloads, one that returns new tensors and one that writes to `out`, each with a fake
-implementation that tells shape, dtype, strides and device of the results without running anything.
+implementation that gives shape, dtype, strides and device of the results without running anything.
 
-Within compiled code a kernel is registered by itself, under a name made of its workload and its fingerprint: the same
-in every process, because compiled graphs are cached on disk by the names of their operators.
+Within compiled code a kernel registers itself, under a name made of its workload and its fingerprint: the same in every
+process, because compiled graphs are cached on disk by the names of their operators.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from autosched.kernels.dispatch import Argument, Made, as_tuple
 from search_spaces import InputError, Target, Workload
 
 _NAMESPACE = "autosched"
-# A compiler may choose other strides for what an operator reads, which the kernel would have to copy.
+# A compiler may choose other strides for an operator's inputs, which the kernel would have to copy.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 
 
 class OperatorKernel(Protocol):
-    """What becomes an operator: `autosched.Kernel`."""
+    """A kernel that can become an operator: `autosched.Kernel`."""
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
@@ -46,15 +46,15 @@ class OperatorKernel(Protocol):
 
 
 def register(kernel: OperatorKernel, name: str | None = None) -> Any:
-    """The kernel as an operator of PyTorch, which stays until the process ends, and the kernel with it.
+    """The kernel as an operator of PyTorch, which keeps the kernel until the process ends.
 
     op = autosched.register(kernel, "mylib::matmul_4096")
     y = op(a, b)               # also torch.ops.mylib.matmul_4096(a, b)
-    op.out(a, b, out=y)        # returns None: what an operator writes to it may not return
+    op.out(a, b, out=y)        # returns None: an operator may not return a tensor that it writes to
     op.out(a, b, out0=y, out1=z)               # of a kernel with several outputs
 
     Without a name it is `autosched::<workload>_<fingerprint>`, and an equal kernel gives the same operator. The kernel
-    itself calls this one when it is called within torch.compile. Operators have no gradient either: one that is wanted
+    itself calls this one when it is called within torch.compile. Operators have no gradient either: a request for one
     is an InputError. Returns a torch._ops.OpOverloadPacket.
 
     Raises:
@@ -77,7 +77,7 @@ def register(kernel: OperatorKernel, name: str | None = None) -> Any:
 
 
 def call(name: str, tensors: Sequence[Tensor], out: Made | None) -> Made:
-    """A call of the operator of that name, in the manner of a call of the kernel: traced where code is traced."""
+    """A call of the operator of that name, with the arguments of a call of the kernel: traced where code is traced."""
     namespace, _, short = name.partition("::")
     op = getattr(getattr(torch.ops, namespace), short)
     if out is None:
@@ -94,7 +94,7 @@ def own_name(kernel: OperatorKernel) -> str:
     device = str(kernel.outputs[0].device)
     parts = (op.key, repr((op.inputs, *op.outputs)), repr(kernel.target), kernel.source, device)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    # A person may call a workload anything; an identifier neither begins with a digit nor holds a space.
+    # A workload may have any name; an identifier neither begins with a digit nor contains a space.
     return f"{_NAMESPACE}::{re.sub(r'^(?=[0-9])|[^0-9A-Za-z_]', '_', op.name)}_{digest}"
 
 
@@ -124,12 +124,12 @@ def _define(name: str, schema: str, kernel: OperatorKernel) -> None:
 
 
 def _output_arguments(outputs: int) -> list[str]:
-    """What the arguments are called that an operator writes to: as those of PyTorch's own."""
+    """Names of the arguments that an operator writes to, as in PyTorch's own."""
     return ["out"] if outputs == 1 else [f"out{number}" for number in range(outputs)]
 
 
 def _argument_names(kernel: OperatorKernel) -> list[str]:
-    """The names of the inputs, where they can be those of arguments: a person may call an axis anything."""
+    """The names of the inputs, if they can be those of arguments: a user may give an axis any name."""
     taken = _output_arguments(len(kernel.outputs))
     usable = [a.name.isidentifier() and not keyword.iskeyword(a.name) and a.name not in taken for a in kernel.inputs]
     return [a.name if usable[i] else f"input_{i}" for i, a in enumerate(kernel.inputs)]

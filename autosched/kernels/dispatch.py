@@ -1,14 +1,14 @@
-"""How a call of a kernel reaches generated code, and why it costs little.
+"""Dispatch of a kernel's call to generated code, at little cost.
 
-A call has two ways. The quick one is for tensors that generated code can take as they are: one closure, built when the
+There are two paths. The fast one is for tensors that generated code can take as they are: one closure, built when the
 kernel is loaded. Of every tensor it reads type, dtype, shape, layout, device, gradient flag and address, and nothing
-twice; it allocates the outputs, and hands bare addresses to the launcher, which has laid out everything else. A read is
-answered by PyTorch in C; a generator, a lambda or a Python function per tensor would cost as much as several, so there
-are none. When anything is not as expected the closure gives None before it has done anything, and `Kernel` takes the
-other way, which copies what can be copied, and knows what to complain about.
+twice; it allocates the outputs, and passes bare addresses to the launcher, which has prepared everything else. PyTorch
+answers a read in C; a generator, a lambda or a Python function per tensor would cost as much as several, so there are
+none. If anything is not as expected the closure returns None before it has done anything, and `Kernel` takes the slow
+path, which copies what can be copied, and reports what cannot.
 
-How the driver is called is in `backends/gpu/launch.py`; what is asked of PyTorch by other than its public functions,
-and why, in `torch_internals.py`.
+`backends/gpu/launch.py` calls the driver; `torch_internals.py` has the private functions of PyTorch used here, and the
+reasons.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autosched.machine.torch_internals import allocator
 from search_spaces import InputError
 from search_spaces.workloads.workload import Tensor as TensorSpec
 
-# What a kernel makes: a tensor, or where its workload has several outputs, as many.
+# A kernel's result: a tensor, or a tuple of them for a workload with several outputs.
 Made = Tensor | tuple[Tensor, ...]
-# Takes the tensors and `out`; gives what was made, or None when one of them needs a closer look.
+# Takes the tensors and `out`; returns the result, or None if one of them needs a closer look.
 ReadyCall = Callable[[Sequence[Tensor], Made | None], Made | None]
 
 
@@ -37,15 +37,15 @@ def as_tuple(made: Made) -> tuple[Tensor, ...]:
     return made if isinstance(made, tuple) else (made,)
 
 
-# What a tensor must have to be taken as it is: element type, shape, and strides where it is not contiguous.
+# Requirements for using a tensor as it is: element type, shape, and strides if it is not contiguous.
 Expected = tuple[torch.dtype, torch.Size, tuple[int, ...] | None]
 
 
 class Argument:
-    """What one tensor of a call must be, and how to make one of it."""
+    """Requirements on one tensor of a call, and its allocation."""
 
     def __init__(self, tensor: TensorSpec, device: torch.device, alignment: int) -> None:
-        """`alignment`: the bytes of which generated code wants the address to be a multiple."""
+        """`alignment`: generated code needs the address to be a multiple of so many bytes."""
         self.name = tensor.name
         self.shape = torch.Size(tensor.shape)
         self.strides = tensor.effective_strides
@@ -66,7 +66,7 @@ class Argument:
         return f"{self.name}{list(self.shape)} {str(self.dtype).removeprefix('torch.')}{strides}"
 
     def check(self, tensor: Tensor) -> None:
-        """Raise InputError for what no copy can mend."""
+        """Raise InputError for a tensor that no copy can mend."""
         if not isinstance(tensor, Tensor):
             raise InputError(f"{self.name}: expected a torch.Tensor ({self.description}), got {type(tensor).__name__}")
         self.check_kind(tensor)
@@ -75,20 +75,21 @@ class Argument:
         for dim, (size, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
             if stride == 0 and size > 1 and tensor.stride(dim) != 0:
                 raise InputError(
-                    f"{self.name}: stride {tensor.stride(dim)} in dimension {dim}, whose elements this kernel takes to "
-                    f"be the same ones; expected stride 0, as of tensor.expand({list(self.shape)})"
+                    f"{self.name}: stride {tensor.stride(dim)} in dimension {dim}, whose elements this kernel assumes "
+                    f"to be the same ones; expected stride 0, as of tensor.expand({list(self.shape)})"
                 )
 
     def check_kind(self, tensor: Tensor) -> None:
-        """Raise InputError unless shape and dtype are right and no gradient is wanted: what a fake tensor shows too."""
-        # Not as lists yet: the sizes of a traced tensor are symbols, which comparing makes numbers.
+        """Raise InputError unless shape and dtype are right and no gradient is requested; fake tensors will do."""
+        # Not as lists yet: the sizes of a traced tensor are symbols, and comparing lists would specialise them to
+        # numbers.
         if tensor.shape != self.shape:
             self._expect("shape", list(self.shape), list(tensor.shape))
         self._expect("dtype", self.dtype, tensor.dtype)
         self.check_gradient(tensor)
 
     def check_gradient(self, tensor: Tensor) -> None:
-        """Raise InputError where a gradient is wanted of the tensor."""
+        """Raise InputError if a gradient is requested of the tensor."""
         if tensor.requires_grad and torch.is_grad_enabled():
             raise InputError(
                 f"{self.name} requires a gradient, and kernels compute forward only; "
@@ -100,13 +101,13 @@ class Argument:
             raise InputError(f"{self.name}: {what} {got}, expected {expected}; this kernel takes {self.description}")
 
     def is_ready(self, tensor: Tensor) -> bool:
-        """Whether generated code can take a tensor that passed `check` as it is."""
+        """True if generated code can take a tensor that passed `check` as it is."""
         # The stride of a dimension of size 1 is never used, and may be anything.
         layout = zip(self.shape, self.strides, tensor.stride(), strict=True)
         return all(size == 1 or want == got for size, want, got in layout) and tensor.data_ptr() % self.alignment == 0
 
     def usable(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a copy of it that has the right strides and is aligned. Raises OutOfMemoryError."""
+        """The tensor, or an aligned copy of it with the right strides. Raises OutOfMemoryError."""
         if self.is_ready(tensor):
             return tensor
         copy = self.allocated()
@@ -116,11 +117,11 @@ class Argument:
         return copy
 
     def allocated(self) -> Tensor:
-        """Memory for it. Raises OutOfMemoryError, which names what was asked for."""
+        """Memory for it. Raises OutOfMemoryError, which names the request."""
         try:
             return self.empty()
         except RuntimeError:
-            # Only now, because to ask what is free takes longer than many a kernel.
+            # Only now, because querying free memory takes longer than many a kernel.
             with memory_for(f"the elements of {self.description}", self.span_bytes, self.device):
                 return self.empty()
 
@@ -128,14 +129,14 @@ class Argument:
 def ready_addresses(
     given: Sequence[Tensor], expected: Sequence[Expected], device: torch.device, alignment: int
 ) -> list[int] | None:
-    """Where the tensors lie, when all of them can be taken as they are; None when one needs a closer look."""
+    """Addresses of the tensors, if all of them can be taken as they are; None if one needs a closer look."""
     if len(given) != len(expected):
         return None
     addresses: list[int] = []
     try:
         for number, (dtype, shape, strides) in enumerate(expected):
             tensor = given[number]
-            # Of other subclasses nobody knows what their attributes mean.
+            # The attributes of other subclasses may mean anything.
             if type(tensor) is not Tensor and type(tensor) is not Parameter:
                 return None
             if (
@@ -157,12 +158,12 @@ def ready_addresses(
 
 
 def is_handled_elsewhere(tensor: object) -> bool:
-    """Whether a tensor's class says itself what operators do to it, as those of tensors without data do."""
+    """True if a tensor's class defines the effect of operators itself, as those of tensors without data do."""
     return isinstance(tensor, Tensor) and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def check_transforms(arguments: Sequence[Argument], tensors: Sequence[Tensor]) -> None:
-    """Raise InputError for a tensor within torch.vmap, jvp or the like, which stands for others and lies nowhere."""
+    """Raise InputError for a tensor within torch.vmap, jvp or the like, which represents others and has no memory."""
     for argument, tensor in zip(arguments, tensors, strict=False):
         if isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor):
             argument.check_gradient(tensor)
@@ -176,11 +177,11 @@ def check_transforms(arguments: Sequence[Argument], tensors: Sequence[Tensor]) -
 def ready_call(
     inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
 ) -> ReadyCall:
-    """The quick way of a call; `launch` runs generated code on the addresses of the inputs and then of the outputs.
+    """The fast path of a call; `launch` runs generated code on the addresses of the inputs and then of the outputs.
 
-    A dense tensor is asked whether it is contiguous, which is cheaper than to compare its strides.
+    For a dense tensor `is_contiguous` is cheaper than comparing strides.
     """
-    # Most kernels have one output: their way is as short as if there were no others.
+    # Most kernels have one output: their path is as short as if there were no others.
     return _ready_call_of_one(inputs, outputs[0], launch) if len(outputs) == 1 else _ready_call(inputs, outputs, launch)
 
 
@@ -196,7 +197,7 @@ def _ready_call_of_one(
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
-            # A tuple is no tensor, and found not ready there; asking here would cost every call.
+            # A tuple is no tensor, and found not ready there; a test here would cost every call.
             given = (*tensors, cast(Tensor, out))
             addresses = ready_addresses(given, of_all, device, alignment)
         if addresses is None:
@@ -222,7 +223,7 @@ def _ready_call_of_one(
 def _ready_call(
     inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
 ) -> ReadyCall:
-    """The same for several outputs."""
+    """The fast path for several outputs."""
     of_inputs = tuple(a.expected for a in inputs)
     of_all = (*of_inputs, *(o.expected for o in outputs))
     spans, first_output, count = tuple(a.span_bytes for a in (*inputs, *outputs)), len(inputs), len(outputs)
@@ -252,7 +253,7 @@ def _ready_call(
 
 
 def _overlapping(addresses: Sequence[int], spans: Sequence[int], first_output: int) -> bool:
-    """Whether an output, those from `first_output` on, shares memory with what comes before it."""
+    """True if an output (addresses from `first_output` on) shares memory with an input or an earlier output."""
     for number in range(first_output, len(addresses)):
         begin = addresses[number]
         end = begin + spans[number]

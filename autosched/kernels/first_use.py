@@ -1,17 +1,17 @@
-"""No kernel computes on a user's tensors that was not checked at its size, on this kind of device, before.
+"""Check before first use: kernels compute on a user's tensors only after a check at their size, on such a device.
 
-Checked means run on inputs of its own, on a poisoned output, between guard bands, and compared with the reference, as
-every trial begins. What loads a kernel comes by here, and calls need not:
+The check runs it on random inputs, on a poisoned output, between guard bands, and compares it with the reference, as
+every trial does first. Loading a kernel calls it; calls of the kernel do not:
 
-    known   this machine has checked the same code, with the same versions of everything: a trial of this process, or
-            any process before it (`checked_kernels`)
+    known   this machine has checked the same code, with the same versions of everything: in a trial of this process,
+            or in any process before it (`checked_kernels`)
     here    a trial elsewhere, or with other versions, has found the same code right: checked in this process
-    apart   nobody has run it: another version's code, or a size that was not tuned. It gets a trial in a process of
-            its own, as it might crash, or write anywhere
+    apart   it never ran: another version's code, or a size that was not tuned. It gets a trial in a process of its
+            own, as it might crash, or write anywhere
 
-A check takes what setting up a trial does: drawing inputs, the reference in float64 with its error analysis, and two
+A check costs as much as the setup of a trial: drawing inputs, the reference in float64 with its error analysis, and two
 runs of the kernel. One core of a CPU needs 0.04 s for a product of 512³ and 0.6 s for a softmax of 4096 × 1024; it
-takes some 100 bytes of memory for every element of the largest tensor while it lasts.
+takes some 100 bytes of memory for every element of the largest tensor meanwhile.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from search_spaces import AutoschedError, OutOfMemoryError, Schedule, SearchSpac
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 _SEED = 0
-# So many reasons say enough.
+# Number of reasons in a message.
 _MOST_REASONS = 3
 
 
 def remember(record: TuningRecord) -> None:
-    """A trial of this process has found the kernel of a record right, so that loading it needs no check."""
+    """Note that a trial of this process has found a record's kernel right, so that loading it needs no check."""
     if record.measurement.source is not None:
         _remember(record, record.measurement.source, record.measurement)
 
 
 def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, launcher: Launcher) -> None:
-    """Check the kernel that was made of a record and loaded, unless it is known to be right.
+    """Check a loaded kernel, unless it is known to be right.
 
     Raises:
-        AutoschedError: it is not right; the message says what was found.
+        AutoschedError: it is not right; the message describes the error.
         OutOfMemoryError: there is no memory for the check.
     """
     made = artefact.facts.source
@@ -67,12 +67,12 @@ def ensure_right(record: TuningRecord, schedule: Schedule, artefact: Artefact, l
 
 
 def first_right(space: SearchSpace, schedules: Sequence[Schedule], origin: Provenance) -> TuningRecord:
-    """A record of the first of these schedules whose kernel is right: one that is known to be, else by a trial apart.
+    """A record of the first of these schedules whose kernel is right: known to be, else by a trial in another process.
 
-    `origin` is the provenance that the record has; its policy is how the trial is timed.
+    `origin` is the record's provenance; its policy is that of the trial.
 
     Raises:
-        AutoschedError: none is; the message says what was found.
+        AutoschedError: none is; the message describes the errors.
     """
     op, target = space.workload, space.target
     for schedule in schedules:
@@ -113,7 +113,7 @@ def _check_here(record: TuningRecord, launcher: Launcher) -> None:
 
 
 def _measurer(target: Target) -> LocalMeasurer:
-    """What puts single schedules to trial, in processes apart."""
+    """The measurer for single trials, in processes of its own."""
     return LocalMeasurer(target, limits=TrialLimits(compile_workers=1), backend=DEFAULT_BACKEND)
 
 
@@ -123,7 +123,7 @@ def _put_to_trial(measurer: LocalMeasurer, op: Workload, schedule: Schedule, pol
 
 
 def _printed(schedule: Schedule, target: Target) -> str | None:
-    """The fingerprint of what this version prints for a schedule; None where it cannot."""
+    """The fingerprint of the source that this version prints for a schedule; None where it cannot."""
     try:
         return fingerprint_of(schedule, target)
     except CompileError:

@@ -25,12 +25,12 @@ _ALIGNMENT = {"cpu": 64, "gpu": 16}
 class Kernel:
     """The kernel of one tuning record, compiled, loaded and checked on this machine.
 
-    `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. Where the
+    `kernel(*inputs)` returns a new tensor; `kernel(*inputs, out=tensor)` writes to `tensor` and returns it. If the
     workload has several outputs, both are tuples of as many, in its order. Inputs come in the order of `workload`,
-    which is that of the record, or another one of the same key: its tensors may have other names, shapes and an order
-    of their own, and are the same memory. One that is not aligned, or does not have the strides that the workload says
-    (contiguous, unless it says others), is copied first; such an `out` is written by way of a temporary. Forward only:
-    nothing is recorded for autograd.
+    which is that of the record, or another one of the same key: its tensors may have other names, shapes and order, but
+    are the same memory. An input that is not aligned, or does not have the workload's strides (contiguous unless it
+    declares others), is copied first; such an `out` is written through a temporary. Forward only: nothing is recorded
+    for autograd.
 
     A kernel may be called by several threads and, on a GPU, on several streams at the same time; it runs on the current
     stream of its device, whatever the current device is. A CUDA graph can capture it, and replays it as long as the
@@ -38,7 +38,7 @@ class Kernel:
     operator that `register` gives for it.
 
     The check is that of a trial (`kernels.first_use`): before its first use, once for this machine and these versions
-    of everything. A call checks nothing of the results.
+    of everything. Calls do not check their results.
 
     `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing.
     """
@@ -75,12 +75,12 @@ class Kernel:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors live."""
+        """Device of its tensors."""
         return self.outputs[0].device
 
     @property
     def source(self) -> str:
-        """The generated source text, byte for byte what was tuned."""
+        """The generated source text, byte for byte as tuned."""
         return self._artefact.source
 
     def __repr__(self) -> str:
@@ -88,22 +88,22 @@ class Kernel:
         return f"<Kernel {self.workload.label} on {self.target.label}, {tuned}: {self.schedule.one_line}>"
 
     def __deepcopy__(self, memo: object) -> Kernel:
-        """Itself, as of a function: nothing in it changes."""
+        """Itself, as of a function: it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Kernel], tuple[TuningRecord, Workload]]:
-        """Pickled as its record, of which another process builds it anew."""
+        """Pickled as its record, from which another process builds it anew."""
         return load_kernel, (self.record, self.workload)
 
     def __call__(self, *tensors: Tensor, out: Made | None = None) -> Any:
-        """The output of the workload, a tuple of several; `out` when that is given.
+        """The output of the workload, or a tuple of several; `out` if that is given.
 
         Raises:
             OutOfMemoryError: there is no memory for an output, for the copy of an input, or for workspaces.
             InputError: number, shape, dtype or device of the tensors is not the workload's; one of `out` overlaps an
                 input or another one; or an input requires a gradient. Nothing was written.
         """
-        # A function of PyTorch's that returns False, but is True to what compiles this code.
+        # A function of PyTorch's that returns False, but is True to the compiler of this code.
         if is_dynamo_compiling():
             return custom_op.call(self._operator_name(), tensors, out)
         result = self._ready_call(tensors, out)
@@ -114,12 +114,12 @@ class Kernel:
         custom_op.register(self)
         return custom_op.own_name(self)
 
-    # To what compiles a caller this is a constant, which it asks for and does not look into. As
+    # A constant to the compiler of a caller, which evaluates it and does not trace into it. As
     # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second.
     vars(_operator_name)["_dynamo_marked_constant"] = True
 
     def _call_with_care(self, tensors: Sequence[Tensor], out: Made | None) -> Made:
-        """The same for tensors that need a closer look: raise, or copy what the code cannot take as it is."""
+        """The slow path of a call: raise, or copy tensors that the code cannot take as they are."""
         if len(tensors) != len(self.inputs):
             names = ", ".join(a.description for a in self.inputs)
             raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
@@ -141,9 +141,9 @@ class Kernel:
         return made[0] if len(made) == 1 else made
 
     def _given_outputs(self, out: Made) -> tuple[Tensor, ...]:
-        """`out`, one for every output. Raise InputError where there are more or fewer."""
+        """`out`, one for every output. Raise InputError if there are more or fewer."""
         if len(self.outputs) == 1:
-            # `Argument.check` refuses a tuple, with what is expected.
+            # `Argument.check` refuses a tuple, with the expected type.
             return (cast(Tensor, out),)
         if not isinstance(out, tuple) or len(out) != len(self.outputs):
             names = ", ".join(o.description for o in self.outputs)
@@ -153,7 +153,7 @@ class Kernel:
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and the byte after the last of what the tensor covers in memory."""
+    """First byte and the byte after the last of the memory that the tensor covers."""
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     start = tensor.data_ptr()
     return start, start + (reach + 1) * tensor.element_size()
@@ -165,9 +165,9 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _alternate(a: Tensor, b: Tensor) -> bool:
-    """Whether they take turns in memory, as left and right halves of rows do, and so share no element.
+    """True if they alternate in memory, as left and right halves of rows do, and so share no element.
 
-    They do where they lie apart modulo some step of theirs; of other ways to share none nothing is known here.
+    They do if they are apart modulo one of their strides; other disjoint layouts are not recognised.
     """
     for period in {step for t in (a, b) for step in _byte_strides(t) if step}:
         (first, length), (second, other) = ((t.data_ptr() % period, _inner_bytes(t, period)) for t in (a, b))
@@ -181,7 +181,7 @@ def _byte_strides(tensor: Tensor) -> list[int]:
 
 
 def _inner_bytes(tensor: Tensor, period: int) -> int:
-    """The bytes that it covers of every period, those between its elements included."""
+    """The bytes that it covers of every period, including those between its elements."""
     within = ((n - 1) * step for n, step in zip(tensor.shape, _byte_strides(tensor), strict=True) if step % period)
     return sum(within) + tensor.element_size()
 
@@ -189,7 +189,7 @@ def _inner_bytes(tensor: Tensor, period: int) -> int:
 def _check_outputs(
     tensors: Sequence[Tensor], inputs: Sequence[Argument], given: Sequence[Tensor], outputs: Sequence[Argument]
 ) -> None:
-    """Raise InputError for a given output that is not as it must be, or shares memory with an input or another one."""
+    """Raise InputError for a given output that does not fit, or shares memory with an input or another one."""
     before = [(a.name, t) for a, t in zip(inputs, tensors, strict=True)]
     for output, out in zip(outputs, given, strict=False):
         output.check(out)
@@ -205,7 +205,7 @@ def _check_outputs(
 
 
 def _launch_of(launcher: Launcher, called: Workload) -> Callable[[Sequence[int]], None]:
-    """What launches a kernel on addresses in the order of the inputs of `called`, then of the outputs.
+    """Launch function of a kernel that takes addresses in the order of the inputs of `called`, then of the outputs.
 
     A kernel takes inputs in the order of the canonical form. Workloads of one key have their outputs in one order.
     """
@@ -218,13 +218,13 @@ def _launch_of(launcher: Launcher, called: Workload) -> Callable[[Sequence[int]]
 def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:
     """Build the kernel of a record on this machine: lower, print, compile, load, check; nothing is searched.
 
-    `workload`: what it is called as, where that is not the record's own, but one of the same key.
+    `workload`: the workload to call it as, if not the record's own, but one of the same key.
 
     Raises:
         InputError: its backend is not installed, or the schedule is not of the search space that this version derives
             for the workload.
-        AutoschedError: its backend lacks something here, and the message says what; it cannot be compiled or loaded
-            here, and the message is the compiler's or the driver's; or it does not pass the check before its first use.
+        AutoschedError: its backend lacks something here, named by the message; it cannot be compiled or loaded here,
+            and the message is the compiler's or the driver's; or it does not pass the check before its first use.
         OutOfMemoryError: there is no memory for the check.
     """
     schedule = bound(record)

@@ -1,4 +1,4 @@
-"""The device that is here: what it is, how it is doing, and how calls are timed on it.
+"""Devices of this machine: description, telemetry, and timing of calls.
 
 Imports no other room; knows nothing of kernels or schedules.
 """

@@ -1,7 +1,6 @@
-"""Threads of the libraries behind numpy's linear algebra. They ask for their number once, when numpy is imported.
+"""Threads of the libraries behind numpy's linear algebra. They read their number once, when numpy is imported.
 
-What a search computes is small: of matrices of a few hundred rows, two threads on two shared cores took five times as
-long as one.
+A search's matrices are small: with a few hundred rows, two threads on two shared cores took five times as long as one.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-# What the libraries that numpy may come with look at.
+# Environment variables that set the number of threads of the libraries that numpy may come with.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-# The numbers of OpenBLAS, by the names that builds of numpy give its functions.
+# OpenBLAS's functions for its number of threads, by the names that builds of numpy give them.
 _NUMBERS = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
-# What one thread puts back, another may just have changed.
+# Guards the number of threads: one thread could restore it over another's change.
 _CHANGING = threading.RLock()
 
 
 @contextlib.contextmanager
 def one_meanwhile() -> Iterator[None]:
-    """One thread while this lasts, in a process where numpy may long have taken more; of OpenBLAS alone."""
+    """One thread while the block lasts, in a process where numpy may have taken more; for OpenBLAS only."""
     functions = openblas_threads()
     if functions is None:
         yield
@@ -41,11 +40,11 @@ def one_meanwhile() -> Iterator[None]:
 
 @functools.cache
 def openblas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | None:
-    """What says and what sets the number of threads; None where numpy is linked to another library."""
+    """Getter and setter of the number of threads; None where numpy is linked to another library."""
     spec = importlib.util.find_spec("numpy.linalg._umath_linalg")
     if spec is None or spec.origin is None:
         return None
-    # A symbol is looked for in what a library was linked with, too.
+    # A symbol is looked up in the libraries that it is linked with, too.
     library = ctypes.CDLL(spec.origin)
     for name in _NUMBERS:
         with contextlib.suppress(AttributeError):
@@ -54,14 +53,14 @@ def openblas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | No
 
 
 def take_one() -> None:
-    """One thread for this process, unless its environment says otherwise; before numpy is imported."""
+    """One thread for this process, unless its environment says otherwise; call it before numpy is imported."""
     for name, one in ONE_THREAD.items():
         os.environ.setdefault(name, one)
 
 
 @contextlib.contextmanager
 def one_in_new_processes() -> Iterator[None]:
-    """One thread for each process that begins meanwhile, whatever the environment says."""
+    """One thread for each process started while the block lasts, whatever the environment says."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:

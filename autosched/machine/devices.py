@@ -26,7 +26,7 @@ _SYS_CPU = Path("/sys/devices/system/cpu/cpu0")
 _FLOPS_PER_LANE = 4
 # Zen 4 executes a 512-bit operation as two of 256 bits (AMD, "Software Optimization Guide for the Zen4", section 2.11).
 _HALF_RATE_AVX512 = ("znver4",)
-# What is assumed where the system does not tell: the least of what has been sold for years.
+# Defaults where the system does not report: the least of common processors.
 _DEFAULT_HERTZ = 2.5e9
 _DEFAULT_L1_BYTES = 32 * 2**10
 _DEFAULT_L2_BYTES = 2**20
@@ -38,10 +38,10 @@ def detect() -> Target:
 
 
 def resolve(target: str | Target | None) -> Target:
-    """The target that is meant, sure to be on this machine: by name, as given, or (None) the one that is here.
+    """A target on this machine: by name, as given, or (None) the default one.
 
     The name of a GPU stands for its family: "a100" is any A100, and the target describes the card that is here; "A100
-    40GB" is one of these alone. "cuda" is the GPU that is here, whatever it is called.
+    40GB" is one of these alone. "cuda" is the GPU that is here, whatever its name.
 
     Raises:
         InputError: no such target.
@@ -62,7 +62,7 @@ def resolve(target: str | Target | None) -> Target:
 
 
 def described(target: str | Target | None) -> Target:
-    """The target that is meant, for what no device is needed for: a GPU that is named, or given, need not be here.
+    """A target for work without a device: a GPU that is named, or given, need not be here.
 
     Raises:
         InputError: no such target.
@@ -81,10 +81,10 @@ def described(target: str | Target | None) -> Target:
 def cpu_target(threads: int = 1) -> Target:
     """The CPU of this machine, for kernels that run on `threads` threads.
 
-    The vector width is what the CPU's flags allow. The peak rate is an estimate: lanes × 2 units × 2 (multiply, add) ×
-    the highest frequency the system names, which a turbo mode may exceed and heavy vector code may not reach. Where it
-    names none, as in virtual machines, the frequency is what /proc/cpuinfo shows just now, often the base one, so that
-    kernels come out above the "peak". The bandwidth is a round figure for one core of a server.
+    The vector width follows from the CPU's flags. The peak rate is an estimate: lanes × 2 units × 2 (multiply, add) ×
+    the highest frequency that the system reports, which a turbo mode may exceed and heavy vector code may not reach.
+    Where it reports none, as in virtual machines, the frequency is the present one in /proc/cpuinfo, often the base
+    one, so that kernels come out above the "peak". The bandwidth is a round figure for one core of a server.
 
     Raises:
         InputError: not at least one thread, or more than this process may use.
@@ -107,7 +107,7 @@ def cpu_target(threads: int = 1) -> Target:
 
 
 def gpu_target() -> Target:
-    """The GPU that PyTorch uses: by the vendor's figures when it is a listed one, else by what the driver says.
+    """The GPU that PyTorch uses: by the vendor's figures if it is a listed one, else by the driver's.
 
     Raises:
         TargetUnavailableError: PyTorch sees no GPU; the message says why.
@@ -129,7 +129,7 @@ def usable_cores() -> list[int]:
 
 
 def environment(target: Target, compilers: Versions) -> Versions:
-    """Versions of what runs kernels on the target and, as given, of what compiles them, as (name, version)."""
+    """Versions of drivers and libraries for the target and, as given, of compilers, as (name, version)."""
     own = [("cuda", torch.version.cuda or ""), ("driver", _driver())] if target.kind == "gpu" else []
     common = [("python", platform.python_version()), ("torch", str(torch.__version__))]
     return tuple((n, v) for n, v in (*common, *compilers, *own, ("device", target.device)) if v)
@@ -192,7 +192,7 @@ def _described(device: str) -> Target:
 
 
 def _is_called(name: str, device: str) -> bool:
-    """Whether a device goes by that name, be it listed or not."""
+    """True if a device goes by that name, listed or not."""
     listed = next((gpu for gpu in GPUS.values() if gpu.device == device), None)
     if listed is not None:
         return is_called(name, listed)

@@ -1,6 +1,6 @@
-"""Whether something fits in memory, asked before it is allocated.
+"""Check for free memory before an allocation.
 
-An operating system grants a process more than there is, and kills one of them when it is used: too late for a message.
+An operating system grants a process more than there is, and kills one when that is used: too late for a message.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 
 from search_spaces import OutOfMemoryError
 
-# What PyTorch's allocator for the host says when the system refuses; the one for the device has a type of its own.
+# The message of PyTorch's host allocator when the system refuses; the device's has a type of its own.
 _REFUSED = "can't allocate memory"
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """The memory that this process can still have of a device; None where the system does not tell."""
+    """Memory that this process can still allocate on a device; None where the system does not report it."""
     if device.type == "cuda":
-        # What PyTorch has reserved and does not use is free too.
+        # PyTorch's reserved and unused memory is free, too.
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     found = [free for free in (_available_bytes(), _below_limit_bytes()) if free is not None]
@@ -54,13 +54,13 @@ def _error(what: str, needed_bytes: int, device: torch.device) -> OutOfMemoryErr
 
 
 def _available_bytes() -> int | None:
-    """What Linux would give without swapping (proc(5), MemAvailable)."""
+    """Memory that Linux would grant without swapping (proc(5), MemAvailable)."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(Path("/proc/meminfo")), re.MULTILINE)
     return int(found.group(1)) * 1024 if found else None
 
 
 def _below_limit_bytes() -> int | None:
-    """What is left below this process's limit of address space, if it has one (`ulimit -v`)."""
+    """Address space left below this process's limit, if it has one (`ulimit -v`)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     sizes = _text(Path("/proc/self/statm")).split()
     if limit == resource.RLIM_INFINITY or not sizes:

@@ -1,4 +1,4 @@
-"""When measurements deserve less trust: a core that others slowed down, a GPU held back by heat. Said, not hidden."""
+"""Disturbances of measurements: a core slowed by other work, a GPU throttled by heat. Reported, not hidden."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from tuning_logs import Measurement
 
-# Fewer disturbed trials than one in so many go without saying: they decide nothing, as the finals are interleaved.
+# Fewer disturbed trials than one in so many are not reported: they decide nothing, as finals are interleaved.
 _WORTH_SAYING = 20
 
 
 def slowed_text(slowdowns: Sequence[float], unit: str) -> str | None:
-    """How often and how much other work slowed the core down, one figure per `unit` ("rounds"); None if it did not."""
+    """Frequency and size of slowdowns by other work, one figure per `unit` ("rounds"); None if there were none."""
     disturbed = [s for s in slowdowns if s > 1.0]
     if not disturbed:
         return None
@@ -20,10 +20,10 @@ def slowed_text(slowdowns: Sequence[float], unit: str) -> str | None:
 
 
 def why_disturbed(measurements: Iterable[Measurement]) -> str | None:
-    """What disturbed the machine while these were taken, in one line; None when nothing did that would count.
+    """Disturbances during these measurements, in one line; None if there were none that count.
 
-    Only what was timed counts. A trial is taken again while the core is disturbed, within limits, or while the GPU is
-    too hot: what is told of here is what remained.
+    Counts timed trials only. A trial is repeated while the core is disturbed, within limits, or while the GPU is too
+    hot: this reports the rest.
     """
     timed = [m for m in measurements if m.ok and m.timing != "shared"]
     reasons = []

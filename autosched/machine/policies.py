@@ -1,4 +1,4 @@
-"""Ways of timing a call: what the caches hold, and how it is launched. What each of them does stands in `timing`."""
+"""Timing policies: state of the caches, and way of launching. `timing` implements them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POLICIES: tuple[Policy, ...] = ("cold", "hot", "graph")
 
 
 def check_timing(policy: str, target: Target) -> None:
-    """Raise InputError unless `policy` names a way of timing that the target has."""
+    """Raise InputError unless `policy` names a timing policy that the target has."""
     if policy not in POLICIES:
         raise unknown_name("timing policy", policy, POLICIES)
     if policy == "graph" and target.kind != "gpu":

@@ -1,4 +1,4 @@
-"""The state of a GPU while it measures: clocks, temperature, power, and why it is held back, as NVML tells.
+"""Telemetry of a GPU while it measures: clocks, temperature, power, and reasons of clock throttling, from NVML.
 
 NVML is the library of the driver that nvidia-smi reads; it needs no CUDA context and disturbs no kernel.
 """
@@ -13,7 +13,7 @@ import torch
 from search_spaces import Target
 from tuning_logs import DeviceState
 
-# From nvml.h: enum values, and the bits of "clocks event reasons". Bit 0, an idle GPU, is no reason to be held back.
+# From nvml.h: enum values, and the bits of "clocks event reasons". Bit 0, an idle GPU, is no throttling.
 _CLOCK_SM = 1
 _CLOCK_MEMORY = 2
 _TEMPERATURE_GPU = 0
@@ -30,7 +30,7 @@ _THROTTLE_REASONS = {
 
 
 class Sensors(Protocol):
-    """The readings that are used of NVML, under the names of its Python bindings (`pynvml`).
+    """NVML's readings that are used, under the names of its Python bindings (`pynvml`).
 
     These names work with every driver to date; their successors need one of 2023 or later.
     """
@@ -45,7 +45,7 @@ class Sensors(Protocol):
 
 
 class Nvml(Sensors, Protocol):
-    """What is used of `pynvml`. Its functions raise `NVMLError`."""
+    """The used part of `pynvml`. Its functions raise `NVMLError`."""
 
     NVMLError: type[Exception]
 
@@ -57,14 +57,14 @@ class Nvml(Sensors, Protocol):
 
 
 class DeviceMonitor:
-    """Reads the state of one GPU, told by its UUID: CUDA numbers the devices that it is shown, NVML all of them.
+    """Reads the state of one GPU, identified by its UUID: CUDA numbers only visible devices, NVML all of them.
 
-    Nothing raises where NVML is missing, does not know the device, or cannot read a sensor: the state is None then. It
-    serves any process, also one that never touches CUDA. Use it in a `with` statement, or `close` it.
+    Raises nothing where NVML is missing, does not know the device, or cannot read a sensor: the state is None then. It
+    works in any process, even one that never touches CUDA. Use it in a `with` statement, or `close` it.
     """
 
     def __init__(self, uuid: str | None, nvml: Nvml | None = None) -> None:
-        """Open NVML. `uuid` is "GPU-…"; None for no device. `nvml` stands in for the driver's library."""
+        """Open NVML. `uuid` is "GPU-…"; None for no device. `nvml` replaces the driver's library."""
         self._nvml: Nvml | None = None
         self._handle: object = None
         library = (nvml or _pynvml()) if uuid is not None else None
@@ -80,7 +80,7 @@ class DeviceMonitor:
         self.close()
 
     def state(self) -> DeviceState | None:
-        """The state now; None when it cannot be told. Power is the mean of the last second on recent devices."""
+        """The present state; None if it cannot be read. Power is the mean of the last second on recent devices."""
         if self._nvml is None:
             return None
         try:
@@ -89,7 +89,7 @@ class DeviceMonitor:
             return None
 
     def close(self) -> None:
-        """Give NVML back; the state is None from now on."""
+        """Close NVML; the state is None from now on."""
         nvml, self._nvml = self._nvml, None
         if nvml is not None:
             _shut_down(nvml)
@@ -108,14 +108,14 @@ class DeviceMonitor:
 
 
 def monitor_for(target: Target) -> DeviceMonitor:
-    """The monitor of the GPU that PyTorch uses in this process; one that knows no state where the target is a CPU."""
+    """The monitor of the GPU that PyTorch uses in this process; without any state if the target is a CPU."""
     return DeviceMonitor(device_uuid() if target.kind == "gpu" else None)
 
 
 def device_uuid() -> str | None:
-    """The UUID of the GPU that PyTorch uses in this process, as NVML writes it; None when there is none.
+    """The UUID of the GPU that PyTorch uses in this process, as NVML writes it; None if there is none.
 
-    An instance of a GPU that is cut into several (MIG) has a UUID of its own, which NVML has no clocks and power for.
+    An instance of a partitioned GPU (MIG) has a UUID of its own, for which NVML has no clocks and power.
     """
     if not torch.cuda.is_available():
         return None
@@ -148,5 +148,5 @@ def _shut_down(nvml: Nvml) -> None:
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError:
-        # The driver is gone, and with it what there was to give back.
+        # The driver is gone: nothing to shut down.
         return

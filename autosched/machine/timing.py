@@ -1,9 +1,10 @@
-"""Timing calls on a device: with cold caches, with hot ones, or out of a CUDA graph.
+"""Timing of calls on a device: with cold caches, with hot ones, or in a CUDA graph.
 
-Cold: before every timed call a buffer twice as large as the L2 is overwritten, so that operands come from memory. On a
-CPU that is the L2 of every core in use, and operands come from the L3 where they fit: it is shared, with strangers in a
-cloud, and so large that emptying it would take longer than the calls. Hot: the call is repeated on whatever the caches
-hold. Graph: hot as well, and launched from a CUDA graph of many calls, which leaves the cost of a launch out.
+Cold (L2 flush): before every timed call a buffer twice as large as the L2 is overwritten, so that operands come from
+memory. On a CPU that is the L2 of every core in use, and operands come from the L3 where they fit: it is shared, with
+strangers in a cloud, and so large that flushing it would take longer than the calls. Hot: the call is repeated on the
+present contents of the caches. Graph: hot as well, and launched from a CUDA graph of many calls, which leaves the cost
+of a launch out.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from search_spaces import Target
 
 Run = Callable[[], object]
 
-# Once the size of a cache does not empty it: pages are scattered over its sets, the L2 of a large GPU is hashed and in
-# two parts, and neither evicts strictly the oldest line. Twice does.
+# Sweeping a cache's size once does not flush it: pages are scattered over its sets, the L2 of a large GPU is hashed and
+# in two parts, and neither evicts strictly the oldest line. Twice does.
 _SWEEPS = 2
 # A hot sample is at least this long: the clock and the call from Python take about 0.2 µs.
 _SHORTEST_SAMPLE_S = 50e-6
-# Flushes queued before the first timed launch of a GPU, about 0.5 ms of work: the processor gets ahead of the device,
-# so that it is not the gaps between launches that are measured. With hot caches, where no flush holds the device up
-# between launches, one more for every launch.
+# L2 flushes queued before the first timed launch of a GPU, about 0.5 ms of work: the host gets ahead of the device, so
+# that gaps between launches are not measured. With hot caches, where no flush delays the device between launches, one
+# more for every launch.
 _LEAD = 16
-# A graph is about this long: starting it takes some 5 µs, which are then 1 %, and events resolve 0.5 µs.
+# Length of a graph: starting it takes some 5 µs, which are then 1 %, and events resolve 0.5 µs.
 _GRAPH_S = 0.5e-3
-# No launch takes less: the device needs about 1 µs to start the smallest kernel.
+# Least latency of a launch: the device needs about 1 µs to start the smallest kernel.
 _SHORTEST_LAUNCH_S = 1e-6
 
 
 def _nothing() -> None:
-    """What is done before a call where nothing is to be done."""
+    """No preparation before a call."""
 
 
 class Timer(Protocol):
@@ -45,28 +46,27 @@ class Timer(Protocol):
 
     @property
     def slowdown(self) -> float:
-        """How many times slower than at its best the device was while the last sample was taken; 1 is undisturbed."""
+        """Slowdown of the device, against its best, while the last sample was taken; 1 is undisturbed."""
         ...
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
-        """Seconds of each call, in the order given. The calls must have been made before, so that nothing is set up."""
+        """Seconds of each call, in the order given. The calls must have run before: nothing is initialised now."""
         ...
 
 
 class NeighbourProbe:
-    """Tells how much something else slows this core down now: a neighbour on the same physical core, or a lower clock.
+    """Probe for slowdowns of this core: a neighbour on the same physical core, or a lower clock.
 
-    Cores that a virtual machine is given are often threads of one physical core, shared with strangers: arithmetic
-    then takes up to twice as long, for seconds at a time. A short calculation whose operands stay in the caches is
-    timed against the best time that it ever took: a matrix product for workloads that consist of one, exponentials
-    for others.
+    Cores of a virtual machine are often threads of one physical core, shared with strangers: arithmetic then takes up
+    to twice as long, for seconds at a time. A short calculation whose operands stay in the caches is timed against its
+    best time so far: a matrix product for workloads that consist of one, exponentials for others.
 
-    `share` is how much of that reaches a kernel, as an exponent: all of it for products, less than half for what
-    waits for memory most of the time: beside a busy neighbour, exponentials in the cache took 1.60 times as long,
+    `share` is the part of the slowdown that reaches a kernel, as an exponent: all of it for products, less than half
+    for kernels that mostly wait for memory: with a busy neighbour, exponentials in the cache took 1.60 times as long,
     softmax 1.27 times and gelu 1.17 times, which is 1.60 to the power of 0.5 and 0.3.
     """
 
-    # Within this of the best counts as undisturbed: clocks alone differ by as much.
+    # Times within this factor of the best count as undisturbed: clocks alone differ by as much.
     SLACK = 1.15
     _SIZE = 128
     _SHARE_OF_STREAMS = 0.4
@@ -80,7 +80,7 @@ class NeighbourProbe:
         self._best_s = min(_seconds(self._call, 1) for _ in range(100))
 
     def slowdown(self) -> float:
-        # The middle one of three: the first may find its operands gone from the caches.
+        # Median of three: the first may find its operands evicted from the caches.
         taken = statistics.median(_seconds(self._call, 1) for _ in range(3))
         self._best_s = min(self._best_s, taken)
         return taken / self._best_s
@@ -89,10 +89,10 @@ class NeighbourProbe:
 class CpuTimer:
     """Wall time. A sample with hot caches is the mean of as many calls as make it 50 µs long.
 
-    With a `probe`, a sample during which the core was disturbed is taken again. Waiting for a quiet moment may take a
-    third of all time, and up to 0.5 s at once; when that is used up and the core is still disturbed, the smallest
-    sample counts: a disturbance only slows. `l2_bytes` is that of all cores in use, which sweep it together. `before`
-    is called, untimed, ahead of every call with cold caches.
+    With a `probe`, a sample during which the core was disturbed is repeated. Waiting for a quiet moment may take a
+    third of all time, and up to 0.5 s at once; if the core is still disturbed then, the smallest sample counts: a
+    disturbance only slows. `l2_bytes` is that of all cores in use, which are flushed together. `before` is called,
+    untimed, ahead of every call with cold caches.
     """
 
     _MOST_PATIENCE_S = 0.5
@@ -118,7 +118,7 @@ class CpuTimer:
         return latencies
 
     def _undisturbed(self, run: Run, probe: NeighbourProbe) -> tuple[float, float]:
-        """Seconds of a call, and how many times longer it took for what disturbed the core meanwhile."""
+        """Seconds of a call, and its slowdown by disturbances of the core."""
         begin = time.perf_counter()
         earned = (begin - self._patient_at) * self._PATIENCE_PER_SECOND
         self._patience_s = min(self._patience_s + earned, self._MOST_PATIENCE_S)
@@ -187,10 +187,10 @@ class GpuTimer:
 
 
 class GraphTimer:
-    """Time of a CUDA graph of many calls, by their number.
+    """Time of a CUDA graph of many calls, divided by their number.
 
-    A graph reads and writes the tensors of the calls it was captured from: it is captured anew for every sample, which
-    takes about a millisecond, so that a call whose tensors have changed since is timed on those it has now.
+    A graph reads and writes the tensors of the captured calls: it is captured anew for every sample, which takes about
+    a millisecond, so that a call is timed on its present tensors.
     """
 
     slowdown = 1.0
@@ -212,9 +212,9 @@ class GraphTimer:
         graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side):
-            # What is set up once per stream, such as the workspace of cuBLAS, must not be set up while capturing.
+            # Per-stream initialisation, such as the workspace of cuBLAS, must not happen while capturing.
             run()
-            # Not by way of `torch.cuda.graph`, which first gives all cached memory back to the device.
+            # Not through `torch.cuda.graph`, which first gives all cached memory back to the device.
             graph.capture_begin()
             try:
                 for _ in range(launches):
@@ -243,19 +243,19 @@ class WatchedTimer:
 
 
 def graph_launches(latency_s: float) -> int:
-    """How many calls of that latency make a graph so long that its own start does not count."""
+    """Number of calls of that latency for a graph so long that its own start does not count."""
     return max(1, math.ceil(_GRAPH_S / max(latency_s, _SHORTEST_LAUNCH_S)))
 
 
 def cold_timer(target: Target, before: Run) -> Timer:
-    """The timer with cold caches of calls that need something done, untimed, ahead of each of them."""
+    """The timer with cold caches; `before` is called, untimed, ahead of each call."""
     if target.kind == "gpu":
         return GpuTimer(_l2_bytes(), "cold", before)
     return CpuTimer(target.l2_bytes * target.threads, "cold", before=before)
 
 
 def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Timer:
-    """The timer on a target that must be on this machine; `products`: of what computes matrix products.
+    """The timer of a target on this machine; `products`: for workloads that compute matrix products.
 
     Raises:
         InputError: no such policy, or not on such a target.
@@ -263,28 +263,28 @@ def timer_for(target: Target, policy: Policy, *, products: bool = False) -> Time
     check_timing(policy, target)
     if target.kind == "gpu":
         return GraphTimer(_l2_bytes()) if policy == "graph" else GpuTimer(_l2_bytes(), policy)
-    # The probe tells about one core only.
+    # The probe covers one core only.
     probe = NeighbourProbe(products) if target.threads == 1 else None
     return CpuTimer(target.l2_bytes * target.threads, policy, probe)
 
 
 def _l2_bytes() -> int:
-    """As the device says: of a card in several versions, or cut into instances, the target knows the usual size."""
+    """As the device reports it: for a card in several versions, or partitioned (MIG), the target has the usual one."""
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
 def interleaved(callables: Mapping[str, Run], rounds: int, timer: Timer) -> dict[str, list[float]]:
-    """Seconds of every call in each of `rounds` rounds, by name.
+    """Seconds of every call in each of `rounds` interleaved rounds, by name.
 
     Every round times each of them once, starting with another one each time, so that slow drifts (clocks, power,
-    neighbours) fall on all alike. Each is called once before, untimed.
+    neighbours) affect all alike. Each is called once before, untimed.
     """
     names = list(callables)
     for run in callables.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
-        first = turn % max(1, len(names))
+    for number in range(rounds):
+        first = number % max(1, len(names))
         order = names[first:] + names[:first]
         for name, taken in zip(order, timer.sample([callables[n] for n in order]), strict=True):
             seconds[name].append(taken)

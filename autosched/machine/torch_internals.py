@@ -1,9 +1,8 @@
-"""What PyTorch is asked at every call of a kernel, asked at the least cost.
+"""PyTorch's queries at every call of a kernel, at the least cost.
 
-The public functions cost three to ten times what it takes to find the answer: they parse keywords, pass the dispatcher,
-check again whether CUDA was initialised, and wrap what they found. Code that PyTorch's own compiler generates asks the
-ones used here instead. They are not public: where one is missing, in a build without CUDA or in some later version, the
-public one answers.
+The public functions cost three to ten times the query itself: they parse keywords, pass the dispatcher, check again
+whether CUDA was initialised, and wrap the result. Code that PyTorch's own compiler generates uses the same private ones
+as here. Where one is missing, in a build without CUDA or in some later version, the public one answers.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ def _stream_handle(device: int) -> int:
 
 # The index of the GPU that is current in this thread.
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-# The handle (CUstream) of the stream that is current in this thread for the GPU of an index.
+# The handle (CUstream) of the current stream of this thread for the GPU of an index.
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_handle)
 
 
 def allocator(
     shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> Callable[[], Tensor]:
-    """What allocates such a tensor, not initialised, whenever it is called. It raises RuntimeError when it cannot."""
+    """Allocator of such a tensor, not initialised. Its calls raise RuntimeError when memory is out."""
     sizes, steps = tuple(shape), tuple(strides)
 
     def anywhere() -> Tensor:
@@ -39,5 +38,5 @@ def allocator(
     if quick is None:
         return anywhere
     here = functools.partial(quick, sizes, steps, dtype)
-    # It knows no GPU but the current one.
+    # It supports the current GPU only.
     return here if device.type == "cpu" else lambda: here() if current_device() == device.index else anywhere()

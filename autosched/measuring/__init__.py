@@ -1,4 +1,4 @@
-"""Measuring schedules: compile in parallel, check, time, and survive whatever a candidate does.
+"""Measurement of schedules: compiled in parallel, checked, timed; survives hangs and crashes of candidates.
 
 Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of search or of kernels that users call.
 """

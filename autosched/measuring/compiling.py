@@ -1,4 +1,4 @@
-"""Compiling schedules for a target that need not be here: nothing is loaded, and no device is touched."""
+"""Compilation of schedules for a target that need not be here: nothing is loaded, and no device is touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuning_logs import CompileFacts, Measurement
 def compile_all(
     op: Workload, target: Target, schedules: Sequence[Schedule], backend: str = DEFAULT_BACKEND
 ) -> list[CompileFacts | Measurement]:
-    """What the compiler says of each bound schedule, in order, or why it did not compile: in processes of their own.
+    """The compile facts of each bound schedule, in order, or its failure; compiled in processes of their own.
 
     Raises:
         TargetUnavailableError: the worker processes do not start.

@@ -1,4 +1,4 @@
-"""Measuring schedules on this machine: compiled in a pool of processes, run in one that may crash."""
+"""Measurement of schedules on this machine: compiled in a pool of processes, run in one that may crash."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from autosched.measuring.worker_setups import (
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import DeviceState, Measurement, Versions
 
-# Of the winner and the library: from thirty on, an interval of the median is a matter of noise and no longer of luck.
+# Rounds of winner against library: from thirty on, an interval of the median depends on noise and no longer on luck.
 _MATCH_ROUNDS = 30
 
 
 class Monitor(Protocol):
-    """What tells how a device is doing: `autosched.machine.telemetry.DeviceMonitor`."""
+    """Source of a device's state: `autosched.machine.telemetry.DeviceMonitor`."""
 
     def state(self) -> DeviceState | None: ...
 
@@ -51,10 +51,11 @@ class LocalMeasurer:
     """Measures schedules on a device of this machine; its processes stay warm from one workload to the next.
 
     Candidates compile in a pool of processes, and are checked and timed, one at a time, in a process of its own: one
-    that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU what was submitted
-    together is timed after it was compiled: two "cores" may be threads of one, and then a busy compiler halves what is
-    measured. The seed of a submission counts unless setting up the inputs takes longer than a tenth of the trials with
-    those that are there. `target` is as for `tune`; `monitor` tells how a GPU is doing, NVML unless another is given.
+    that hangs or crashes costs that process, not the search. On a GPU both go on at once. On a CPU schedules submitted
+    together are timed after all of them were compiled: two "cores" may be threads of one, and then a busy compiler
+    halves a kernel's speed. A submission's seed is used unless preparing new inputs would take longer than a tenth of
+    the trials with the present ones. `target` is as for `tune`; `monitor` reads the state of a GPU, by default through
+    NVML.
 
     It serves one search at a time, in the process that opened it. Use it in a `with` statement, or `close` it.
 
@@ -78,7 +79,7 @@ class LocalMeasurer:
         self._pool = CompilePool(self._server, compile_setups(target, limits, backend), limits.compile_timeout_s)
         self._monitor = monitor or monitor_for(target)
         self._pipeline = TrialPipeline(target, self._pool, self._runner, self._monitor.state)
-        # The lock guards all of the above, which the thread works on whenever a worker replied or it is woken.
+        # The lock guards all of the above, which the thread works on when a worker replied or it is woken.
         self._lock = threading.Lock()
         self._woken: Connection[None, None]
         self._wake: Connection[None, None]
@@ -98,7 +99,9 @@ class LocalMeasurer:
 
     @property
     def capacity(self) -> int:
-        """On a GPU three batches: one is measured, one is compiled, and one is proposed, of three searches at times."""
+        """Schedules in flight: on a GPU three batches, one measured, one compiled, one proposed, of up to three
+        searches.
+        """
         return 3 * BATCH if self._target.kind == "gpu" else BATCH
 
     @property
@@ -107,7 +110,7 @@ class LocalMeasurer:
 
     @property
     def usable(self) -> bool:
-        """Whether it can still measure: it is open, of this process, and nothing broke it."""
+        """True while it can measure: it is open, belongs to this process, and is not broken."""
         return self._reservation.here and self._open and self._broken is None
 
     def library_s(self, workload: Workload) -> float | None:
@@ -122,7 +125,7 @@ class LocalMeasurer:
 
     @contextmanager
     def reserved(self, target: Target) -> Iterator[None]:
-        """Let no other search use it for as long as the block lasts; then the memory of its workload is given back.
+        """Reserve it for one search while the block lasts; then free the memory of its workload.
 
         Raises:
             InputError: it cannot be used, is in use already, or measures on another target.
@@ -146,10 +149,10 @@ class LocalMeasurer:
         """A future for every schedule.
 
         Raises:
-            InputError: a schedule is not bound to a search space; no such policy, or the target has none such; or the
+            InputError: a schedule is not bound to a search space; no such policy, or the target lacks it; or the
                 measurer was closed, opened by another process, or is in use by another thread's search.
             TargetUnavailableError: the worker processes do not start, or the workload does not fit on the device; the
-                futures of what was submitted before raise it too.
+                futures of earlier submissions raise it, too.
         """
         return self._submit(self._trials(Task(workload, policy), schedules), seed)
 
@@ -168,9 +171,9 @@ class LocalMeasurer:
     ) -> list[Measurement] | None:
         """The schedules checked once more, then timed in finals: one latency from every round that they took part in.
 
-        The winner is then timed in turn with the library alone, and its measurement has what both took: among many
-        others, a small call of the library finds its code and scratch memory gone from the caches. None when no round
-        could be held.
+        The winner is then timed in interleaved rounds with the library alone, and its measurement has the latencies of
+        both: among many others, a small call of the library finds its code and scratch memory evicted from the caches.
+        None if no round was possible.
 
         Raises:
             InputError, TargetUnavailableError: as `submit`.
@@ -196,18 +199,18 @@ class LocalMeasurer:
         return measurements
 
     def _match(self, winner: Trial) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """What the library and the winner take in turn; nothing where there is no such operator."""
+        """Latencies of the library and the winner in interleaved rounds; empty where the library lacks the operator."""
         found = self._contest([winner], _MATCH_ROUNDS, library=True)
         return (found.library_s, found.latencies_s[0]) if found.library_s else ((), ())
 
     def cancel(self) -> None:
-        """Give up what was submitted and is neither compiling nor running yet: those futures are cancelled."""
+        """Cancel the futures of schedules that are neither compiling nor running yet."""
         with self._lock:
             given_up = self._pipeline.cancel_waiting()
         _cancel(given_up)
 
     def close(self) -> None:
-        """End the worker processes; futures still open are cancelled. In a forked process nothing is done."""
+        """End the worker processes; open futures are cancelled. In a forked process nothing is done."""
         if not self._reservation.here:
             return
         with self._lock:
@@ -224,7 +227,7 @@ class LocalMeasurer:
         self._woken.close()
 
     def _trials(self, task: Task, schedules: Sequence[Schedule], afresh: bool = False) -> list[Trial]:
-        """A row for each; InputError for a schedule that is not bound, before any of them is under way."""
+        """A trial for each; InputError for a schedule that is not bound, before any of them starts."""
         check_timing(task.policy, self._target)
         self._check_usable()
         return [Trial(task, schedule, schedule.program, afresh) for schedule in schedules]
@@ -247,7 +250,7 @@ class LocalMeasurer:
         return future.result()
 
     def _end_search(self) -> None:
-        """Nothing of it is measured any more: what it left open, since it broke down, is given up."""
+        """Drop open jobs of the search, which it leaves if it broke down."""
         if not self._reservation.here:
             return
         with self._lock:
@@ -268,13 +271,13 @@ class LocalMeasurer:
             raise InputError(f"{reason}; open another one: autosched.LocalMeasurer(target)")
 
     def _check_mine(self) -> None:
-        """Raise unless this thread may use it; and what broke it, if anything did."""
+        """Raise the error that broke the measurer, if any, or InputError if this thread may not use it."""
         if self._broken is not None:
             raise self._broken
         self._reservation.check_thread()
 
     def _drive(self) -> None:
-        """What the thread does: move candidates on, hand out what comes of them, wait for the workers."""
+        """Loop of the thread: advance candidates, deliver results, wait for the workers."""
         ready: list[object] = []
         try:
             while not self._closing:
@@ -292,7 +295,7 @@ class LocalMeasurer:
     def _step(self, ready: Sequence[object]) -> None:
         with self._lock:
             came_out = self._pipeline.step(ready)
-        # Without the lock: who waits may submit more at once.
+        # Without the lock: a waiting thread may submit more at once.
         for future, result in came_out:
             if isinstance(result, UnfitWorkloadError):
                 future.set_exception(result)

@@ -1,4 +1,4 @@
-"""What a search asks to measure: here (`local_measurer`), elsewhere, or out of a recorded table (`recorded`)."""
+"""Protocol of a measurer: on this machine (`local_measurer`), elsewhere, or from a recorded table (`recorded`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autosched.machine.policies import Policy
 from search_spaces import AutoschedError, Schedule, Target, TargetUnavailableError, Workload
 from tuning_logs import Measurement, Versions
 
-# Schedules of the largest batch that keeps the workers of one machine busy: that of Ansor and MetaSchedule.
+# Schedules per batch, enough to keep the workers of one machine busy: that of Ansor and MetaSchedule.
 BATCH = 64
-# What candidates compute: a workload, or a kernel of the user's own.
+# What is measured: a workload, or a kernel of the user's own.
 S = TypeVar("S", contravariant=True)
 
 
@@ -22,22 +22,22 @@ class UnfitWorkloadError(TargetUnavailableError):
 
 
 class LostTrialError(AutoschedError):
-    """A candidate was not measured, and that is no fault of its own: the machine that had it is gone, say.
+    """A candidate was not measured through no fault of its own, as when its machine is gone.
 
-    It is given again with the next batch. What is lost when nothing but lost candidates was given, and none of them
-    answered, is given up, and the result of the search says so.
+    It is submitted again with the next batch. If a batch of lost candidates alone yields no measurement, they are given
+    up, and the result of the search says so.
     """
 
 
 class MeasurerOf(Protocol[S]):
-    """What runs schedules on one target, of several workloads in turn: here, elsewhere, or out of a recorded table.
+    """Runs schedules on one target, of several workloads in sequence: here, elsewhere, or from a recorded table.
 
-    `policy` is how they are timed, and the inputs are drawn from `seed`.
+    `policy` is the way of timing; the inputs are drawn from `seed`.
     """
 
     @property
     def capacity(self) -> int:
-        """How many schedules it takes at a time, those included that it works on; a batch is never larger.
+        """Number of schedules that it takes at a time, including those in progress; a batch is never larger.
 
         Below two batches of 64, the next schedules are proposed when all of these have ended; from there on, while they
         are measured. Above three, batches grow with it.
@@ -46,33 +46,33 @@ class MeasurerOf(Protocol[S]):
 
     @property
     def environment(self) -> Versions:
-        """Versions of all that measurements depend on, on the machine that measures: they stand in every record."""
+        """Versions of all that measurements depend on, on the measuring machine: every record has them."""
         ...
 
     def library_s(self, workload: S) -> float | None:
-        """What the vendor's library takes; None while that is not known."""
+        """Latency of the vendor's library; None while it is unknown."""
         ...
 
     def submit(
         self, workload: S, schedules: Sequence[Schedule], *, policy: Policy = ..., seed: int = ...
     ) -> list[Future[Measurement]]:
-        """Have the schedules measured; a failure is a measurement too.
+        """Measure the schedules; a failure is a measurement, too.
 
-        A future raises what broke the measurer, UnfitWorkloadError, or LostTrialError.
+        A future raises the error that broke the measurer, UnfitWorkloadError, or LostTrialError.
         """
         ...
 
     def remeasure(
         self, workload: S, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = ..., seed: int = ...
     ) -> list[Measurement] | None:
-        """The same, timed interleaved with each other to compare them fairly, `rounds` at a time until one wins.
+        """Measurements in interleaved rounds, to compare schedules fairly, `rounds` at a time until one wins.
 
-        None when they could not be timed together.
+        None if they could not be timed together.
         """
         ...
 
     def cancel(self) -> None:
-        """Give up what was submitted and is not being worked on yet: those futures are cancelled."""
+        """Cancel the futures of schedules that are not in progress yet."""
         ...
 
 
@@ -81,10 +81,10 @@ Measurer = MeasurerOf[Workload]
 
 @runtime_checkable
 class Reservable(Protocol):
-    """A measurer on this machine that serves one search at a time; what it found right is known to be right here."""
+    """A measurer on this machine that serves one search at a time; its right kernels are right here, too."""
 
     def reserved(self, target: Target) -> AbstractContextManager[None]:
-        """Let no other search use it for as long as the block lasts.
+        """Reserve it for one search while the block lasts.
 
         Raises:
             InputError: it cannot be used, is in use already, or measures on another target.
@@ -94,8 +94,8 @@ class Reservable(Protocol):
 
 @runtime_checkable
 class Revising(Protocol):
-    """A measurer that may learn later that it said something wrong: it has no reference to compare results with."""
+    """A measurer that may revise its answers later: it has no reference to compare results with."""
 
     def revisions(self) -> Sequence[tuple[Schedule, Measurement]]:
-        """What it says otherwise by now, or did not say when it was asked, each once."""
+        """Measurements revised, or added, since the last call, each once."""
         ...

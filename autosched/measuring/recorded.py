@@ -1,4 +1,4 @@
-"""A measurer that answers from records: a search can be repeated, and strategies compared, without the device."""
+"""A measurer that answers from records: searches can be repeated, and strategies compared, without the device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuning_logs import Measurement, TuningRecord, Versions
 
 
 class RecordedMeasurer:
-    """Answers at once with what was recorded of a schedule; of several records of one the last counts.
+    """Answers at once with the record of a schedule; the last of several counts.
 
-    With a `capacity` of two batches, a search submits schedules before it has seen what came of the batch before.
+    With a `capacity` of two batches, a search submits schedules before it has seen the results of the batch before.
     """
 
     def __init__(self, records: Iterable[TuningRecord], capacity: int = BATCH) -> None:
@@ -29,7 +29,7 @@ class RecordedMeasurer:
 
     @property
     def environment(self) -> Versions:
-        """That of the last record."""
+        """The last record's versions."""
         return self._environment
 
     def library_s(self, workload: Workload) -> float | None:
@@ -57,7 +57,7 @@ class RecordedMeasurer:
         return self._found(workload, schedules)
 
     def cancel(self) -> None:
-        """Nothing waits."""
+        """Nothing to cancel."""
 
     def _found(self, workload: Workload, schedules: Sequence[Schedule]) -> list[Measurement]:
         for schedule in schedules:

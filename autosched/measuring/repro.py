@@ -1,11 +1,11 @@
-"""Keeps what is needed to repeat a failed trial, and repeats it.
+"""Reproduction of failed trials: keeps a folder for each, and repeats it.
 
 tuning.jsonl.failures/
   wrong_result/
     3f9c2a71d0b46e55-8e1f06ab92c4/  the key of the workload, a hash of target and schedule
       record.json                   the tuning record: workload, target, schedule, status, detail, seed, versions
       kernel.py                     the source of the kernel, byte for byte
-      README.txt                    what happened, and the command that repeats it
+      README.txt                    the failure, and the command that repeats it
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from search_spaces.parsed_json import parsed
 from search_spaces.plain_text import visible_lines
 from tuning_logs import CHECK_FAILURES, Measurement, Status, TuningRecord
 
-# The statuses of candidates that should have worked. The others say no to a candidate in good order.
+# Statuses of candidates that should have worked. The others reject a candidate that is in order.
 GUILTY: frozenset[Status] = frozenset(
     ("compile_timeout", "compile_crash", "run_error", "run_timeout", "run_crash", "out_of_memory", *CHECK_FAILURES)
 )
-# The first so many of each status are kept: one shows the fault, a few show what they have in common, and the rarest
-# fault is not crowded out by the most frequent one.
+# Number of failures kept per status: one shows the fault, a few show a common cause, and frequent faults do not crowd
+# out rare ones.
 MOST_PER_STATUS = 5
 _SUFFIXES = {"triton": ".py", "llvm": ".ll", "cuda": ".cu"}
 _RECORD = "record.json"
@@ -44,7 +44,7 @@ _HASH_DIGITS = 12
 
 @dataclass(frozen=True)
 class Repeated:
-    """What came of a failed trial when it was repeated, and whether the source was still the same."""
+    """Result of a repeated failed trial, and whether the source was still the same."""
 
     before: TuningRecord
     measurement: Measurement
@@ -52,20 +52,20 @@ class Repeated:
 
     def __str__(self) -> str:
         before, now = self.before.measurement, self.measurement
-        source = "" if self.same_source else "\nthe kernel is not what failed then: the generator has changed since"
+        source = "" if self.same_source else "\nthe kernel is not the one that failed: the generator has changed since"
         detail = f": {now.detail}" if now.detail else ""
         return visible_lines(f"then {before.status}: {before.detail}\nnow {now.status}{detail}{source}")
 
 
 def failures_folder(log: Path) -> Path:
-    """Where the failures of a tuning log are kept."""
+    """The folder of a tuning log's failed trials."""
     return log.with_name(f"{log.name}.failures")
 
 
 def keep(log: Path, record: TuningRecord, schedule: Schedule) -> Path | None:
-    """Keep a failed trial beside the log; its folder, or None when there is nothing to keep or enough of its kind.
+    """Keep a failed trial next to the log; its folder, or None if there is nothing to keep or enough of its kind.
 
-    `schedule` is the record's, bound to its search space. Nothing is raised: what cannot be written is a warning.
+    `schedule` is the record's, bound to its search space. Raises nothing: a failed write is a warning.
     """
     if record.measurement.status not in GUILTY:
         return None
@@ -85,11 +85,11 @@ def keep(log: Path, record: TuningRecord, schedule: Schedule) -> Path | None:
 
 
 def repeat(folder: str | os.PathLike[str]) -> Repeated:
-    """Measure once more what was kept in a folder, on this machine and with the inputs of the run's seed.
+    """Measure a kept trial once more, on this machine and with the inputs of the run's seed.
 
     Raises:
-        InputError: the folder holds no failed trial, its backend is not installed, or its schedule is not of the
-            search space derived here.
+        InputError: the folder has no failed trial, its backend is not installed, or its schedule is not of the search
+            space derived here.
         TargetUnavailableError: its device is not here.
     """
     record = _read(Path(folder))
@@ -104,7 +104,7 @@ def repeat(folder: str | os.PathLike[str]) -> Repeated:
 
 
 def _write(place: Path, record: TuningRecord, schedule: Schedule) -> None:
-    """All of the folder or nothing: whoever is killed here leaves one whose name begins with a dot."""
+    """The whole folder or nothing: a process killed here leaves one whose name begins with a dot."""
     draft = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
     try:
         (draft / _RECORD).write_text(json.dumps(record.to_json(), indent=1), encoding="utf-8")

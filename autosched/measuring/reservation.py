@@ -1,4 +1,4 @@
-"""Who may use a measurer: one search at a time, of one thread, in the process that opened it."""
+"""Exclusive use of a measurer: one search at a time, of one thread, in the process that opened it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _OTHER = "autosched.LocalMeasurer(target)"
 
 
 class Reservation:
-    """Of one measurer; `device` is what it measures on. Only `check_process` may be called without the lock.
+    """Reservation of one measurer, which measures on `device`. Only `check_process` may be called without the lock.
 
-    The lock is the measurer's own: a process that is forked while another thread holds it would wait for ever.
+    The lock is the measurer's own: a process forked while another thread has it would wait for ever.
     """
 
     def __init__(self, device: str) -> None:
@@ -23,7 +23,7 @@ class Reservation:
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that opened the measurer, and none that was forked from it."""
+        """True in the process that opened the measurer, False in one that was forked from it."""
         return os.getpid() == self._process
 
     def check_process(self) -> None:
@@ -40,7 +40,7 @@ class Reservation:
             raise self._in_use("another thread")
 
     def take(self) -> None:
-        """Have it for a search of this thread alone. Raises InputError while any search has it."""
+        """Reserve it for a search of this thread. Raises InputError while any search has it."""
         if self._thread is not None:
             raise self._in_use("this thread" if self._thread == threading.get_ident() else "another thread")
         self._thread = threading.get_ident()

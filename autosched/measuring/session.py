@@ -1,4 +1,4 @@
-"""The measurers that `tune` opens: one for every target, which stay until the process ends or `close` is called."""
+"""The measurers that `tune` opens: one for every target, open until the process ends or `close` is called."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from search_spaces import Target
 
 
 class LocalMeasurers:
-    """The open measurers of a process, by target: a CPU with other threads is another one."""
+    """The open measurers of a process, by target; a CPU with another number of threads is another target."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By the device and its threads: the clock, which a target of a CPU has too, is not always the same.
+        # By the device and its threads: the clock rate, part of a CPU's target, is not always the same.
         self._by_key: dict[str, LocalMeasurer] = {}
 
     def of(self, target: Target) -> LocalMeasurer:
-        """The one for a target, opened when it is first asked for, and anew where it broke."""
+        """The measurer of a target, opened on demand, and anew where it broke."""
         with self._lock:
             found = self._by_key.get(target.key)
             if found is None or not found.usable:
@@ -42,9 +42,9 @@ def local_measurer(target: Target) -> LocalMeasurer:
 
 
 def close() -> None:
-    """End all processes that measure for this one; the next search starts others.
+    """End all measuring processes of this one; the next search starts others.
 
-    Without it they end with this process. Other measurers that are open are closed with them.
+    Without it they end with this process. Other open measurers are closed, too.
     """
     _of_process(os.getpid()).close()
     close_shared_server()
@@ -52,5 +52,5 @@ def close() -> None:
 
 @functools.cache
 def _of_process(process: int) -> LocalMeasurers:
-    # A process that was forked from this one has measurers of its own.
+    # A process forked from this one has measurers of its own.
     return LocalMeasurers()

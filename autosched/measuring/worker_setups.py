@@ -1,4 +1,4 @@
-"""How many workers measure on a target, on which cores, and when they give a candidate up."""
+"""Number of workers for a target, their cores, and their time limits."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from autosched.machine.devices import usable_cores
 from autosched.measuring.local.jobs import Setup
 from search_spaces import Target
 
-# What gives a target's backends, as a worker process imports it.
+# The function that returns a target's backends, as a worker process imports it.
 DEFAULT_BACKEND = "autosched.backends:for_target"
-# Compile workers beyond this many keep a GPU no busier: it times about as many candidates a second as they compile.
+# More compile workers keep a GPU no busier: it times about as many candidates a second as they compile.
 _MOST_COMPILE_WORKERS = 16
 
 
 @dataclass(frozen=True)
 class TrialLimits:
-    """When a candidate is given up.
+    """Limits after which a candidate is given up.
 
-    `run_timeout_s` is for a whole trial, and more is allowed where a hundred perfect runs take longer. A candidate is
-    abandoned after two repeats when they are `abandon_factor` times slower than the best so far. `compile_workers` is
-    how many processes compile; 0: one for every core of a CPU, and for all but one (at most 16) beside a GPU.
+    `run_timeout_s` is for a whole trial; it is longer where a hundred runs at the roofline take longer. A candidate is
+    abandoned after two repeats that are `abandon_factor` times slower than the best so far. `compile_workers`: number
+    of compile processes; 0: one for every core on a CPU, and for all but one (at most 16) with a GPU.
     """
 
     compile_timeout_s: float = 30.0
@@ -33,13 +33,13 @@ DEFAULT_LIMITS = TrialLimits()
 
 
 def measuring_setup(target: Target, limits: TrialLimits, backend: str) -> Setup:
-    """Of the measuring worker: on a CPU it has the cores that are measured, at the end of the list; as many threads."""
+    """Setup of the measuring worker: on a CPU it gets the last cores of the list, one for each thread."""
     cores, threads = ((), 1) if target.kind == "gpu" else (tuple(usable_cores()[-target.threads :]), target.threads)
     return Setup("measure", backend, target, limits.abandon_factor, cores, threads)
 
 
 def compile_setups(target: Target, limits: TrialLimits, backend: str) -> list[Setup]:
-    """Of every compile worker: one worker fewer than cores beside a GPU."""
+    """Setups of the compile workers: with a GPU one fewer than cores."""
     cores = tuple(usable_cores())
     most = len(cores) if target.kind == "cpu" else max(1, len(cores) - 1)
     count = limits.compile_workers or min(most, _MOST_COMPILE_WORKERS)

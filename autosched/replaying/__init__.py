@@ -1,4 +1,4 @@
-"""`replay`: from a tuning log to a kernel, without searching; and the best of a log as a log of its own.
+"""`replay`: from a tuning log to a kernel, without searching; and export of a log's best records.
 
 Imports `tracing`, `kernels` and what they stand on; knows nothing of search.
 """

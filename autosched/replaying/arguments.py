@@ -1,4 +1,4 @@
-"""What `tune`, `replay` and `compare` accept: checks that they share."""
+"""Checks of arguments that `tune`, `replay` and `compare` share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def check_workload(op: object) -> None:
         )
 
 
-# What random generators take as a seed, with room for one per batch.
+# Largest seed of random generators, with room for one per batch.
 _LARGEST = 2**62
 
 
 def check_policy(policy: object) -> None:
-    """Raise InputError unless `policy` names a way of timing."""
+    """Raise InputError unless `policy` names a timing policy."""
     if policy not in POLICIES:
         raise unknown_name("timing policy", str(policy), POLICIES)
 
@@ -44,7 +44,7 @@ def log_path(log: str | os.PathLike[str] | None) -> Path:
 
     Raises:
         InputError: it is no path.
-        LogError: no log can be there, what is there is none, or it is out of reach; nothing was created.
+        LogError: no log can be there, the file there is no log, or it is out of reach; nothing was created.
     """
     if log is None:
         return _possible(user_log_path())
@@ -57,7 +57,7 @@ def log_path(log: str | os.PathLike[str] | None) -> Path:
 
 
 def written_log_path(log: str | os.PathLike[str] | None) -> Path:
-    """The same for a log that is to be written: its folder exists, but for the user's, which is made when it is needed.
+    """The path of a log to be written: its folder exists, except for the user's, which is made when it is needed.
 
     Raises:
         InputError, LogError: as `log_path`, or there is no such folder, which may be misspelt.
@@ -78,6 +78,6 @@ def _possible(path: Path) -> Path:
         raise LogError(f"cannot use {str(path)!r} as a tuning log: {reason}") from error
     if not stat.S_ISREG(mode):
         raise LogError(f"{path} is no file; expected the path of a tuning log, such as tuning.jsonl")
-    # Refused once here, it does not warn of every line.
+    # Refused once here; else every line would warn.
     TuningLog(path).check_is_log()
     return path

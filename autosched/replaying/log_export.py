@@ -2,7 +2,7 @@
 
 records/
   h200/                                      the target
-    3f9c2a71d0b46e55_cold_matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, what it is
+    3f9c2a71d0b46e55_cold_matmul-m-512-….jsonl.gz  the key of the workload, the timing policy, the label
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tuning_logs.packing import PACKED_SUFFIX, packed_name, write_packed
 
 @dataclass(frozen=True)
 class Exported:
-    """A compressed log that was written: the record that replays from it, and how many it holds.
+    """A compressed log that was written: the record that replays from it, and its number of records.
 
-    `changed` is False where the same bytes were there before.
+    `changed` is False if the same bytes were there before.
     """
 
     path: Path
@@ -37,10 +37,10 @@ class Exported:
 def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = None) -> Iterator[Exported]:
     """Write a compressed log for every workload, target and timing policy in `log` that has a successful record.
 
-    Each replays what the log replays. Of the records whose kernels this version makes, or of all where it makes none,
-    it holds the `best` fastest and a few slower ones (`tuning_logs.export`). It takes the place of what an earlier
-    export wrote for the same three; files of others stay. `target` restricts it to a target's name or device. The same
-    log gives the same bytes. Kernels of the user's own stay: a call of them alone makes use of their records.
+    Each replays the same record as the log. It has the `best` fastest and a few slower ones (`tuning_logs.export`) of
+    the records whose kernels this version makes, or of all where it makes none. It replaces an earlier export of the
+    same three; files of others stay. `target` restricts it to a target's name or device. The same log gives the same
+    bytes. Records of kernels of the user's own are not exported: only a call of such a kernel uses them.
 
     Raises:
         LogError: the log cannot be read, or a file not be written.
@@ -54,7 +54,7 @@ def export(log: TuningLog, folder: Path, best: int = 200, target: str | None = N
 
 
 def folder_name(target: Target) -> str:
-    """Where the records of a target lie: by its name for a listed GPU, else by what they are filed under."""
+    """Folder of a target's records: its name for a listed GPU, else its key."""
     listed = GPUS.get(target.name)
     known = listed is not None and listed.key == target.key
     return target.name if known else re.sub(r"[^a-z0-9]+", "-", target.key.lower()).strip("-")
@@ -81,7 +81,7 @@ def _export_task(log: TuningLog, example: TuningRecord, folder: Path, best: int)
     records = worth_shipping(records, best)
     path = folder / packed_name(op, policy)
     changed = write_packed(path, records)
-    # A workload may have been called something else.
+    # A workload may have had another name.
     for other in folder.glob(f"{op.key}_{policy}_*{PACKED_SUFFIX}"):
         if other != path:
             other.unlink()

@@ -22,7 +22,7 @@ from tuning_logs import Provenance
 
 @dataclass(frozen=True)
 class Predicted:
-    """A prediction whose `schedule`, of a `workload` of the key asked for, is bound to the search space."""
+    """A prediction with its `schedule` bound to the search space; `workload` has the requested key."""
 
     workload: Workload
     target: Target
@@ -32,9 +32,9 @@ class Predicted:
 
 
 def predicted_kernel(op: Workload, target: Target, log: Path, policy: str) -> Kernel:
-    """The first of the schedules predicted for `op` on `target`, which is here, whose kernel is right.
+    """Kernel of the first right schedule among those predicted for `op` on `target`, which is here.
 
-    Its record has what this one trial measured, and nothing of what was predicted.
+    Its record has the measurement of its one trial, and nothing of the prediction.
 
     Raises:
         InputError: nothing was predicted, or this version has none of those schedules.
@@ -65,7 +65,7 @@ def predicted_source(op: Workload, target: Target, log: Path, policy: str) -> st
 
 
 def _still_legal(op: Workload, target: Target, log: Path, policy: str) -> tuple[SearchSpace, list[Predicted]]:
-    """Those that compiled and are still legal, in the order of the prediction."""
+    """The predictions that compiled and are still legal, in their order."""
     file = PredictionFile(log)
     found = file.latest(op, target, policy)
     call = f'autosched.predict(op, "{target.name}")'

@@ -1,7 +1,7 @@
-"""Where predictions are kept: beside a tuning log, in a file of their own that is none, `<log>.predictions`.
+"""Storage of predictions: next to a tuning log, in a file `<log>.predictions`, which is no log.
 
 A line of JSON for every call of `predict`, only ever appended. A line that cannot be read is skipped with a warning.
-The file may be deleted at any time, and taken to the machine that has the device.
+The file may be deleted at any time, and copied to the machine that has the device.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from search_spaces.parsed_json import parsed
 
 
 class PredictionFile:
-    """The predictions kept beside a tuning log."""
+    """The predictions stored next to a tuning log."""
 
     def __init__(self, log: Path) -> None:
         self.path = log.with_name(f"{log.name}.{FORM}")
 
     def add(self, predictions: Predictions) -> None:
-        """Keep them; they take the place of earlier ones of their workload, target and policy.
+        """Append them; they replace earlier ones of their workload, target and policy.
 
         Raises:
             LogError: the file cannot be written.
@@ -45,7 +45,7 @@ class PredictionFile:
     def latest(self, workload: Workload, target: Target, policy: str) -> Predictions | None:
         """The last that were added for these three; else for another card of the GPU's family.
 
-        Who predicts for "v100" does not know which V100 it will be.
+        A user who predicts for "v100" does not know which V100 it will be.
         """
         found = [p for p in self if (p.workload.key, p.policy) == (workload.key, policy)]
         own = [p for p in found if p.target.key == target.key]

@@ -1,4 +1,4 @@
-"""Predictions: schedules that a model ranked for a device, and what it expects of them. None of it was measured."""
+"""Predictions: schedules ranked by a cost model for a device, with predicted latencies. None of it was measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search_spaces.parsed_json import array, members, number, refused_as_data, t
 from tuning_logs import CompileFacts
 from tuning_logs.text import duration_text, table_lines
 
-# The name tells their file from a tuning log. The number is raised when what was written before means something else.
+# The name distinguishes their file from a tuning log. The number is raised when older files would be read wrongly.
 FORM = "predictions"
 _VERSION = 1
 _COLUMNS = ("", "predicted", "interval", "registers", "spills", "shared memory", "schedule")
@@ -20,11 +20,12 @@ _PAST_SCHEDULE = 6
 
 @dataclass(frozen=True)
 class Prediction:
-    """A schedule, and how long its kernel is predicted to take: predicted, never measured.
+    """A schedule and its predicted latency: predicted, never measured.
 
-    `within_s` is the interval that held-out kernels of such a prediction took, as the basis of all predictions says;
-    None where nothing could be held out. `facts` is what the compiler says of the kernel for this very target;
-    `drawback` why it stands behind others that are predicted to be slower: it does not compile, or spills.
+    `within_s` is the interval of latencies of held-out kernels with such a prediction, as the basis of all predictions
+    says; None where nothing could be held out. `facts` are the compiler's facts on the kernel for this very target;
+    `drawback` is the reason why it is ranked after others that are predicted to be slower: it does not compile, or
+    spills.
     """
 
     schedule: Schedule
@@ -46,17 +47,17 @@ class Prediction:
     @staticmethod
     def from_json(data: Any) -> Prediction:
         """Raises DataError."""
-        told = members(data, "prediction", ("schedule", "backend", "predicted_s", "within_s", "facts", "drawback"))
+        fields = members(data, "prediction", ("schedule", "backend", "predicted_s", "within_s", "facts", "drawback"))
         within = None
-        if told["within_s"] is not None:
-            low, high = (float(number(s, "within_s")) for s in array(told["within_s"], "within_s", (2,)))
+        if fields["within_s"] is not None:
+            low, high = (float(number(s, "within_s")) for s in array(fields["within_s"], "within_s", (2,)))
             within = low, high
         return Prediction(
-            schedule=Schedule.from_json(told["schedule"], text(told["backend"], "backend")),
-            predicted_s=float(number(told["predicted_s"], "predicted_s")),
+            schedule=Schedule.from_json(fields["schedule"], text(fields["backend"], "backend")),
+            predicted_s=float(number(fields["predicted_s"], "predicted_s")),
             within_s=within,
-            facts=CompileFacts.from_json(told["facts"]) if told["facts"] is not None else None,
-            drawback=text(told["drawback"], "drawback"),
+            facts=CompileFacts.from_json(fields["facts"]) if fields["facts"] is not None else None,
+            drawback=text(fields["drawback"], "drawback"),
         )
 
 
@@ -64,7 +65,8 @@ class Prediction:
 class Predictions:
     """The schedules of a workload that are predicted to be fastest on a target, the most promising first.
 
-    `basis` says what was learnt from, and what the intervals come from. `policy` is how what was learnt from was timed.
+    `basis` describes the training records, and the source of the intervals. `policy` is the timing policy of these
+    records.
     """
 
     workload: Workload
@@ -79,7 +81,7 @@ class Predictions:
 
     @property
     def source(self) -> str:
-        """The generated source text of the first; it needs neither a compiler nor the device.
+        """The generated source text of the first; needs neither a compiler nor the device.
 
         Raises:
             InputError: it was read from a file, and is not bound to a search space.
@@ -96,7 +98,7 @@ class Predictions:
         return "\n".join([head, *(f"  {line}" for line in table_lines(rows, right=range(_PAST_SCHEDULE))), self.basis])
 
     def to_json(self) -> dict[str, Any]:
-        """Everything; `"measured": false` stands in it for whoever reads the figures alone."""
+        """Everything; `"measured": false` marks it for readers of the figures alone."""
         return {
             FORM: _VERSION,
             "measured": False,
@@ -109,20 +111,20 @@ class Predictions:
 
     @staticmethod
     def from_json(data: Any) -> Predictions:
-        """What `to_json` gave, its schedules unbound. Raises DataError for something else."""
-        told = members(data, FORM)
-        if told.get(FORM) != _VERSION:
-            raise DataError(f"{FORM} {told.get(FORM)!r:.60}, expected {_VERSION}")
-        members(told, FORM, ("workload", "target", "policy", "ranked", "basis"))
+        """Inverse of `to_json`, with unbound schedules. Raises DataError for anything else."""
+        fields = members(data, FORM)
+        if fields.get(FORM) != _VERSION:
+            raise DataError(f"{FORM} {fields.get(FORM)!r:.60}, expected {_VERSION}")
+        members(fields, FORM, ("workload", "target", "policy", "ranked", "basis"))
         with refused_as_data():
-            workload = Workload.from_json(told["workload"])
+            workload = Workload.from_json(fields["workload"])
             hash(workload)
         return Predictions(
             workload=workload,
-            target=Target.from_json(told["target"]),
-            policy=word(told["policy"], "policy"),
-            ranked=tuple(map(Prediction.from_json, array(told["ranked"], "ranked"))),
-            basis=text(told["basis"], "basis"),
+            target=Target.from_json(fields["target"]),
+            policy=word(fields["policy"], "policy"),
+            ranked=tuple(map(Prediction.from_json, array(fields["ranked"], "ranked"))),
+            basis=text(fields["basis"], "basis"),
         )
 
 

@@ -31,12 +31,12 @@ from tuning_logs import TuningLog, TuningRecord, shipped_logs
 from tuning_logs.packing import may_hold
 
 # Schedules of a log that are lowered and printed, some milliseconds each, before it is given up: four times as many as
-# take part in finals. What is slower than so many others is worth no replay.
+# take part in finals. A kernel slower than so many others is not worth a replay.
 MOST_PRINTED = 64
 
 
 class StaleRecordWarning(UserWarning):
-    """A kernel was made of a schedule that was measured when it printed another kernel."""
+    """A kernel was made of a stale record: when measured, its schedule printed another kernel."""
 
 
 @overload
@@ -82,20 +82,20 @@ def replay(
 ) -> Kernel | LoadedFunction:
     """The kernel of the best record of `op` on `target`, built anew; for a traced function, all of its kernels.
 
-    Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record
-    is exact while this version prints for its schedule the source that was measured, whichever version that was. Where
-    no log has an exact one, a stale one whose schedule is still legal is taken, with a `StaleRecordWarning`: its kernel
-    is checked as any other, and may be faster or slower than the record says.
+    Looks in `log` when it is given, otherwise in the user's log and then in those that come with autosched. A record is
+    exact while this version prints for its schedule the source that was measured, whichever version that was. If no log
+    has an exact one, a stale one whose schedule is still legal is taken, with a `StaleRecordWarning`: its kernel is
+    checked like any other, and may be faster or slower than the record says.
 
-    `predicted` builds what `predict` has ranked first for the target, and left beside the log, instead of a record:
-    the first of these schedules whose kernel is right. It gets one trial here; its record says what that measured.
+    `predicted` builds, instead of a record, the first right kernel of the schedules that `predict` has ranked for the
+    target and stored next to the log. It gets one trial here, which its record reports.
 
     A kernel that this machine has not checked with these versions of everything is checked now, as in a trial: on
-    inputs of its own, between guard bands, against the reference (`autosched.kernels.first_use` says what that takes);
-    and so are all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
+    random inputs, between guard bands, against the reference (`autosched.kernels.first_use` gives the cost); and so are
+    all kernels of a traced function together, against the function (`tracing.callables.whole_check`).
 
     Raises:
-        InputError: an argument is not allowed, or no log holds a usable record; the message says what to do.
+        InputError: an argument is not allowed, or no log has a usable record; the message says what to do.
         AutoschedError: a kernel cannot be built here, or is not right; none is returned.
         OutOfMemoryError: there is no memory for the check.
         TargetUnavailableError: this machine cannot run kernels for the target.
@@ -132,7 +132,7 @@ def _replayed(
     policy: Policy,
     predicted: bool,
 ) -> dict[str, Kernel]:
-    """The kernels of everything traced: of all ways in which it was cut, as far as the logs have them."""
+    """The kernels of everything traced: of all of its cuts, as far as the logs have them."""
     known: dict[str, Kernel] = {}
     missing: list[AutoschedError] = []
     for cut in cuts_of(op):
@@ -147,7 +147,7 @@ def _replayed(
 
 
 def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
-    """Run the kernel on fresh random inputs; what is wrong with the result against the float64 reference, or None."""
+    """Run the kernel on fresh random inputs; describe the error against the float64 reference, or None."""
     inputs = random_inputs(kernel.workload, seed, kernel.device)
     made = as_tuple(kernel(*inputs))
     reasons = map(why_wrong, made, expect(kernel.workload, inputs))
@@ -156,7 +156,7 @@ def why_wrong_now(kernel: Kernel, seed: int) -> str | None:
 
 
 def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
-    """Where records are looked for, first to last.
+    """Logs to search for records, first to last.
 
     Raises:
         InputError, LogError: as `log_path`.
@@ -165,8 +165,7 @@ def log_paths(log: str | os.PathLike[str] | None) -> tuple[Path, ...]:
 
 
 def find_best(op: Workload, target: Target, paths: Iterable[Path], policy: str = "cold") -> TuningRecord:
-    """The best exact record of the first log that has one; where none has, the best stale one whose schedule is legal,
-    with a warning.
+    """The best exact record of the first log that has one; else, with a warning, the best legal stale one.
 
     Raises:
         InputError: there is neither.
@@ -206,10 +205,10 @@ def _why_none(op: Workload, target: Target, logs: Sequence[TuningLog], policy: s
 
 
 def _others(op: Workload, logs: Iterable[TuningLog]) -> str:
-    """What the logs hold of the workload, for other targets and policies."""
+    """Clause on the workload's records for other targets and policies in the logs."""
     found = (r for log in logs for r in log.records(op) if r.measurement.ok)
-    held = dict.fromkeys(f"{r.target.label} with {policy_text(r.provenance.policy)}" for r in found)
-    return f", got one on {'; '.join(held)}" if held else ""
+    others = dict.fromkeys(f"{r.target.label} with {policy_text(r.provenance.policy)}" for r in found)
+    return f", got one on {'; '.join(others)}" if others else ""
 
 
 def _tune_call(target: Target, policy: str) -> str:

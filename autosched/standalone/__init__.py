@@ -1,4 +1,4 @@
-"""Kernels as Python files of their own, which need PyTorch and Triton or cuda-bindings, and autosched no more.
+"""Stand-alone kernels: Python files that need PyTorch and Triton or cuda-bindings, but not autosched.
 
 Imports `replaying` and what that stands on; knows nothing of search or comparing.
 """

@@ -10,16 +10,17 @@ import torch
 
 from search_spaces import InputError
 
-# Given a tensor of the graph its name, of anything else None.
+# The name of a tensor of the graph; None for anything else.
 NameOf = Callable[[Any], str | None]
 
 
 def call_text(target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], name_of: NameOf, exact: bool) -> str:
-    """`torch.ops.aten.add.Tensor(x, y)`. With `exact`, floating-point types are `_type(…, exact)`; a `device` is the
-    variable of that name.
+    """`torch.ops.aten.add.Tensor(x, y)`. With `exact`, floating-point types are `_type(…, exact)`.
+
+    A `device` is the variable of that name.
 
     Raises:
-        InputError: an argument is nothing that can be written out.
+        InputError: an argument cannot be written as text.
     """
     if not isinstance(target, torch._ops.OpOverload):
         raise InputError(f"{target} cannot be written to a stand-alone file; expected an operator of ATen")
@@ -47,7 +48,7 @@ def _text(argument: Any, name_of: NameOf, exact: bool) -> str:
 
 
 def value_text(value: float) -> str:
-    """A number as Python reads it again."""
+    """A number as a Python literal."""
     if isinstance(value, float) and not math.isfinite(value):
         return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "-math.inf"
     return repr(value)

@@ -1,4 +1,4 @@
-"""CUDA kernels in a stand-alone file: their text, compiled by NVRTC on the machine that it comes to."""
+"""CUDA kernels in a stand-alone file: their text, compiled by NVRTC on the machine that runs the file."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Cuda:
 
 
 def _done(result):
-    """What a call of CUDA returned beside its status, which must be that of success."""
+    """The results of a CUDA call without its status. Raises RuntimeError unless that is success."""
     status, *values = result
     if int(status):
         raise RuntimeError(f"CUDA: {status.name}")
@@ -104,7 +104,7 @@ class _TensorMap:
 
 @dataclass(frozen=True)
 class CudaKernels:
-    """The kernels of a program, as one text that the file calls `variable`."""
+    """The kernels of a program, as one text that the file assigns to `variable`."""
 
     program: TileProgram
     target: Target
@@ -112,7 +112,7 @@ class CudaKernels:
 
     @staticmethod
     def named(program: TileProgram, target: Target, names: Identifiers) -> CudaKernels:
-        """With a name that nothing else in the file has: `MATMUL`."""
+        """With a name that is unique in the file: `MATMUL`."""
         return CudaKernels(program, target, names.of((program, "source"), program.name.upper()))
 
     @property
@@ -145,7 +145,7 @@ class CudaKernels:
 
 
 def _code(text: str) -> str:
-    """Without the comment at its top: the file has that at its own, and may quote in it what ends a string."""
+    """The text without its leading comment, which the file has at its top, and which may quote what ends a string."""
     return "\n".join(itertools.dropwhile(lambda line: line.startswith("//"), text.split("\n"))).strip("\n")
 
 

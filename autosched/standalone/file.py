@@ -4,7 +4,7 @@
 imports
 kernels, in Triton or in CUDA C++
 def launch_matmul(a, b, …): …       allocates, launches
-def matmul(a, b, bias): …           looks at its arguments, and calls that
+def matmul(a, b, bias): …           checks its arguments, and calls that
 def _reference(a, b, bias): …       the same by PyTorch
 def _checked(device): …             compares them in float64, between guard bands, before the first call
 if __name__ == "__main__": …        the same, and times the kernel
@@ -32,7 +32,7 @@ from autosched.standalone.first_call import first_call_text
 from autosched.standalone.launchers import CHECK, Call, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
-from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, beside
+from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, constants_path
 from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
 from autosched.standalone.tuned import Tuned, file_kernels, look_up
 from autosched.tracing import TracedFunction, TracedKernel
@@ -41,7 +41,7 @@ from search_spaces import AutoschedError, EmptySearchSpaceError, InputError, Tar
 from search_spaces.programs.text import to_text
 from tuning_logs.text import duration_text
 
-# What a file imports where its text holds the pattern.
+# Imports of a file, each if its text matches the pattern.
 _IMPORTS = (
     (r"ctypes\.", "import ctypes"),
     (r"functools\.", "import functools"),
@@ -56,15 +56,15 @@ _DESCRIPTORS = (
         f"from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as {GLUON_DESCRIPTOR}",
     ),
 )
-# By the backends of kernels: the language, and what a file needs beside PyTorch.
+# By the backends of kernels: the language, and a file's requirements besides PyTorch.
 _LANGUAGES = {"triton": "Triton", "cuda": "CUDA"}
 _NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
-# Below this compute capability, of CUDA 12, the last that compiles for it.
+# For GPUs below this compute capability: CUDA 12, the last version that compiles for them.
 _NEEDED_BY_VOLTA, _TURING = "cuda-bindings 12 with NVRTC 12", 75
-# Names at the top of every file that no other function or argument may have; those of its own begin with "_".
+# Names at the top of every file that no other function or argument may have; its helpers' begin with "_".
 _RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
-# Functions of Python that every file calls: one of its own has none of these names.
+# Python's functions that every file calls: none of its own may have these names.
 _CALLED = ("any", "bool", "float", "int", "isinstance", "len", "list", "map", "max", "print", "range", "tuple", "zip")
 
 
@@ -82,19 +82,19 @@ def export(
     A kernel by Triton also needs Triton 3.6 to 3.9, and one in CUDA C++ cuda-bindings with NVRTC.
 
     The file has a function named after the workload or the traced function, which takes the same tensors, with these
-    shapes, element types and strides, and launches the kernels; above it stand what it computes and its schedule.
-    Before its first call on a device, in every process, the function compares what the kernels make of random inputs,
-    between guard bands, with PyTorch's results in float64, and raises RuntimeError where they are wrong. That takes
-    the time and the memory of PyTorch's results, in float64 and in the types as they are. Run as a script the file does
-    the same and times itself. On a CPU kernels by Triton run with TRITON_INTERPRET=1, and no others.
+    shapes, element types and strides, and launches the kernels; a comment above it has the workload and its schedule.
+    Before its first call on a device, in every process, the function compares the kernels' results for random inputs,
+    between guard bands, with PyTorch's results in float64, and raises RuntimeError if they are wrong. That takes the
+    time and the memory of PyTorch's results, in float64 and in the types as they are. Run as a script the file does the
+    same and times itself. On a CPU kernels by Triton run with TRITON_INTERPRET=1, and no others.
 
     A workload or traced function is looked up as by `replay`, with the same arguments; a GPU that is named, "h200",
-    need not be here. With `predicted` what `predict` has ranked first is written instead of what was measured, and the
-    file says that its figures are predicted. Constants of a traced function that have over 1024 elements are saved
-    beside the file, under its name with the suffix `.pt`.
+    need not be here. With `predicted` the first prediction of `predict` is written instead of a measured kernel, and
+    the file says that its figures are predicted. Constants of a traced function that have over 1024 elements are saved
+    next to the file, under its name with the suffix `.pt`.
 
     Raises:
-        InputError: the kernel is for a CPU, no log holds a usable record, or a traced function calls something that
+        InputError: the kernel is for a CPU, no log has a usable record, or a traced function calls something that
             cannot be written out.
         TargetUnavailableError, LogError: as `replay`.
     """
@@ -125,16 +125,16 @@ def export(
     if not file.parent.is_dir():
         raise InputError(f"{file}: there is no folder {file.parent}; expected one that exists")
     if saved:
-        torch.save(saved, beside(file))
+        torch.save(saved, constants_path(file))
     file.write_text(text, encoding="utf-8")
     return file
 
 
 def _fastest_cut(traced: TracedFunction, found: Callable[[Workload], Tuned]) -> tuple[TracedFunction, dict[str, Tuned]]:
-    """Of the ways in which the function was cut, the one that takes the least time, and its kernels.
+    """The fastest of the function's cuts whose kernels are all found, and its kernels.
 
     Raises:
-        InputError: of none of them all kernels are found.
+        InputError: no cut has all of its kernels.
     """
     complete: list[tuple[float, TracedFunction, dict[str, Tuned]]] = []
     missing: list[AutoschedError] = []
@@ -174,7 +174,7 @@ def workload_text(tuned: Tuned) -> str:
 
 
 def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str, dict[str, torch.Tensor]]:
-    """The file of a traced function, whose kernels these are, by key; and what is to be saved beside it."""
+    """The file of a traced function with these kernels, by key; and the tensors to save next to it."""
     kernels = [found[w.key] for w in traced.workloads]
     names = _names()
     function = names.of(traced, traced.name)
@@ -210,7 +210,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
 
 
 def _compared(outputs: int) -> list[str]:
-    """What the self-test of a workload with so many outputs compares, each a sequence of all of them."""
+    """Lines of the self-test of a workload with so many outputs that make each operand a sequence of all of them."""
     exact, usual = (f"_reference(*[x.{to}() for x in inputs])" for to in ("double", "float"))
     if outputs > 1:
         return [f"exact = {exact}", f"usual = {usual}"]
@@ -257,7 +257,7 @@ def _needed_by(tuned: Tuned) -> str:
 
 
 def _where(kernels: Sequence[Tuned]) -> str:
-    """What running the file needs where there is no GPU."""
+    """Remark on running the file without a GPU."""
     if any(t.backend == "cuda" for t in kernels):
         return "CUDA has no interpreter, so that needs the GPU"
     gluon = any(is_gluon(kernel) for tuned in kernels for kernel in tuned.schedule.program.kernels)

@@ -1,4 +1,4 @@
-"""The kernels of one workload in a stand-alone file: what the file says of them, in the language of their backend."""
+"""The kernels of one workload in a stand-alone file, in the language of their backend."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from search_spaces.programs.tile_program import Kernel
 
 
 class FileKernels(Protocol):
-    """`program` is theirs; `imports` and `functions` are lines and parts of the file, each once among those of all
-    kernels; `names` are the names in the file that they have taken."""
+    """Text of the kernels of `program`.
+
+    `imports` and `functions` are lines and parts of the file, written once for all kernels; `names` are the names that
+    they use in the file.
+    """
 
     @property
     def program(self) -> TileProgram: ...
@@ -26,5 +29,5 @@ class FileKernels(Protocol):
     def functions(self) -> tuple[str, ...]: ...
 
     def launch(self, kernel: Kernel, variables: Mapping[str, str]) -> str:
-        """The statement that launches a kernel; `variables` are the names of tensors, by those of the program."""
+        """The statement that launches a kernel; `variables` maps the program's tensors to names in the file."""
         ...

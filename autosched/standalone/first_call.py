@@ -1,4 +1,4 @@
-"""What a stand-alone file does before its first call: its kernels, on data of its own, between bands."""
+"""Check of a stand-alone file before its first call: its kernels on random inputs, between guard bands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BAND = 2**16
 
 
 class _Guards:
-    """Allocates like torch.empty_strided, between two bands, and fills all of it with what kernels do not compute."""
+    """Allocates like torch.empty_strided, between two guard bands, all filled with bits that no kernel computes."""
 
     def __init__(self):
         self.memory = []
@@ -28,14 +28,14 @@ class _Guards:
         return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
 
     def damaged(self):
-        """Whether a band was written to."""
+        """True if a band was written to."""
         return any(bool((band != fill).any()) for band, fill in self.bands)'''
 
 _WORST = '''\
 def _worst(device):
-    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
+    """The kernels' largest error on random inputs, as a fraction of the tolerance.
 
-    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
+    Infinite if they leave a part of a result unwritten, or write to their inputs or outside any tensor.
     """
     guards = _Guards()
     inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
@@ -49,7 +49,7 @@ def _worst(device):
 _CHECKED = '''\
 @functools.cache
 def {checked}(device):
-    """Raise RuntimeError unless the kernels are right on this device: asked once, before the first call there."""
+    """Raise RuntimeError unless the kernels are right on this device: checked once, before the first call there."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("{function} checks its kernels at its first call; expected one before a graph is captured")
     worst = _worst(device)
@@ -61,10 +61,10 @@ def {checked}(device):
 
 
 def first_call_text(function: str, launched: str, compared: Iterable[str]) -> str:
-    """The function that is called before all else, and what it needs.
+    """The function that is called before all else, and its helpers.
 
-    `launched` takes the inputs and what allocates. `compared`: lines that define `exact` and `usual`, and make
-    sequences of all results.
+    `launched` takes the inputs and an allocator. `compared`: lines that define `exact` and `usual`, and make sequences
+    of all results.
     """
     lines = "\n".join(f"    {line}" for line in compared)
     worst = _WORST.format(launched=launched, compared=lines)

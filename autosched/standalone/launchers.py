@@ -10,12 +10,12 @@ from autosched.backends.triton.language.scope import python_identifiers
 from autosched.standalone.file_kernels import FileKernels
 from search_spaces import Tensor, Workload
 
-# What functions take that allocates: torch.empty_strided, or what puts bands around every tensor.
+# The allocator that functions take: torch.empty_strided, or one that puts guard bands around every tensor.
 ALLOCATE = "empty"
 # The function that checks the kernels before the first call.
 FIRST_CALL = "_checked"
 
-# What tells one function that launches kernels from another: the workload's key, the order of its inputs, its outputs.
+# Key of a function that launches kernels: the workload's key, the order of its inputs, its outputs.
 Call = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
 
 CHECK = '''\
@@ -35,7 +35,7 @@ def call_of(workload: Workload) -> Call:
 
 
 def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: tuple[str, ...]) -> str:
-    """A function of the workload's inputs, and of what allocates, that returns its outputs. It looks at no argument.
+    """A function of the workload's inputs, and of an allocator, that returns its outputs. It checks no argument.
 
     `reserved`: names of the file that it uses.
     """
@@ -43,7 +43,7 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
     for name in (*reserved, ALLOCATE):
         names.of(("reserved", name), name)
     variables = {b.name: names.of(b.name, b.name) for b in program.buffers}
-    # Kernels see the same memory in another shape: rows end to end, say.
+    # Kernels see the same memory in another shape, such as rows end to end.
     inputs, outputs = ([variables[b.name] for b in program.buffers if b.role == role] for role in ("input", "output"))
     called = dict(zip(workload.canonical.inputs, inputs, strict=True))
     taken = [called[n] for n in range(len(workload.inputs))]
@@ -62,7 +62,7 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
 
 
 def entry(function: str, launched: str, workload: Workload, reserved: tuple[str, ...]) -> str:
-    """The function that a file is for: it looks at its arguments, and calls `launched` once that has been checked."""
+    """The main function of a file: checks its arguments, and calls `launched` after the first check of that."""
     names = python_identifiers()
     for name in reserved:
         names.of(("reserved", name), name)
@@ -74,13 +74,13 @@ def entry(function: str, launched: str, workload: Workload, reserved: tuple[str,
 
 
 def function_text(name: str, arguments: Sequence[str], lines: Iterable[str]) -> str:
-    """A function of a file, of lines that are indented by it."""
+    """A function of a file with these lines, which it indents."""
     body = "\n".join(f"    {line}" for text in lines for line in text.split("\n"))
     return f"def {name}({', '.join(arguments)}):\n{body}"
 
 
 def check(name: str, tensor: Tensor, device: str) -> str:
-    """The call that looks at an argument."""
+    """The call that checks an argument."""
     layout = [str(tensor.shape), str(tensor.effective_strides)]
     return call("_check", f'"{name}"', name, *layout, f"torch.{tensor.dtype}", device)
 

@@ -1,4 +1,4 @@
-"""A workload as plain PyTorch code, straight from its expressions: what a stand-alone file compares its kernel with.
+"""A workload as plain PyTorch code, directly from its expressions: the reference of a stand-alone file.
 
     # acc[m, n] = sum over k of mul(a[m, k], b[k, n])
     acc = torch.einsum("mk,kn->mn", a, b)
@@ -6,7 +6,7 @@
     m, n = _axes(a, 128, 256)
     out = acc[m, n].clamp(min=0.0)
 
-Every axis is a tensor of its indices along a dimension of its own, so that an access is printed as it stands.
+Every axis is a tensor of its indices along a dimension of its own, so that an access prints as it is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _axes(like, *sizes):
     return [r.reshape([-1 if i == d else 1 for i in range(rank)]) for d, r in enumerate(ranges)]'''
 LOOK_UP = '''\
 def _look_up(outside, table, *index):
-    """Elements of a table; `outside` where an index is none of its dimension."""
+    """Elements of a table; `outside` where an index is out of range."""
     found, inside = [], torch.ones((), dtype=torch.bool, device=table.device)
     for at, size in zip(map(torch.as_tensor, index), table.shape):
         within = (at >= 0) & (at < size)
@@ -49,15 +49,15 @@ def _look_up(outside, table, *index):
     return torch.where(inside, table[tuple(found)], outside)'''
 ROUNDED = '''\
 def _rounded(x, dtype):
-    """As the kernel rounds in between; in float64 nothing is rounded."""
+    """Round an intermediate value as the kernel does; in float64 nothing is rounded."""
     return x if x.dtype == torch.float64 else x.to(dtype).to(x.dtype)'''
 CUT = '''\
 def _cut(x):
-    """Numbers without their fraction as integers; 0 where they are none of 64 bits."""
+    """Numbers truncated to integers; 0 where these exceed 64 bits."""
     return torch.where(x.abs() < 2.0**63, x, 0.0).long()'''
 QUOTIENT = '''\
 def _quotient(x, y):
-    """Integers divided and cut towards 0; by 0, the dividend."""
+    """Integers divided and truncated; by 0, the dividend."""
     safe = torch.where((y == 0) | (y == -1), 1, y)
     return torch.where(y == -1, -x, torch.div(x, safe, rounding_mode="trunc"))'''
 SCANNED = '''\
@@ -70,7 +70,7 @@ def _scanned(combine, elements, dim, reverse):
         made = [torch.cat([x.narrow(dim, 0, step), y], dim) for x, y in zip(made, joined)]
         step *= 2
     return [x.flip(dim) if reverse else x for x in made]'''
-# Functions that references call, by name.
+# Helpers that references call, by name.
 HELPERS: Mapping[str, str] = {
     "_axes": AXES,
     "_look_up": LOOK_UP,
@@ -84,13 +84,13 @@ _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "
 _SHIFTS = {"shift_left": "bitwise_left_shift", "shift_right": "bitwise_right_shift"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _FUNCTIONS = ("abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sin", "cos", "floor", "erf_relative", *FORMULAS)
-# Those that PyTorch calls otherwise.
+# Functions that PyTorch has under other names.
 _NAMES = {"erf_relative": "erf", "exp2_normal": "exp2", "erfcx": "special.erfcx"}
-# Those of two arguments whose first is no number in PyTorch, and both.
+# Functions of two arguments, and the positions at which PyTorch takes no number.
 _OF_TENSORS = {"fmod": (0,), "atan2": (0, 1), "hypot": (0, 1)}
 _CLAMPED = {"maximum": "min", "minimum": "max"}
 _FOLDS = {"sum": "sum", "max": "amax", "min": "amin"}
-# What a method can be called on without parentheses.
+# Expressions that a method can be called on without parentheses.
 _CALL_OR_ACCESS = re.compile(r"\w+\[[^][]*\]|[\w.]+\([^()]*\)")
 # Deeper expressions than this are printed in several statements.
 _DEEPEST = 8
@@ -126,7 +126,7 @@ class _Reference:
         return f'def {self.function}({", ".join(taken)}):\n    """{doc}"""\n{body}'
 
     def is_of_integers(self, tensor: str) -> bool:
-        """Whether a tensor is one of integers here too: inputs may all be of one floating-point type."""
+        """True if a tensor has integers here, too: inputs may all be of one floating-point type."""
         return any(s.name == tensor and is_integral(s.expression) for s in self.workload.stages)
 
     def _stage(self, stage: Stage) -> None:
@@ -175,13 +175,13 @@ class _Reference:
             self._scan(stage, stage.scan)
 
     def _scan(self, stage: Stage, scan: Scan) -> None:
-        """The scan, when the elements of all its members are there."""
+        """The scan, once the elements of all its members are printed."""
         printed = [s.name for s in self.workload.stages[: self.workload.stages.index(stage) + 1]]
         if not {*scan.members} <= {*printed}:
             return
         dim, members = [a.name for a in stage.axes].index(scan.axis), [self.names.of(m, "") for m in scan.members]
         combine = self.names.of((stage.name, "combine"), "combine")
-        # A function of its own, with names of its own.
+        # A function of its own, with a scope of its own.
         within = _Reference(combine, self.workload)
         for wanted in (LEFT, RIGHT):
             within.names.of(wanted, wanted)
@@ -193,13 +193,13 @@ class _Reference:
         self.lines.append(f"{result} = _scanned({combine}, [{', '.join(members)}], {dim}, {scan.reverse})")
 
     def _is_sparse(self, stage: Stage, products: Sequence[Expression]) -> bool:
-        """Whether no factor has all axes, though each is of some: their product is never to be held in memory."""
+        """True if each axis is in some factor, but no factor has all: their product must never be materialised."""
         axes = [variables(p) for p in products]
         every = frozenset(stage.extents)
         return not any(a == every for a in axes) and frozenset().union(*axes) == every
 
     def _contracted(self, stage: Stage) -> str | None:
-        """The stage as one einsum of whole tensors, where it is that."""
+        """The stage as one einsum of whole tensors, or None."""
         if not stage.is_contraction:
             return None
         letters = _letters(list(stage.extents))
@@ -234,7 +234,7 @@ def _letters(axes: Sequence[str]) -> dict[str, str]:
 
 @dataclass
 class _Expressions:
-    """Prints the expressions of a stage; what occurs several times, or is nested deeply, gets a name first."""
+    """Prints the expressions of a stage; one that occurs several times, or is nested deeply, gets a name first."""
 
     whole: _Reference
     stage: Stage
@@ -255,7 +255,7 @@ class _Expressions:
         return self._printed(expression)[0]
 
     def _printed(self, expression: Expression) -> tuple[str, int]:
-        """The text, and how deeply it nests."""
+        """The text, and its depth of nesting."""
         if expression in self.named:
             return self.named[expression], 0
         text, depth = self._made(expression)
@@ -346,7 +346,7 @@ def _number(value: float) -> str:
 
 
 def _called_on(text: str) -> str:
-    """As what a method is called on."""
+    """With parentheses where a method call needs them."""
     text = _bare(text)
     return text if _CALL_OR_ACCESS.fullmatch(text) else f"({text})"
 

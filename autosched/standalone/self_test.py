@@ -1,4 +1,4 @@
-"""What a stand-alone file does when it is run: random inputs, the same by PyTorch in float64, and a latency."""
+"""Self-test of a stand-alone file that runs as a script: random inputs, PyTorch's results in float64, a latency."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUMS = {sums}
 
 
 def _error(got, exact, usual):
-    """The largest error as a fraction of what is allowed.
+    """The largest error as a fraction of the tolerance.
 
     That is 4 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
     largest value. Integers are compared where PyTorch has the same ones in float64.
@@ -52,7 +52,7 @@ def _error(got, exact, usual):
 
 _LATENCY = '''\
 def _latency_us(call):
-    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
+    """Latency of a call with hot caches, in a CUDA graph, where no launch waits for Python."""
     call()
     torch.cuda.synchronize()
     graph, calls = torch.cuda.CUDAGraph(), 20
@@ -69,7 +69,7 @@ def _latency_us(call):
 
 _MAIN = '''\
 def _self_test():
-    """Print one line; whether the results are right."""
+    """Print one line; True if the results are right."""
     # On a CPU with TRITON_INTERPRET=1 only.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     worst = _worst(device)
@@ -88,17 +88,16 @@ def _self_test():
 if __name__ == "__main__":
     sys.exit(0 if _self_test() else 1)'''
 
-# How far sums of dots may be off, as a fraction of the largest result, where products or sums keep fewer bits.
+# Tolerance of sums of dots, as a fraction of the largest result, where products or sums keep fewer bits.
 _DOTS: Mapping[str, tuple[float, str]] = {
-    "tf32": (2.0**-7, "; operands of dots are cut to tf32, which keeps 10 bits"),
+    "tf32": (2.0**-7, "; operands of dots are truncated to tf32, which keeps 10 bits"),
     "fast": (2.0**-4, "; sums of 8-bit floats stay in tensor cores, which keep 13 bits of them"),
     "float8": (2.0**-8, "; sums of 8-bit floats keep 13 bits in tensor cores, for 128 products at a time"),
 }
 
 
 def error_text(workloads: Iterable[Workload], usual: str) -> str:
-    """The function that judges results. `usual`: in which types PyTorch makes the usual
-    error."""
+    """The function that judges results. `usual`: the types in which PyTorch makes the usual error."""
     longest, allowed, dots = 1, 0.0, ""
     for workload in workloads:
         longest = max([longest, *(s.terms for s in workload.stages)])
@@ -111,8 +110,11 @@ def error_text(workloads: Iterable[Workload], usual: str) -> str:
 
 
 def inputs_text(tensors: Iterable[Tensor], sizes: Mapping[str, int], integers: tuple[int, int] | None = None) -> str:
-    """The function that draws inputs. `sizes`: of those that are indices, what they index; `integers`: the range of
-    other integers that are wider than 8 bits."""
+    """The function that draws inputs.
+
+    `sizes`: for inputs used as indices, the size of the dimension that they index; `integers`: the range of other
+    integers wider than 8 bits.
+    """
     lines = ["def _inputs(generator, empty):", "    return ["]
     for t in tensors:
         given = [str(t.shape), str(t.effective_strides), f"torch.{t.dtype}", "generator", "empty"]
@@ -127,5 +129,5 @@ def inputs_text(tensors: Iterable[Tensor], sizes: Mapping[str, int], integers: t
 
 
 def main_text(function: str, label: str, tuned: str) -> str:
-    """What is done when the file is run."""
+    """The main program of the file."""
     return "\n\n\n".join([_LATENCY, _MAIN.format(function=function, label=quoted(label), tuned=quoted(tuned))])

@@ -1,4 +1,4 @@
-"""What a function returns its results in, as Python text."""
+"""The nesting of a function's results, as Python text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _EXPECTED = "expected tuples, lists and dicts"
 
 
 def structure_text(structure: ResultTree, results: Sequence[str]) -> str:
-    """`{"a": x, "b": (y, None)}`, of the texts of all results that are tensors.
+    """`{"a": x, "b": (y, None)}`, from the texts of all results that are tensors.
 
     Raises:
-        InputError: they are returned in what a file that needs only PyTorch cannot write.
+        InputError: they are returned in a type that a file that needs only PyTorch cannot write.
     """
     if structure.records:
         kinds = ", ".join(record.kind.__name__ for _, record in structure.records)

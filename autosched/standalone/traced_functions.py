@@ -1,4 +1,4 @@
-"""A traced function in a stand-alone file: its steps one after the other, and the same as calls of ATen.
+"""A traced function in a stand-alone file: its steps one after the other, and the reference as calls of ATen.
 
 def swiglu(x, gate):                              def _reference(exact, x, gate):
     _check("x", x, …)                                 sigmoid = torch.ops.aten.sigmoid.default(gate)
@@ -39,13 +39,13 @@ from search_spaces import InputError
 from search_spaces import Tensor as TensorSpec
 from search_spaces.workloads.strides import dense_strides, span
 
-# Constants of so many elements stand in the text; larger ones, in a file beside it.
+# Constants up to so many elements are written in the text; larger ones in a file next to it.
 LARGEST_INLINED = 1024
 
 VIEW = """\
 def _view(tensor, shape, strides, offset=0):
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)"""
-# Tensor descriptors, and loads of several elements at once, want addresses like those that PyTorch allocates.
+# Tensor descriptors and vector loads need addresses aligned as PyTorch allocates them.
 ALIGNED = '''\
 def _aligned(tensor, span, offset):
     """A copy of a part of a tensor's memory, which does not begin at a multiple of 16 bytes."""
@@ -63,7 +63,7 @@ _ALIGNMENT_BYTES = 16
 
 @dataclass
 class TracedText:
-    """The functions of a file that stand for a traced function. `launchers`: by how they are called."""
+    """The functions of a file for a traced function. `launchers`: names of launch functions by `Call`."""
 
     traced: TracedFunction
     function: str
@@ -81,7 +81,7 @@ class TracedText:
 
     @property
     def arguments(self) -> tuple[TensorSpec, ...]:
-        """What the function takes, as tensors of a workload."""
+        """The function's arguments, as tensors of a workload."""
         return tuple(TensorSpec(self._name(s), s.shape, s.dtype, s.strides) for s in self.traced.arguments)
 
     @property
@@ -90,7 +90,7 @@ class TracedText:
 
     @property
     def saved(self) -> dict[str, Tensor]:
-        """The memory of the constants that are too large for the text, by name."""
+        """The memory of the constants too large for the text, by name."""
         large = (s for s in self.constants if _span(s) > LARGEST_INLINED)
         return {self._name(s): _memory(s) for s in large}
 
@@ -102,7 +102,7 @@ class TracedText:
         return self.names.of(value, value.name)
 
     def entry(self, launched: str) -> str:
-        """The function itself: it looks at its arguments, and calls `launched` once that has been checked."""
+        """The function itself: checks its arguments, and calls `launched` after the first check of that."""
         arguments = [t.name for t in self.arguments]
         lines = [docstring(self.traced.label), f"device = {arguments[0]}.device"]
         lines += [check(t.name, t, "device") for t in self.arguments]
@@ -110,7 +110,7 @@ class TracedText:
         return function_text(self.function, arguments, lines)
 
     def launched(self, name: str) -> str:
-        """A function of that name which takes what the function does, and what allocates, and looks at no argument."""
+        """A function of that name which takes the function's arguments and an allocator, and checks no argument."""
         arguments = [self._name(s) for s in self.traced.arguments]
         lines = [f"device = {arguments[0]}.device", *self._constants_line()]
         done: set[object] = set()
@@ -167,7 +167,7 @@ class TracedText:
         return self._read(argument) if isinstance(argument, Value) else None
 
     def _read(self, value: Value) -> str:
-        """A value, or a view of what it is a view of in memory."""
+        """A value, or its view of a value in memory."""
         strided = memory_view(value, self._in_memory)
         assert strided is not None
         if value is strided.value:
@@ -176,7 +176,7 @@ class TracedText:
         return f"_view({self._name(strided.value)}, {value.shape}, {strided.strides}{offset})"
 
     def constants_text(self) -> str:
-        """The function that makes the constants, once for a device; "" where there are none."""
+        """The function that makes the constants, once for a device; "" if there are none."""
         if not self.constants:
             return ""
         lines = ['"""Tensors that the function closed over."""']
@@ -196,10 +196,10 @@ class TracedText:
         lines.append(f"return {', '.join(made)}{',' if len(made) == 1 else ''}")
         return "@functools.cache\n" + function_text("_constants", ["device"], lines)
 
-    # The same by PyTorch
+    # The reference, by PyTorch
 
     def reference(self) -> str:
-        """The function's own graph, captured anew: it has never seen a kernel."""
+        """The function's own graph, captured anew, before any fusion."""
         examples = [torch.empty_strided(s.shape, s.strides, dtype=_dtype(s)) for s in self.traced.arguments]
         captured = capture(self.traced.function, examples, scans=False)
         names = python_identifiers()
@@ -233,7 +233,7 @@ class TracedText:
         return ["got = [x for x in torch.utils._pytree.tree_leaves(got) if isinstance(x, torch.Tensor)]"]
 
     def compared(self) -> list[str]:
-        """What the self-test compares its results with."""
+        """Lines of the self-test that compute the expected results."""
         constants = ["given = [*inputs, *_constants(inputs[0].device)]"] if self.constants else ["given = inputs"]
         return [
             *self._listed(),
@@ -243,7 +243,7 @@ class TracedText:
         ]
 
     def sizes(self) -> dict[str, int]:
-        """The arguments that are used as indices, and what they index."""
+        """The arguments used as indices, and the size of the dimension that they index."""
         found: dict[str, int] = {}
         for step in self.traced.steps:
             if step.assembled is None:
@@ -257,17 +257,17 @@ class TracedText:
 
     @property
     def safe_integers(self) -> tuple[int, int] | None:
-        """The range of other integers, where PyTorch may use them as indices and nobody knows of what."""
+        """The range of other integers, if PyTorch may use them as indices of unknown dimensions."""
         return (0, 2) if self.traced.left_to_pytorch else None
 
 
-def beside(path: Path) -> Path:
-    """Where large constants lie."""
+def constants_path(path: Path) -> Path:
+    """Path of the file with large constants."""
     return path.with_suffix(".pt")
 
 
 def _laid_out(text: str, value: Value) -> str:
-    """What PyTorch computed, as it lies where kernels read it."""
+    """PyTorch's result in the layout that kernels read."""
     if not value.readable:
         return text
     strides = value.memory_strides
@@ -275,7 +275,7 @@ def _laid_out(text: str, value: Value) -> str:
 
 
 def _in_memory(name: str, strides: tuple[int, ...] | None, view: StridedView | None) -> str:
-    """A result of the function, which is a view of what its graph returns once that lies by these strides."""
+    """A result of the function, which is a view of the graph's result in these strides."""
     return name if view is None else f"_view(_laid_out({name}, {strides}), {view.shape}, {view.strides}, {view.offset})"
 
 
@@ -304,7 +304,7 @@ def _span(leaf: Leaf) -> int:
 
 
 def _memory(leaf: Leaf) -> Tensor:
-    """From its first element to its last, whatever lies between them."""
+    """Memory from its first element to its last, gaps included."""
     assert leaf.tensor is not None
     tensor = leaf.tensor.detach()
     if tensor.stride() != leaf.strides:

@@ -16,22 +16,22 @@ from search_spaces import TileProgram
 from search_spaces.programs.tile_program import Buffer, Kernel
 from search_spaces.workloads.dtypes import dtype
 
-# What files call the two classes of tensor descriptors.
+# Names of the two classes of tensor descriptors in files.
 DESCRIPTOR = "TensorDescriptor"
 GLUON_DESCRIPTOR = "GluonTensorDescriptor"
-# How `print_module` sets its parts apart: comment and imports, then functions.
+# The separator of `print_module`'s parts: comment and imports, then functions.
 _BETWEEN = "\n\n\n"
 
 
 @dataclass(frozen=True)
 class TritonKernels:
-    """The kernels of a program, which have names of their own in the file."""
+    """The kernels of a program, with names that are unique in the file."""
 
     program: TileProgram
 
     @staticmethod
     def named(program: TileProgram, names: Identifiers) -> TritonKernels:
-        """With names that nothing else in the file has: `matmul` becomes `matmul_kernel`."""
+        """With names that are unique in the file: `matmul` becomes `matmul_kernel`."""
         kernels = tuple(
             dataclasses.replace(k, name=names.of((program, k.name), f"{k.name}_kernel")) for k in program.kernels
         )
@@ -59,7 +59,7 @@ class TritonKernels:
         arguments = [_passed(variables[b.name], b) for b in taken.pointers]
         arguments += [_descriptor(variables[d.buffer.name], d, gluon) for d in taken.descriptors]
         launch = kernel.launch
-        # Of a Gluon kernel these are the warps of the first warp group; those of the others stand in its text.
+        # For a Gluon kernel these are the warps of the first warp group; its text has those of the others.
         arguments += [f"num_warps={WARP_GROUP if gluon else launch.num_warps}", f"num_stages={launch.num_stages}"]
         arguments += [f"num_ctas={launch.num_ctas}"] if launch.num_ctas > 1 else []
         arguments += [f"maxnreg={launch.max_registers}"] if launch.max_registers else []

@@ -1,4 +1,4 @@
-"""A tuned or predicted workload as far as a stand-alone file goes: no cubin, so that no device is needed for it."""
+"""A tuned or predicted workload for a stand-alone file: without a cubin, so that no device is needed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _EXPECTED = " or ".join(map(repr, _ALONE))
 
 @dataclass(frozen=True)
 class Tuned:
-    """A workload with the schedule of its kernels, which is bound to the search space.
+    """A workload with the schedule of its kernels, bound to the search space.
 
-    `workload` is what the kernels are called as. `seconds`: what they take, measured with `policy`, or `predicted`;
-    `origin` says where that comes from.
+    `workload` is the one that the kernels are called as. `seconds`: their latency, measured with `policy`, or
+    `predicted`; `origin` describes its source.
     """
 
     workload: Workload
@@ -51,7 +51,7 @@ class Tuned:
 
     @staticmethod
     def of(record: TuningRecord, schedule: Schedule, workload: Workload) -> Tuned:
-        """What a record tells. Raises InputError: kernels of its backend do not run without autosched."""
+        """From a record. Raises InputError: kernels of its backend do not run without autosched."""
         made, taken = record.provenance, record.measurement.latency_s
         versions = ", ".join(f"{name} {version}" for name, version in made.versions if name != "device")
         origin = (
@@ -62,7 +62,7 @@ class Tuned:
 
     @staticmethod
     def foretold(op: Workload, found: Predicted) -> Tuned:
-        """What a prediction tells. Raises InputError: as `of`."""
+        """From a prediction. Raises InputError: as `of`."""
         expected, within = found.prediction.predicted_s, found.prediction.within_s
         interval = f", within {' to '.join(map(duration_text, within))}" if within else ""
         origin = (
@@ -83,8 +83,9 @@ def look_up(
     policy: Policy,
     predicted: bool,
 ) -> Tuned:
-    """What `replay` would build, for a GPU that need not be here if it is named; `predicted`: what `predict` ranked
-    first of what compiled.
+    """The kernel that `replay` would build, for a GPU that need not be here if it is named.
+
+    `predicted`: the first of the schedules that `predict` ranked and compiled.
 
     Raises:
         InputError, TargetUnavailableError, LogError: as `replay`.
@@ -106,7 +107,7 @@ def look_up(
 
 
 def file_kernels(tuned: Tuned, names: Identifiers) -> FileKernels:
-    """Its kernels as a file has them, under names of their own."""
+    """The kernels as text for a file, under unique names."""
     program = tuned.schedule.program
     if tuned.backend == "cuda":
         return CudaKernels.named(program, tuned.target, names)

@@ -1,4 +1,4 @@
-"""Search strategies: which schedules to measure next. The module `<name>.py` holds the strategy `<name>`.
+"""Search strategies: they propose the schedules to measure next. The module `<name>.py` holds the strategy `<name>`.
 
 Imports `backends` at most; runs nothing, and knows neither a device nor a log.
 """
@@ -17,22 +17,22 @@ from search_spaces.plug_ins import lacking, only_class, takes
 
 __all__ = ["Stopped", "Strategy", "StrategyFactory", "Transferring", "create", "names"]
 
-# Modules of this package that hold no strategy.
+# Modules of this package that are no strategy.
 _OTHERS = frozenset({"__init__", "strategy"})
 
 
 def names() -> tuple[str, ...]:
-    """The strategies there are: the modules of this package, except those that they share."""
+    """Names of the strategies: the modules of this package, less those that they share."""
     return tuple(sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in _OTHERS))
 
 
 def create(
     strategy: str | StrategyFactory, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator
 ) -> Strategy:
-    """A strategy by its name or from what makes it: it searches `space`, is steered by `cost_model`, draws from `rng`.
+    """A strategy by its name or by its factory: searches `space`, is guided by `cost_model`, draws from `rng`.
 
     Raises:
-        InputError: no such strategy, or what is made is none.
+        InputError: no such strategy, or the factory's result is none.
     """
     if not isinstance(strategy, str):
         return _made(strategy, space, cost_model, rng)
@@ -44,7 +44,7 @@ def create(
 
 def _made(factory: StrategyFactory, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> Strategy:
     expected = (
-        f"strategy: expected a name ({', '.join(names())}), or what makes one when it is called with a search space, a "
+        f"strategy: expected a name ({', '.join(names())}), or a factory to be called with a search space, a "
         "cost model and a random generator, such as the class of a strategy"
     )
     if not takes(factory, "(space, cost_model, rng)"):

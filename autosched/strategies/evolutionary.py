@@ -1,7 +1,8 @@
-"""Evolutionary search steered by a cost model: a population evolves under predicted scores, and its best are measured.
+"""Evolutionary search guided by a cost model: a population evolves under predicted scores, and its best are measured.
 
-The search core (`autosched.strategies.bayesian`) chooses among what evolved: a Gaussian process over the knobs learns
-what the cost model misses here, and how sure that is. Source of the evolution: Ansor (OSDI 2020, section 5.1).
+Bayesian optimisation (`autosched.strategies.bayesian`) chooses among the evolved candidates: a Gaussian process over
+the knobs learns the residuals of the cost model in this space, and their uncertainty. Source of the evolution: Ansor
+(OSDI 2020, section 5.1).
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
-# In a batch that no process chose, at most so many schedules differ from one already chosen in a single knob, and at
-# most this part is of one family.
+# Diversity of a batch that the Gaussian process did not choose: at most so many schedules differ from a chosen one in a
+# single knob, and at most this part is of one family.
 _CROWD = 2
 _FAMILY_PART = 0.2
-# This part of a batch is drawn at random: it keeps the model honest where it never looked.
+# Exploration: this part of a batch is drawn at random, so that the model sees regions that it would not choose.
 _RANDOM = 0.08
-# At most this part of the first batch is what was best elsewhere; up to the second part it, and the batches after it,
-# are filled with the points that sketches propose to start from, until all of these were asked for.
+# Warm start: at most this part of the first batch is the best of elsewhere. Up to the second part, the first batch and
+# the ones after it are filled with the sketches' starting points, until all of these were asked for.
 _TRANSFER_PART = 0.4
 _START_PART = 0.6
-# Before there is data, this part of the rest is what the prior ranks first among so many draws each.
+# Before there is data, this part of the rest is the best of so many random draws each, as the prior ranks them.
 _PRIOR_PART = 0.5
 _PRIOR_DRAWS = 8
-# Candidates that the process follows while it chooses a batch, the most promising of some hundred.
+# Candidates that the process keeps while it chooses a batch: the most promising of some hundred.
 _SHORT_LIST = 200
-# Of what earlier runs measured here, so many trials show what the prior is worth.
+# So many trials of earlier runs here are enough to judge the prior by.
 _MOST_TRIED = 64
-# The cost model is refitted when this part more is known here than at its last fit: among many, one batch more changes
+# The cost model is refitted when the records have grown by this part since its last fit: one batch among many changes
 # little, and a fit takes longer.
 _GROWTH = 1 / 8
 
 
 class Evolutionary:
-    """The default strategy. What was told is learnt when a batch is asked for."""
+    """The default strategy. Observed records are learnt from when the next batch is asked for."""
 
     def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
         self._space = space
@@ -62,7 +63,7 @@ class Evolutionary:
         self._learnt = 0
         self._fitted = 0
         self._asked = False
-        # What succeeded here.
+        # Schedules that succeeded here.
         self._found: list[Schedule] = []
         self._seeds: list[Schedule] = []
         self._evolution = Evolution(space, cost_model, rng)
@@ -72,11 +73,11 @@ class Evolutionary:
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         if elsewhere:
-            # What is heard while it goes on was measured in the same session: that is not in question.
+            # Records from elsewhere that arrive later were measured in the same session: they are trusted.
             (self._heard if self._asked else self._history).extend(records)
             return
         self._records.extend(records)
-        self._guard.told(records)
+        self._guard.observe(records)
         own = own_trials(self._space, records)
         self._known |= {schedule for schedule, _ in own}
         seconds = [r.measurement.undisturbed_s if r.measurement.ok else None for _, r in own]
@@ -108,7 +109,7 @@ class Evolutionary:
         return asked
 
     def _start(self, batch: _Batch, elite: Sequence[Schedule], count: int) -> set[Schedule]:
-        """Begin the first batch with the elite of elsewhere, and every one with points of sketches; returns these."""
+        """Warm start: the elite of elsewhere into the first batch, starting points (returned) into every one."""
         if not self._asked:
             batch.take(elite, round(_TRANSFER_PART * count))
             self._seeds = self._space.seeds()
@@ -119,7 +120,9 @@ class Evolutionary:
         return batch.chosen.keys() - transferred_first
 
     def _fill(self, batch: _Batch, elite: Sequence[Schedule], count: int) -> None:
-        """All but the random part: by the process, and by the cost model alone while nothing has succeeded here."""
+        """All but the random part: by the Gaussian process, or by the cost model alone while nothing has succeeded
+        here.
+        """
         explored = int(_RANDOM * count + self._rng.random())
         self._evolution.wanted = count
         anew = self._begins_anew()
@@ -134,7 +137,7 @@ class Evolutionary:
             batch.take(self._ranked(pool), len(batch.chosen) + round(_PRIOR_PART * free))
 
     def _by_the_process(self, chosen: Iterable[Schedule], until: int) -> list[Schedule]:
-        """So many that there are `until`, the process knowing what was chosen already."""
+        """Schedules of the Gaussian process up to `until` in all; those in `chosen` count as pending."""
         chosen = list(chosen)
         self._search.measures([s.unbound for s in chosen])
         self._prior.compared_with(self._candidates.rows(self._found))
@@ -143,18 +146,18 @@ class Evolutionary:
         return [self._space.bind(s) for s in self._search.ask(missing, least=missing)] if missing > 0 else []
 
     def _begins_anew(self) -> bool:
-        """Whether this batch is drawn as the first one of a cold search: once, when the first trials were misled."""
+        """True once, when the first trials were misled: this batch is drawn as the first one of a cold search."""
         first = not self._misled and not self._guard.trust
         self._misled |= first
         return first
 
     def _try_prior(self) -> None:
-        """Compare what is known of elsewhere with what earlier runs have measured here."""
+        """Compare the prior's predictions with measurements of earlier runs here."""
         known = list(_bound(dict.fromkeys(r.schedule for r in self._records[:_MOST_TRIED]), self._space.bind))
         self._model.fit(self._space, self._history)
         self._guard.predicted(known, self._model.predict(self._space, known), set())
-        self._guard.told(self._records)
-        # What those trials were led by is not known.
+        self._guard.observe(self._records)
+        # It is unknown which prior guided those trials.
         self._misled = True
 
     def _learn(self) -> None:
@@ -168,15 +171,17 @@ class Evolutionary:
             self._prior.learnt()
 
     def _believed(self) -> list[TuningRecord]:
-        """What is learnt from: of what came from elsewhere as much as is trusted."""
+        """Training records: those from elsewhere as far as they are trusted, then all others."""
         return [*self._history[: round(self._guard.trust * len(self._history))], *self._heard, *self._records]
 
     def _transferred(self) -> list[Schedule]:
-        """While nothing has succeeded here: what did elsewhere. Several of these may come to one schedule here."""
+        """Starting points from elsewhere, while nothing has succeeded here. Several may map to one schedule of this
+        space.
+        """
         return transferred(self._space, [r for r in self._believed() if r.measurement.ok], 2 * PARENTS)
 
     def _ranked(self, schedules: Sequence[Schedule]) -> list[Schedule]:
-        """Highest predicted score first, without what is predicted to fail; equal scores in the given order."""
+        """Highest predicted score first, without schedules predicted to fail; equal scores keep the given order."""
         hopeful = self._evolution.hopeful(schedules)
         scores = self._model.predict(self._space, hopeful)
         return [hopeful[i] for i in np.argsort(-scores, kind="stable")]
@@ -197,7 +202,7 @@ class _Batch:
             self._choose(schedule)
 
     def take(self, ranked: Iterable[Schedule], until: int) -> None:
-        """Choose from the front of `ranked` until there are `until`: first what does not crowd, then the rest."""
+        """Choose from the front of `ranked` until there are `until`: those that do not crowd first, then the rest."""
         crowding: list[Schedule] = []
         for schedule in ranked:
             if len(self.chosen) >= until:
@@ -222,14 +227,14 @@ class _Batch:
 
 
 def _differences(a: Schedule, b: Schedule) -> int:
-    """Knobs in which two schedules differ, the backend being one more; all of them when their sketches do."""
+    """Number of knobs in which two schedules differ, counting the backend; all of them if the sketches differ."""
     if a.sketch != b.sketch:
         return len(a.values)
     return (a.backend != b.backend) + sum(x != y for x, y in zip(a.values, b.values, strict=True))
 
 
 def _bound(schedules: Iterable[Schedule], bind: Callable[[Schedule], Schedule]) -> Iterator[Schedule]:
-    """The schedules bound to the space; those that it no longer has are left out."""
+    """The schedules bound to the space; those that it no longer contains are left out."""
     for schedule in schedules:
         try:
             yield bind(schedule)

@@ -14,7 +14,7 @@ from tuning_logs import TuningRecord
 
 
 class Exhaustive:
-    """All legal schedules, in the order of the space. Neither the cost model nor the random state is consulted."""
+    """All legal schedules, in the order of the space. Uses neither the cost model nor the random generator."""
 
     def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
         self._space = space

@@ -13,7 +13,7 @@ from tuning_logs import TuningRecord
 
 
 class Random:
-    """Random legal schedules, never one twice. The cost model is not consulted."""
+    """Random legal schedules, without repetition. Does not use the cost model."""
 
     def __init__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator) -> None:
         self._space = space

@@ -1,4 +1,4 @@
-"""What a strategy is: it proposes schedules and is told what became of them. It never runs anything."""
+"""Protocol of a strategy: it proposes schedules and observes their records. It never runs anything."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from cost_models import CostModel
 from search_spaces import InputError, Schedule, SearchSpace
 from tuning_logs import TuningRecord
 
-# So many draws in a row that bring nothing new say that almost all of the space is known.
+# So many draws in a row without a new schedule mean that almost all of the space is known.
 _FRUITLESS_DRAWS = 64
 
 
-# What schedules of one family have in common: the backend, the sketch and the tiles.
+# Backend, sketch and tiles: schedules that share them are one family.
 Family = tuple[str | tuple[int, ...], ...]
 
 
 def family_of(schedule: Schedule) -> Family:
-    """The family of a schedule: its backend, its sketch and its tiles."""
+    """Backend, sketch and tiles of a schedule."""
     return (schedule.backend, schedule.sketch, *(value for _, value in schedule.values if isinstance(value, tuple)))
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Candidates that a strategy came upon and did not propose, by the rung of the ladder of cost that stopped them.
+    """Candidates that a strategy generated and did not propose, counted by the check that stopped them.
 
-    `illegal` ones break a limit of the target, each counted as often as it came up; `infeasible` ones are predicted to
+    `illegal`: candidates that break a limit of the target, counted each time. `infeasible`: candidates predicted to
     fail, each counted once.
     """
 
@@ -40,12 +40,12 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What came of learning from elsewhere, as far as the first trials show.
+    """Outcome of transfer learning: does experience from elsewhere predict the first trials here?
 
-    `compared` of them were ranked before anything was measured here, and `correlation` is Spearman's rank correlation
-    of that with what was measured, a failure being slowest; None while there are too few. `trust` is the part of the
-    records that is still learnt from. Of these trials `guided` were chosen for what was known from elsewhere and
-    `others` not; the best of either took `guided_s` and `others_s`, None where none succeeded.
+    `compared`: trials that were ranked before anything was measured here. `correlation`: Spearman's rank correlation of
+    that ranking with the measured one, a failure being slowest; None while there are too few. `trust`: the part of the
+    transferred records that is still learnt from. `guided` of these trials were chosen by the transferred knowledge,
+    `others` were not; `guided_s` and `others_s` are the best latencies of either, None where none succeeded.
     """
 
     compared: int
@@ -58,7 +58,7 @@ class Transfer:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast the best of the guided trials is; below 1 they were worse. None without both."""
+        """Speedup of the best guided trial over the best other one; below 1 guidance did harm. None without both."""
         return self.others_s / self.guided_s if self.guided_s and self.others_s else None
 
 
@@ -69,49 +69,52 @@ class Strategy(Protocol):
     """
 
     def ask(self, count: int) -> list[Schedule]:
-        """At most `count` schedules to measure next: legal, all different, and neither asked nor told before as known.
+        """At most `count` schedules to measure next: legal, all different, never proposed before, not measured here
+        before.
 
         Fewer when the space is nearly exhausted, none when nothing is left.
         """
         ...
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
-        """Take note of what was measured, here or in earlier runs, of this workload and target or of others.
+        """Observe measurements: of this run or earlier ones, of this workload and target or of others.
 
-        What was measured `elsewhere` (by another version, or in a log that came with the package) says where to look,
-        most alike first; but it is not known here, whatever its workload and target: it may be asked for.
+        Records from `elsewhere` (another version's, or those of a log that came with the package), most similar first,
+        guide the search. They do not count as known here, whatever their workload and target: their schedules may be
+        asked for.
         """
         ...
 
     @property
     def stopped(self) -> Stopped:
-        """What was stopped before it was proposed, since the strategy was created."""
+        """Candidates stopped before they were proposed, since the strategy was created."""
         ...
 
 
 @runtime_checkable
 class Transferring(Protocol):
-    """A strategy that can tell what came of the records of elsewhere."""
+    """A strategy that reports how well transfer works."""
 
     @property
     def transfer(self) -> Transfer | None:
-        """What the first trials show; None while nothing was measured, or where nothing was told."""
+        """Evidence of the first trials; None while nothing was measured, or where nothing was transferred."""
         ...
 
 
 class StrategyFactory(Protocol):
-    """What makes a strategy for one search: the class of a strategy, or a function that calls it with more arguments.
+    """Maker of a strategy for one search: a strategy's class, or a function that calls it with more arguments.
 
-    Every search calls it anew, each kernel of a traced function having its own.
+    Called once per search; each kernel of a traced function has a search of its own.
     """
 
     def __call__(self, space: SearchSpace, cost_model: CostModel, rng: np.random.Generator, /) -> Strategy: ...
 
 
 def own_trials(space: SearchSpace, records: Iterable[TuningRecord]) -> list[tuple[Schedule, TuningRecord]]:
-    """The records of the space's workload and target, each with its schedule as the space has it now.
+    """The records of the space's workload and target, each with its schedule in the space's present form.
 
-    A record of before a knob was added has the value that all had then. What the space has no more is left out.
+    A knob that was added since takes the value that all schedules had then. Schedules that the space no longer contains
+    are left out.
     """
     key = (space.workload.key, space.target.key)
     found = []
@@ -123,12 +126,12 @@ def own_trials(space: SearchSpace, records: Iterable[TuningRecord]) -> list[tupl
 
 
 def schedules_of(space: SearchSpace, records: Iterable[TuningRecord]) -> set[Schedule]:
-    """The schedules of those records that are of the space's workload and target, as the space has them now."""
+    """Schedules of the records of the space's workload and target, in the space's present form."""
     return {schedule for schedule, _ in own_trials(space, records)}
 
 
 def draw(space: SearchSpace, count: int, known: Set[Schedule], rng: np.random.Generator) -> list[Schedule]:
-    """`count` random legal schedules that are not in `known`, all different; fewer only when there are no more."""
+    """`count` random legal schedules outside `known`, all different; fewer only when no more exist."""
     drawn: dict[Schedule, None] = {}
     fruitless = 0
     while len(drawn) < count and fruitless < _FRUITLESS_DRAWS:

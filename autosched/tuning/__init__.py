@@ -1,4 +1,4 @@
-"""`tune`: the loop of a search, what it starts from, how far it is, what it found; and `predict`.
+"""`tune` and `predict`: the search loop, its warm start, progress and results.
 
 Imports everything but the rooms of commands, benchmarks, comparisons and stand-alone files.
 """

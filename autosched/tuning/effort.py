@@ -1,4 +1,4 @@
-"""What a search spent: how many candidates each rung of its ladder stopped, and where the time went."""
+"""Cost of a search: candidates stopped by each rung of its ladder of cost, and its time by activity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autosched.strategies import Stopped
 from tuning_logs import CHECK_FAILURES, Status, TuningRecord
 from tuning_logs.text import table_lines
 
-# The rungs that a trial can fail at, cheapest first, by the status that says so.
+# The rungs at which a trial can fail, cheapest first, by status.
 _RUNGS: Mapping[str, tuple[Status, ...]] = {
     "compile": ("compile_error", "compile_timeout", "compile_crash"),
     "compile facts": ("pruned",),
@@ -21,7 +21,7 @@ _RUNGS: Mapping[str, tuple[Status, ...]] = {
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of the ladder of cost: how many candidates came to it, and how many it stopped."""
+    """A rung of the ladder of cost: the number of candidates that reached it, and that it stopped."""
 
     name: str
     came: int
@@ -29,9 +29,9 @@ class Rung:
 
 
 def ladder(proposing: Stopped, trials: Sequence[TuningRecord], finalists: int) -> tuple[Rung, ...]:
-    """The rungs, cheapest first: what the strategy stopped while proposing, what became of the trials, the finals.
+    """The rungs, cheapest first: those of proposing, those of the trials, the finals.
 
-    The last rung stops nobody.
+    The last rung stops none.
     """
     statuses = Counter(r.measurement.status for r in trials)
     timings = Counter(r.measurement.timing for r in trials if r.measurement.ok)
@@ -53,7 +53,8 @@ class WorkSeconds:
     """Seconds of work on trials by kind, summed over all processes: they overlap, and may exceed the wall time.
 
     `propose` is the search's own work (asking the strategy, fitting the cost model); `compile` that of the compile
-    workers; `load`, `check` and `time` that of the measuring worker; `log` writing records, which these do not tell.
+    workers; `load`, `check` and `time` that of the measuring worker; `log` writing records, which records do not
+    contain.
     """
 
     propose: float = 0.0
@@ -65,7 +66,7 @@ class WorkSeconds:
 
     @staticmethod
     def of(trial: TuningRecord) -> WorkSeconds:
-        """What one trial took, as its record says."""
+        """Seconds of one trial, from its record."""
         m = trial.measurement
         return WorkSeconds(
             trial.provenance.propose_s, m.facts.seconds if m.facts else 0.0, m.load_s, m.check_s, m.timing_s

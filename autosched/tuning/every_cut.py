@@ -1,4 +1,4 @@
-"""Everything that a traced function was cut into: what is found for every kernel, and how often each is launched."""
+"""All cuts of a traced function: a result for every kernel, and the number of its launches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from search_spaces import EmptySearchSpaceError, Workload
 
 # Numbers of launches by the keys of workloads.
 Launches = Counter[str]
-# What is found for one workload.
+# The result for one workload.
 Found = TypeVar("Found")
 
 
 def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tuple[Found, ...]:
-    """What is found for every workload of everything it was cut into that can be computed on the target.
+    """Results for every workload of all cuts that can be computed on the target.
 
     Raises:
-        EmptySearchSpaceError: of what is cut as it is on every device, something has no legal schedule.
+        EmptySearchSpaceError: a workload of the cut for every device has no legal schedule.
     """
     found: dict[str, Found] = {}
     for number, cut in enumerate(cuts_of(traced)):
@@ -33,7 +33,7 @@ def of_all_workloads(traced: Traced, search: Callable[[Workload], Found]) -> tup
 
 
 def launches(op: Workload | Traced) -> tuple[Launches, ...]:
-    """How often a call launches every kernel, in each of the ways in which it was cut."""
+    """Number of launches of every kernel in a call, for each cut."""
     if isinstance(op, Workload):
         return (Counter([op.key]),)
     return tuple(Counter(workload.key for workload in cut.launched) for cut in cuts_of(op))

@@ -1,4 +1,4 @@
-"""What a prediction is learnt from: records of other devices and shapes, and which of them resemble what is asked."""
+"""Training records of a prediction: those of other devices and shapes, and their similarity to the task."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from tuning_logs.ranking import standing
 from tuning_logs.selection import are_alike
 from tuning_logs.shape_distance import shape_distance
 
-# Workloads on devices, nearest shapes first, and the fastest schedules of each (with a quarter as many slower ones):
-# some thousand records, which are lowered in two seconds. 200 of each ranked five measured shapes no better, 60 worse.
+# Groups (workloads on devices), nearest shapes first, and the fastest schedules of each (with a quarter as many slower
+# ones): some thousand records, which are lowered in two seconds. 200 of each ranked five measured shapes no better, 60
+# worse.
 _MOST_GROUPS = 48
 _MOST_OF_GROUP = 100
-# Of a log too large to be read whole, what is looked up.
+# Records to look up in a log too large to be read whole.
 _MOST_LOOKED_UP = 4096
 
-# What is unknown of that which is asked: its shape alone, its device, or such reductions altogether.
+# Novelty of a task to its training records: its shape alone, its device, or such reductions altogether.
 Novelty = Literal["shape", "device", "operator"]
 _WITHOUT: dict[Novelty, str] = {
     "shape": "without its own records",
     "device": "without any record of its device",
     "operator": "without any record of its operator",
 }
-# How many of the groups, nearest shapes first, are held out, one after the other: a third of a second for every one.
+# Number of groups, nearest shapes first, that are held out, one after the other: a third of a second for each.
 MOST_HELD_OUT = 16
 # The schedules of a held-out group that count, and the part of them at either end that an interval leaves out.
 _FIRST = 10
@@ -44,14 +45,14 @@ _LEFT_OUT = 0.1
 
 @dataclass(frozen=True)
 class Lessons:
-    """Successful records to learn from, of workloads nearest in shape first, and what of the asked is new to them."""
+    """Successful training records, of workloads nearest in shape first, and the novelty of the task to them."""
 
     records: tuple[TuningRecord, ...]
     novelty: Novelty
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The workloads and devices that they are of."""
+        """Their workloads and devices."""
         return tuple(dict.fromkeys((r.workload, r.target) for r in self.records))
 
     @property
@@ -60,15 +61,15 @@ class Lessons:
 
     @property
     def backends(self) -> Mapping[str, int]:
-        """What made their kernels, and of how many each."""
+        """Number of records by backend."""
         return Counter(r.backend for r in self.records)
 
     def has_code(self, backend: str, target: Target) -> bool:
-        """Whether any of their kernels is code such as a backend makes for a target."""
+        """True if any of their kernels is code like that of a backend for a target."""
         return any((r.backend, r.target.capability) == (backend, target.capability) for r in self.records)
 
     def resemble(self, group: Group, other: Group) -> bool:
-        """Whether to predict the first as what is asked will be predicted, nothing may be learnt from the other."""
+        """True if a fair held-out prediction of `group` must not learn from `other`."""
         (workload, target), (other_workload, other_target) = group, other
         match self.novelty:
             case "shape":
@@ -80,7 +81,7 @@ class Lessons:
 
 
 def lessons(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> Lessons:
-    """What these logs teach of a workload on a target: from devices of its kind, and shapes like its own if there are.
+    """Training records in these logs for a workload on a target: from devices of its kind, and similar shapes if any.
 
     Raises:
         LogError: a log cannot be read.
@@ -89,7 +90,7 @@ def lessons(logs: Iterable[Path], op: Workload, target: Target, policy: str) -> 
     for record in _timed_alike(logs, op, target, policy):
         groups.setdefault(record.key, []).append(record)
     alike = {k: g for k, g in groups.items() if are_alike(g[0].workload, op)}
-    # Of one group alone nothing could be held out.
+    # A group alone could not be held out.
     taken = alike if len(alike) > 1 else groups
     nearest = sorted(taken.values(), key=lambda g: shape_distance(g[0].workload, op))[:_MOST_GROUPS]
     records = tuple(r for group in nearest for r in worth_shipping(standing(group), _MOST_OF_GROUP))
@@ -100,7 +101,7 @@ def _novelty(records: Iterable[TuningRecord], target: Target, known_operator: bo
     devices = {r.target.key for r in records}
     if not known_operator:
         return "operator"
-    # Of one device alone nothing would be left to learn from.
+    # With one device alone nothing would be left to learn from.
     return "shape" if target.key in devices or len(devices) < 2 else "device"
 
 
@@ -121,12 +122,12 @@ def _held(log: TuningLog, op: Workload, target: Target, policy: str) -> Iterable
 
 @dataclass(frozen=True)
 class Errors:
-    """How wrong predictions were of what was held out: kernels took between `low` and `high` times as long.
+    """Errors of held-out predictions: kernels took between `low` and `high` times as long.
 
-    Of every one of so many `groups` the first ten choices count, since only such schedules are proposed, but for the
-    extreme one at either end. The errors of a group have much in common: what a further group may bring is shown by the
-    extremes over groups, and not by the middle nine tenths of all errors, in which 37 of 50 first choices of five
-    shapes lay that were measured afterwards on an H200. docs/predict.md has the figures.
+    The first ten choices of every group count, since only such schedules are proposed, without the extreme one at
+    either end. The errors of a group have much in common: the extremes over groups show what a further group may add;
+    the middle nine tenths of all errors do not: 37 of 50 first choices of five shapes measured afterwards on an H200
+    were within these. docs/predict.md has the figures.
     """
 
     low: float
@@ -144,7 +145,7 @@ class Errors:
 
 
 def basis_text(taught: Lessons, errors: Errors, space: SearchSpace) -> str:
-    """What predictions for a space were learnt from, what their intervals mean, and what is not in these."""
+    """Text on the training records of predictions for a space, the meaning of their intervals, and its limits."""
     if not taught.records:
         return f"learnt from nothing: the logs hold no record of a {space.target.kind}; the analytic estimate alone"
     made = " and ".join(f"{count} by {name}" for name, count in taught.backends.items())
@@ -161,7 +162,7 @@ def basis_text(taught: Lessons, errors: Errors, space: SearchSpace) -> str:
 
 
 def _untaught(taught: Lessons, space: SearchSpace) -> Iterator[str]:
-    """What sets the asked apart from all records, and could not be held out."""
+    """Differences between the task and all records that could not be held out."""
     if taught.novelty != "device" and space.target.label not in taught.devices:
         yield "no other device could be held out: what one adds"
     for name in space.backends:

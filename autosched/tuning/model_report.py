@@ -1,4 +1,4 @@
-"""`autosched model report`: how good the cost model of a search is at what it has not seen, and what it takes."""
+"""`autosched model report`: quality of a search's cost model on unseen records, and its cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALONE = "the logs hold no records of other ones to learn from"
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What was found of every kernel, and what the model takes for a record; without records there is neither."""
+    """Quality for every kernel, and the model's cost per record; without records there is neither."""
 
     qualities: tuple[Quality, ...]
     cost: Cost | None
@@ -69,14 +69,14 @@ class ModelReport:
 
 
 def model_report(logs: Iterable[Path], most: int, seed: int = 0) -> ModelReport:
-    """The quality on the records of these logs, of every workload, device and policy at most the `most` fastest and a
-    quarter as many slower ones.
+    """The quality on the records of these logs, for every workload, device and policy.
 
-    Takes some 3 ms for every record, and a tenth of a second for every model that is trained, four or more a kernel.
+    Uses at most the `most` fastest records of each, and a quarter as many slower ones. Takes some 3 ms for every
+    record, and a tenth of a second for every model that is trained, four or more a kernel.
 
     Raises:
         LogError: a log cannot be read.
-        InputError: they hold too few records.
+        InputError: they have too few records.
     """
     judged = HeldOutQuality(list(_records(logs, most)), spaces.build, seed)
     if not judged.groups:

@@ -1,4 +1,4 @@
-"""`predict`: which schedules would be fast on a device that is not here. Nothing is measured."""
+"""`predict`: the fastest schedules for a device that is not here. Nothing is measured."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from search_spaces import InputError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import CompileFacts, Measurement, TuningLog, TuningRecord, shipped_logs
 from tuning_logs.text import duration_text
 
-# Batches that the strategy is asked for, told no results: each evolves a population of its own. With twice as many the
-# first ten of four operators were predicted to be 1 % faster at most.
+# Batches asked of the strategy without results: each evolves a population of its own. With twice as many the first ten
+# of four operators were predicted to be 1 % faster at most.
 _BATCHES = 4
 _BATCH = 64
-# Of a family, schedules of equal tiles, so many are compiled before all others: what is wrong about one, such as
-# registers that do not suffice, is mostly wrong about all.
+# So many schedules of a family (equal tiles) are compiled before all others: a defect of one, such as a lack of
+# registers, is mostly one of all.
 _PER_FAMILY = 3
-# At most so many are compiled, and at least twice those that are wanted, if not enough of them come out well.
+# At most so many are compiled, and at least twice the wanted number, if too few of them turn out well.
 _MOST_COMPILED = 40
-# Of records of an H200, those that spilled as much for every thread took 1.2 to 1.3 times what was predicted.
+# Among records of an H200, those that spilled as much for every thread took 1.2 to 1.3 times the prediction.
 _SPILLS_BADLY_BYTES = 128
 
-# A schedule, and what it is predicted to take.
+# A schedule, and its predicted latency.
 _Predicted = tuple[Schedule, float]
 
 
 @dataclass(frozen=True, repr=False)
 class TracedPredictions:
-    """The predictions for every workload of `traced`, of one way to cut it after the other, each once."""
+    """The predictions for every workload of all cuts of `traced`, each once."""
 
     traced: Traced
     results: tuple[Predictions, ...]
 
     @property
     def fastest(self) -> Traced:
-        """The way to cut it whose kernels are predicted to take least in all."""
+        """The cut with the least predicted latency."""
         return self.traced.fastest(self._seconds)
 
     @property
@@ -72,7 +72,7 @@ class TracedPredictions:
         return "\n\n".join(["\n".join([self.traced.label, *cuts]), *map(str, self.results)])
 
     def _lines_of(self, cut: Traced) -> Iterator[str]:
-        """One way to cut the function: how long its kernels are predicted to take, and which these are."""
+        """One cut of the function: its predicted latency, and its kernels."""
         if any(w.key not in self._seconds for w in cut.workloads):
             return
         taken = f"{duration_text(cut.latency_s(self._seconds))} predicted, never measured"
@@ -124,16 +124,15 @@ def predict(
     """The `count` schedules of `op` that should be fastest on `target`, which need not be here; nothing is measured.
 
     A cost model learns from the records of other devices of its kind and of other shapes: in the user's log or `log`,
-    in the logs of `history`, and in those that come with autosched. It ranks what an evolutionary search comes upon.
-    The best are compiled for the target, so that registers, spills and shared memory are the compiler's figures; what
-    does not compile, or spills badly, falls behind. `policy` is how what is learnt from was timed. `backend` names what
-    makes the kernels; by default those of which kernels were measured, or any where none of them serves the target.
-
-    The result is kept in `<log>.predictions`, never in the log: `replay(op, target, predicted=True)` on a machine that
-    has the device builds the first that is right there. Of a traced function, all kernels are predicted.
+    in the logs of `history`, and in those that come with autosched. It ranks the candidates of an evolutionary search.
+    The best are compiled for the target, so that registers, spills and shared memory are the compiler's figures;
+    schedules that do not compile, or spill badly, fall behind. `policy` is the timing policy of the training records.
+    `backend` names the backend of the kernels; by default those with measured kernels, or all if none of them serves
+    the target. The result is stored in `<log>.predictions`, never in the log: `replay(op, target, predicted=True)` on a
+    machine with the device builds the first that is right there. For a traced function, all kernels are predicted.
 
     Raises:
-        InputError: an argument is not allowed, or the log holds every schedule, measured.
+        InputError: an argument is not allowed, or the log has a measurement of every schedule.
         TargetUnavailableError: no target is named, and none is here; or compilers do not start.
         EmptySearchSpaceError: no schedule is legal.
         LogError: a log cannot be read, or the predictions not be written.
@@ -168,7 +167,7 @@ def predict(
 
 
 def makers(taught: Lessons, target: Target, backend: str | None) -> Sequence[Backend]:
-    """What makes the kernels: of what can be used, that of which kernels were measured, where there is such."""
+    """The usable backends with measured kernels; all usable ones if there are none."""
     usable = backends.usable(target, backend)
     return [maker for maker in usable if maker.name in taught.backends] or usable
 
@@ -176,7 +175,7 @@ def makers(taught: Lessons, target: Target, backend: str | None) -> Sequence[Bac
 def _ranked(
     space: SearchSpace, taught: Lessons, known: Sequence[TuningRecord], count: int, seed: int
 ) -> tuple[tuple[Prediction, ...], Errors]:
-    """The most promising schedules that are not among the known, compiled, and how wrong such predictions were."""
+    """The most promising schedules that are not known, compiled, and the errors of such predictions."""
     model = CorrectedEstimate(seed, spaces.build)
     schedules = proposed(space, model, taught.records, known, seed)
     if not schedules:
@@ -196,7 +195,7 @@ def proposed(
     known: Sequence[TuningRecord],
     seed: int,
 ) -> list[Schedule]:
-    """What the strategy asks for, told what was measured elsewhere and what is known; the model learns it too."""
+    """The strategy's proposals, after it and the model observed the training records and the known ones."""
     searcher = strategies.create("evolutionary", space, model, np.random.default_rng(seed))
     searcher.tell(taught, elsewhere=True)
     searcher.tell(known)
@@ -204,7 +203,7 @@ def proposed(
 
 
 def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
-    """In this order the first few of every family, then the others."""
+    """The first few of every family, in this order, then the others."""
     families: Counter[Family] = Counter()
     first: list[_Predicted] = []
     others: list[_Predicted] = []
@@ -216,7 +215,7 @@ def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
 
 
 def _compiled(candidates: Sequence[_Predicted], space: SearchSpace, errors: Errors, count: int) -> list[Prediction]:
-    """From the front, as many as it takes until so many come out well, or too many do not."""
+    """Compile from the front, until so many turn out well, or too many do not."""
     found: list[Prediction] = []
     for begin in range(0, min(len(candidates), max(_MOST_COMPILED, 2 * count)), count):
         part = candidates[begin : begin + count]
@@ -239,7 +238,7 @@ def _prediction(
 
 
 def why_behind(facts: CompileFacts, target: Target) -> str:
-    """What the compiler's figures hold against a kernel; nothing where it is empty."""
+    """Drawback of a kernel by the compiler's figures; empty if there is none."""
     shared, spilled = facts.shared_memory_bytes or 0, facts.spill_bytes or 0
     if target.kind == "gpu" and shared > target.shared_memory_bytes:
         return f"needs {shared} bytes of shared memory, {target.name} has {target.shared_memory_bytes}"

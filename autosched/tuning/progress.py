@@ -1,4 +1,4 @@
-"""How far a search is, and how to show it: a live display in a terminal, plain lines anywhere else."""
+"""Progress of a search: a live display in a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuning_logs.text import duration_text
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-# "stopping": after Ctrl-C, until what is being measured has ended.
+# "stopping": after Ctrl-C, until the present measurements have ended.
 Phase = Literal["search", "stopping", "finals"]
 
 
@@ -29,10 +29,10 @@ Phase = Literal["search", "stopping", "finals"]
 class Progress:
     """A moment of a search.
 
-    `trials` schedules of the wanted number are known, `known_before` of them from the log; `best_s` is the best latency
-    so far and `library_s` what the vendor's library takes in the same worker, None while unknown; `failures` counts
-    failed trials by status; `remaining_s` is estimated from the pace of this run, and `remaining_gain` is what more
-    trials would gain, None while there is no telling.
+    `trials` schedules of the wanted number are measured, `known_before` of them in the log; `best_s` is the best
+    latency so far and `library_s` that of the vendor's library in the same worker, None while unknown; `failures`
+    counts failed trials by status; `remaining_s` is estimated from the pace of this run, and `remaining_gain` is the
+    expected gain of more trials, None while it cannot be estimated.
     """
 
     label: str
@@ -51,14 +51,14 @@ OnProgress = Callable[[Progress], None]
 
 
 class Pace:
-    """How fast trials end, from the first one on: that one waited for the workers to start."""
+    """Rate of trials, from the first one on, which waited for the workers to start."""
 
     def __init__(self, known_before: int) -> None:
         self.known_before = known_before
         self._first_s: float | None = None
 
     def remaining_s(self, known: int, wanted: int) -> float | None:
-        """How long the others will take; None while there is no telling."""
+        """Estimated time for the remaining trials; None while it cannot be estimated."""
         now, done = time.perf_counter(), known - self.known_before
         if self._first_s is None:
             self._first_s = now
@@ -78,7 +78,7 @@ def progress_line(progress: Progress) -> str:
     if progress.phase == "finals":
         parts.append("measuring the finalists again")
     elif progress.phase == "stopping":
-        parts.append("stopping when what is being measured has ended; Ctrl-C again stops at once")
+        parts.append("stopping when the present measurements have ended; Ctrl-C again stops at once")
     elif progress.remaining_s is not None:
         parts.append(f"about {progress.remaining_s:.0f} s left")
     if progress.remaining_gain is not None:
@@ -88,7 +88,7 @@ def progress_line(progress: Progress) -> str:
 
 @contextmanager
 def progress_display(console: Console) -> Iterator[OnProgress]:
-    """Show a search on `console` for as long as the block lasts; give what it yields to `tune(on_progress=…)`."""
+    """Show a search on `console` while the block lasts; pass the yielded function to `tune(on_progress=…)`."""
     if not console.is_terminal:
         yield _Lines(console)
         return

@@ -1,4 +1,4 @@
-"""What a search of one workload found."""
+"""Result of the search of one workload."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from tuning_logs.text import duration_text, ratio_text
 
 @dataclass(frozen=True, repr=False)
 class TuneResult:
-    """What a search found.
+    """Result of a search.
 
     `best` is None when every trial failed; `backends` are those whose kernels were tried. `trials_done` schedules were
     measured now, `trials_known` came from the log. `failures` counts this run's failed trials by status, `all_failures`
-    those of earlier runs too. `ladder` says how many candidates each rung stopped, `work` where the time went, `wall_s`
-    how long it took, the start of the workers included (of several searches that ran side by side, its part of the
-    time); `disturbed` says what slowed the machine down meanwhile, if
-    anything did. `ending` says why it stopped: all was "known" before, the wanted number of "trials" was reached, it
-    "converged" (too little was expected of more trials), the search space was "exhausted", Ctrl-C "interrupted" it, or
-    the workload is "unfit": its data does not fit here. `remaining_gain` is what more trials would gain, None without a
-    kernel. `guidance` is what it was told of elsewhere, from which logs, and what that gained or lost.
-    `lost` counts the schedules that the measurer never answered.
+    those of earlier runs, too. `ladder` has the candidates stopped by each rung, `work` the time by activity, `wall_s`
+    the duration, the start of the workers included (of several concurrent searches, its part of the time); `disturbed`
+    describes slowdowns of the machine meanwhile, if any. `ending` is the reason why it stopped: all was "known" before,
+    the wanted number of "trials" was reached, it "converged" (too little was expected of more trials), the search space
+    was "exhausted", Ctrl-C "interrupted" it, or the workload is "unfit": its data does not fit here. `remaining_gain`
+    is the expected gain of more trials, None without a kernel. `guidance` has the sources of its warm start, and their
+    gain or loss. `lost` counts the schedules that the measurer never answered.
     """
 
     workload: Workload
@@ -54,7 +53,7 @@ class TuneResult:
 
     @staticmethod
     def of(search: Search) -> TuneResult:
-        """What a search has found that has ended."""
+        """Result of a search that has ended."""
         return TuneResult(
             workload=search.space.workload,
             target=search.space.target,
@@ -77,7 +76,7 @@ class TuneResult:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The best kernel, built when first asked for; checked too, unless a trial of this machine has done that.
+        """The best kernel, built on demand; checked, too, unless a trial of this machine has done that.
 
         Raises:
             AutoschedError: no trial succeeded, or the kernel is not right here.
@@ -90,12 +89,12 @@ class TuneResult:
 
     @property
     def latency_s(self) -> float | None:
-        """What the best kernel takes; None without one."""
+        """Latency of the best kernel; None without one."""
         return self.best.measurement.latency_s if self.best else None
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than the vendor's library: the median ratio of rounds of both; None without it."""
+        """Speedup over the vendor's library: the median ratio of rounds of both; None without it."""
         best = self.best.measurement if self.best else None
         return paired_ratio(best.library_s, best.paired_s) if best and best.library_s else None
 
@@ -107,7 +106,7 @@ class TuneResult:
 
     @property
     def report(self) -> str:
-        """What each rung of the ladder stopped, where the time went, what disturbed the machine: in plain text."""
+        """Candidates stopped by each rung of the ladder, time by activity, disturbances of the machine, as text."""
         lines = effort_lines(self.ladder, self.work, self.wall_s, self.trials_done)
         lost = f"lost by the measurer, and not in the log: {self.lost} schedules" if self.lost else None
         gain = f"what is left to gain: {self.remaining_gain}" if self.remaining_gain else None

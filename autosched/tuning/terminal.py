@@ -1,4 +1,4 @@
-"""What is written to terminals: names and reasons come from logs and compilers, and move no cursor there."""
+"""Text for terminals: names and reasons come from logs and compilers, and move no cursor there."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from search_spaces.plain_text import visible_lines
 
 
 def written(text: str, style: str = "") -> Text:
-    """The text in a style: no markup is read in it, and what does not print is escaped, line ends excepted."""
+    """The text in a style: no markup is read in it, and unprintable characters are escaped, line ends excepted."""
     return Text(visible_lines(text), style=style)

@@ -1,4 +1,4 @@
-"""What the searches for the kernels of a traced function found."""
+"""Results of the searches for the kernels of a traced function."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autosched.tuning.results import TuneResult
 
 @dataclass(frozen=True, repr=False)
 class TracedTuneResult:
-    """The results of one search per workload of `traced`: of one way to cut it after the other, each once.
+    """The results of one search per workload of `traced`, over all of its cuts, each once.
 
-    `spent` says where the trials of each went.
+    `spent` has the trials of each.
     """
 
     traced: Traced
@@ -27,11 +27,11 @@ class TracedTuneResult:
 
     @cached_property
     def kernel(self) -> LoadedFunction:
-        """The function by its best kernels, built when first asked for, in the fastest of the ways to cut it.
+        """The function by its best kernels, built on demand, in the fastest of its cuts.
 
         Raises:
-            AutoschedError: in every one of them, there is a workload of which no trial succeeded; or the kernels,
-                together, do not compute what the function does.
+            AutoschedError: each cut has a workload of which no trial succeeded; or the kernels, together, do not
+                compute what the function does.
         """
         succeeded = {r.workload.key for r in self.results if r.best is not None}
         complete = any(all(w.key in succeeded for w in cut.workloads) for cut in self.traced.cuts)
@@ -43,19 +43,19 @@ class TracedTuneResult:
 
     @property
     def latency_s(self) -> float | None:
-        """What all launches take in the fastest of the ways to cut it; None while in every one a kernel is missing."""
+        """Latency of all launches in the fastest cut; None while every cut lacks a kernel."""
         seconds = {r.workload.key: r.best.measurement.latency_s for r in self.results if r.best is not None}
         cut = self.traced.fastest(seconds)
         return cut.latency_s(seconds) if all(w.key in seconds for w in cut.workloads) else None
 
     @property
     def wall_s(self) -> float:
-        """How long all searches took."""
+        """Duration of all searches."""
         return sum(r.wall_s for r in self.results)
 
     @property
     def report(self) -> str:
-        """Where the trials went and why, every turn, and the report of every search."""
+        """Trials of each kernel with reasons, every batch, and the report of every search."""
         if not self.traced.workloads:
             return str(self)
         return "\n\n".join(["\n".join(spent_lines(self.spent, self.latency_s)), *report_parts(self.spent)])
@@ -71,7 +71,7 @@ class TracedTuneResult:
         return "\n".join([self.traced.label, *(line for cut in self.traced.cuts for line in self._lines_of(cut))])
 
     def _lines_of(self, cut: Traced) -> Iterator[str]:
-        """One way to cut the function: of how many kernels it is, whether it is the fastest, and what each takes."""
+        """One cut of the function: its number of kernels, a mark if it is the fastest, and each kernel's result."""
         found = {r.workload.key: r for r in self.results}
         seconds = {key: r.best.measurement.latency_s for key, r in found.items() if r.best is not None}
         count = len(cut.launched) if isinstance(cut, TracedFunction) else len(cut.workloads)

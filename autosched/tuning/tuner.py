@@ -79,29 +79,29 @@ def tune(
 ) -> TuneResult | TracedTuneResult:
     """Search for the fastest kernel of `op`, writing every trial to the log; for each of a traced function's kernels.
 
-    `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` counts the distinct
-    schedules that the log knows in the end, those of earlier runs included: a second call on the same log measures
-    nothing again, and an interrupted search resumes; of a function, those of every kernel. "auto" stops where less than
-    1 % is expected of three times as many. A schedule of which this version makes another kernel than was measured is
-    not known. `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is how kernels are timed: with
-    "cold" or "hot" caches, or launched by a CUDA "graph".
+    `target` is a name ("h200", "cpu"), a `Target`, or None for the device that is here. `trials` is the number of
+    distinct schedules in the log in the end, those of earlier runs included: a second call on the same log measures
+    nothing again, and an interrupted search resumes; for a function, of every kernel. "auto" stops where less than 1 %
+    is expected of three times as many. A record does not count if this version makes another kernel of its schedule.
+    `log` is by default the user's (`tuning_logs.user_log_path`). `policy` is the timing policy: with "cold" or "hot"
+    caches, or launched by a CUDA "graph".
 
-    `history` names logs that guide the search beside the user's own and the records that ship: a colleague's, another
-    machine's (their paths, or `TuningLog`s). With `()` it starts cold: guided by neither, though what `log` knows of
-    the same workload and target still counts, and kernels of one call that are alike hear of each other.
+    `history` names logs for a warm start in addition to the user's own and the shipped records: a colleague's, another
+    machine's (their paths, or `TuningLog`s). With `()` it starts cold: without either, though records of the same
+    workload and target in `log` still count, and similar kernels of one call share theirs.
 
-    `strategy` is a name ("evolutionary", "random", "exhaustive"), or what makes one for every search: the class of a
-    strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model` is a name
-    ("xgboost", "roofline", "random"), or a model of your own or one that was loaded, which the search then trains.
+    `strategy` is a name ("evolutionary", "random", "exhaustive"), or a factory that is called for every search: the
+    class of a strategy of your own, or a function of a search space, a cost model and a random generator. `cost_model`
+    is a name ("xgboost", "roofline", "random"), or a model of your own or a loaded one, which the search then trains.
     `backend` makes the kernels, "triton", "cuda" or "llvm"; by default all that are here and make any for the target,
-    and which one makes a kernel is a choice of the search. `measurer` stands in for that of this process, whose workers
-    stay for the next call, until the process ends or calls `close`. `on_progress` is called after every trial. Ctrl-C
-    ends the search when what is being measured has ended; a second one, at once.
+    and the backend of a kernel is a choice of the search. `measurer` replaces that of this process, whose workers stay
+    for the next call, until the process ends or calls `close`. `on_progress` is called after every trial. Ctrl-C ends
+    the search when the present measurements have ended; a second one, at once.
 
     Raises:
         InputError: an argument is not allowed. Nothing was written.
-        TargetUnavailableError: this machine cannot run kernels for the target, and the message names the ways on; or
-            it cannot compile them.
+        TargetUnavailableError: this machine cannot run kernels for the target, and the message names the ways on; or it
+            cannot compile them.
         EmptySearchSpaceError: no schedule is legal.
         LogError: the log cannot be read or written, or has no folder.
     """
@@ -126,7 +126,7 @@ def tune(
 
 
 def _tuned(traced: Traced, tasks: Tasks, measurer: Measurer | None) -> TracedTuneResult:
-    """All kernels of a function over one session, in the order in which they should gain most."""
+    """All kernels of a function over one session, in the order of their expected gains."""
     tasks.add_cut(traced, 1.0)
     gradient = Gradient(tasks.searches, tasks.weights)
     if not all(search.complete for search in tasks.searches):

@@ -1,4 +1,4 @@
-"""Places labels beside points, so that they cover nothing: greedily, each at the nearest free place."""
+"""Placement of labels next to points so that they cover nothing: greedily, each at the nearest free place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Spot = tuple[float, float]
 # Left, bottom, right, top.
 Box = tuple[float, float, float, float]
 
-# How far from its point a label may go, and in how many steps and directions it is tried.
+# Distance of a label from its point: the nearest, the step, and the numbers of steps and directions to try.
 _NEAREST, _STEP, _RINGS = 8.0, 14.0, 14
 _DIRECTIONS = 16
 _GAP = 2.0
@@ -21,8 +21,8 @@ def place_labels(
 ) -> list[Spot]:
     """The lower left corner of every label of that width and height, within the frame (left, bottom, right, top).
 
-    `covered` must stay as they are. A label that finds no free place takes the nearest one, covering what is there. The
-    most crowded anchors come first, whose choice is smallest.
+    `covered` boxes must stay visible. A label without a free place takes the nearest one, covering what is there. The
+    most crowded anchors come first, as they have the least choice.
     """
     taken = list(covered)
     places: dict[int, Spot] = {}
@@ -49,9 +49,9 @@ def _candidates(anchor: Spot, size: tuple[float, float]) -> Iterator[Box]:
     (x, y), (width, height) = anchor, size
     for ring in range(_RINGS):
         radius = _NEAREST + ring * _STEP
-        for turn in range(_DIRECTIONS):
-            # 0, 1, -1, 2, -2 …: a direction and its mirror image in turn.
-            angle = 2 * math.pi * ((turn + 1) // 2) * (-1 if turn % 2 else 1) / _DIRECTIONS
+        for number in range(_DIRECTIONS):
+            # 0, 1, -1, 2, -2 …: alternately a direction and its mirror image.
+            angle = 2 * math.pi * ((number + 1) // 2) * (-1 if number % 2 else 1) / _DIRECTIONS
             centre_x = x + math.cos(angle) * (radius + width / 2)
             centre_y = y + math.sin(angle) * (radius + height / 2)
             yield centre_x - width / 2, centre_y - height / 2, centre_x + width / 2, centre_y + height / 2

@@ -1,4 +1,4 @@
-"""Draws a roofline: roofs, and for every case the tuned kernel and the baseline, joined by a line. Needs matplotlib."""
+"""Roofline plot: roofs, and for every case the tuned kernel and the baseline, joined by a line. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
 
-# Told apart also by the colour-blind: Okabe and Ito, "Color universal design" (2008), without yellow, too pale for
+# A palette for the colour-blind, too: Okabe and Ito, "Color universal design" (2008), without yellow, too pale for
 # lines, and black, which is the bandwidth's.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _WITHOUT_DOTS = "#444444"
@@ -25,7 +25,7 @@ _DPI = 150
 _MARKER = 8.0
 # So many steps of a slope across the whole picture leave no room for a label between them.
 _SLOPE_STEPS = 200
-# Free room around what is drawn, as a factor on both axes; above the roofs their names need less.
+# Margin around the drawing, as a factor on both axes; above the roofs their names need less.
 _MARGIN = 2.0
 
 
@@ -38,7 +38,7 @@ def draw(figures: Roofline, folder: Path, stem: str = "roofline") -> tuple[Path,
     if not figures.points:
         raise AutoschedError("there is nothing to draw: no shape was measured")
     try:
-        # Not by way of pyplot, which would look for a screen.
+        # Not through pyplot, which would look for a screen.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
@@ -123,7 +123,7 @@ def _draw_legend(axes: Axes, figures: Roofline, colours: Mapping[str, str]) -> L
 
 
 def _label(axes: Axes, points: Sequence[Point], colours: Mapping[str, str], covered: Sequence[Box]) -> None:
-    """The name of every case beside its tuned kernel, with a thin line to it where the name had to move away."""
+    """The name of every case next to its tuned kernel, with a thin line to it if the name had to move away."""
     marks = [axes.annotate(p.name, (p.intensity, p.tuned_rate), fontsize=8) for p in points]
     boxes = [mark.get_window_extent() for mark in marks]
     sizes = [(box.width, box.height) for box in boxes]

@@ -15,9 +15,9 @@ from autosched.bench.rows import BenchRow, BenchTable
 
 @dataclass(frozen=True)
 class Point:
-    """A case: operations per byte that must move, and the operations per second that were reached.
+    """A case: its arithmetic intensity, in operations per byte that must move, and the operations per second reached.
 
-    `dtype` is the element type of its dots, "" without any; `baseline_rate` is None where that was not measured.
+    `dtype` is the element type of its dots, "" without any; `baseline_rate` is None if that was not measured.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Roofline:
 
 
 def roofline(table: BenchTable, title: str) -> Roofline:
-    """The roofline of the rows that were measured; the first baseline stands beside the tuned kernel."""
+    """The roofline of the measured rows, with the tuned kernel and the first baseline."""
     baseline = table.baselines[0] if table.baselines else ""
     points = tuple(_point(row, baseline) for row in table.rows if row.tuned_s)
     return Roofline(title, baseline, table.peaks.copied, table.peaks.dots, points)

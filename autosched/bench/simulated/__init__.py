@@ -1,4 +1,4 @@
-"""`autosched simulate`: searches of recorded tables, replayed as often as one likes, and how well they did.
+"""`autosched simulate`: repeated searches of recorded tables, and their scores.
 
 Runs nothing on a device. Imports strategies and recorded tables; knows nothing of kernels.
 """

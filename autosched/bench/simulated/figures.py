@@ -1,4 +1,4 @@
-"""What is told of the runs of one search on one table."""
+"""Figures of the runs of one search on one table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ GOALS = (0.90, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Figures:
-    """How well several runs did on a table: medians over the runs.
+    """Figures of several runs on a table: medians over the runs.
 
-    `fractions` are optimum over best so far after so many evaluations. `evaluations` are how many it took to reach a
-    part of the optimum, a run that never did counting as one that took the whole budget; `reached` is how many of the
-    runs did. `curve` has the quartiles of the best so far after 1, 2, … evaluations, shape (3, budget). `seconds_each`
-    is what the search itself took for each evaluation.
+    `fractions` are optimum over best so far after so many evaluations. `evaluations` is the number needed to reach a
+    part of the optimum, a run that never did counting as the whole budget; `reached` is the number of runs that did.
+    `curve` has the quartiles of the best so far after 1, 2, … evaluations, shape (3, budget). `seconds_each` is the
+    search's own time per evaluation.
     """
 
     table: str
@@ -55,7 +55,7 @@ class Figures:
 def figures(
     table: ReplayedTable, strategy: str, runs: Sequence[Sequence[int]], budget: int, search_s: float
 ) -> Figures:
-    """The figures of runs, each the rows of the table in the order of measuring; all of them took `search_s`."""
+    """The figures of runs, each the rows of the table in the order of measuring; `search_s` is the own time of all."""
     taken = [table.seconds[list(rows)] for rows in runs]
     curves = np.array([best_so_far(table.ascending[0], seconds, budget) for seconds in taken])
     needed = {goal: [evaluations_to(curve, goal) for curve in curves] for goal in GOALS}
@@ -74,7 +74,7 @@ def figures(
 
 
 def best_so_far(optimum: float, seconds: Seconds, budget: int) -> Seconds:
-    """Optimum over best so far after 1 to `budget` evaluations; 0 before anything succeeded, held after the last."""
+    """Optimum over best so far after 1 to `budget` evaluations; 0 before the first success, constant after the last."""
     curve = np.zeros(budget)
     best = optimum / np.minimum.accumulate(seconds[:budget])
     if len(best):
@@ -84,7 +84,7 @@ def best_so_far(optimum: float, seconds: Seconds, budget: int) -> Seconds:
 
 
 def evaluations_to(curve: Seconds, goal: float) -> int | None:
-    """After how many evaluations the best so far was so near the optimum; None where it never was."""
-    # What is a goal away from the optimum to the last digit has reached it.
+    """Number of evaluations until the best so far was so near the optimum; None if it never was."""
+    # A curve a rounding error below a goal has reached it.
     reached = np.flatnonzero(curve >= goal - 1e-12)
     return int(reached[0]) + 1 if len(reached) else None

@@ -1,4 +1,4 @@
-"""The picture of `autosched simulate`: how soon a search finds what, against random search. Needs matplotlib."""
+"""Picture of `autosched simulate`: convergence of a search, against random search. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from search_spaces import AutoschedError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart also by the colour-blind: Okabe and Ito, "Color universal design" (2008).
+# A palette for the colour-blind, too: Okabe and Ito, "Color universal design" (2008).
 _COLOURS = ("#0072B2", "#D55E00")
 _INCHES = (4.0, 3.2)
 _DPI = 150
@@ -23,7 +23,7 @@ _COLUMNS = 3
 
 
 def draw_curves(found: Sequence[Figures], random: Sequence[Figures], path: Path) -> None:
-    """Write a picture with a panel for each table: the median of the runs, and between their quartiles a band.
+    """Write a picture with a panel for each table: the median of the runs, and a band between their quartiles.
 
     Raises:
         AutoschedError: matplotlib is not installed, or does not write files of this kind.
@@ -47,9 +47,9 @@ def draw_curves(found: Sequence[Figures], random: Sequence[Figures], path: Path)
 
 
 def check_drawable(path: Path) -> None:
-    """Raise the AutoschedError that drawing to this file would raise: before the runs are made, and not after."""
+    """Raise the AutoschedError that drawing to this file would raise, before the runs are made."""
     try:
-        # Not by way of pyplot, which would look for a screen.
+        # Not through pyplot, which would look for a screen.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError:
         raise AutoschedError('the picture needs matplotlib: pip install "autosched[plot]"') from None

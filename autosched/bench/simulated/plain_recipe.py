@@ -1,7 +1,7 @@
-"""The recipe of Ansor on a plain space: what the search core is compared with.
+"""Ansor's recipe on a plain space: the comparison for Bayesian search.
 
 Rounds of 16: XGBoost on the knob values learns best / time, a population evolves on its scores for four generations,
-the best of it are measured and one in twenty at random. Source: Ansor (OSDI 2020), section 5, in its published sizes.
+its best are measured and one in twenty at random. Source: Ansor (OSDI 2020), section 5, in its published sizes.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _ROUNDS = 60
 
 
 class PlainRecipe:
-    """Ask and tell, as the search core; it begins cold, whatever was measured elsewhere."""
+    """Ask and tell, as Bayesian search; it begins cold and ignores history."""
 
     def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
         self._space, self._seed, self._rng = space, seed, np.random.default_rng(seed)
-        self._told: dict[Point, float] = {}
+        self._seen: dict[Point, float] = {}
 
     def ask(self, count: int) -> list[Point]:
         count = min(count, _ROUND)
-        best = sorted((p for p in self._told if math.isfinite(self._told[p])), key=lambda p: self._told[p])
+        best = sorted((p for p in self._seen if math.isfinite(self._seen[p])), key=lambda p: self._seen[p])
         chosen = dict.fromkeys(self._evolved(best)[: round((1 - _RANDOM) * count)] if best else ())
         for _ in range(100 * count):
             if len(chosen) == count:
                 break
-            if (drawn := self._space.sample(self._rng)) not in self._told:
+            if (drawn := self._space.sample(self._rng)) not in self._seen:
                 chosen[drawn] = None
-        return list(chosen) or [p for p in self._space if p not in self._told][:count]
+        return list(chosen) or [p for p in self._space if p not in self._seen][:count]
 
     def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
-        self._told.update((p, math.inf if s is None else s) for p, s in zip(points, seconds, strict=True))
+        self._seen.update((p, math.inf if s is None else s) for p, s in zip(points, seconds, strict=True))
 
     def _evolved(self, best: Sequence[Point]) -> list[Point]:
-        """What came up and was not measured, best predicted first."""
-        fastest = self._told[best[0]]
-        labels = np.array([fastest / s for s in self._told.values()], dtype=np.float32)
-        rows = self._space.features(list(self._told)).astype(np.float32)
+        """Candidates that were not measured, best predicted first."""
+        fastest = self._seen[best[0]]
+        labels = np.array([fastest / s for s in self._seen.values()], dtype=np.float32)
+        rows = self._space.features(list(self._seen)).astype(np.float32)
         trees = train(rows, labels, {**_TREES, "seed": self._seed}, _ROUNDS, weights=np.maximum(labels, 0.05))
         parents = list(best[: int(_FROM_BEST * _POPULATION)])
         population = [*parents, *(self._space.sample(self._rng) for _ in range(_POPULATION - len(parents)))]
@@ -64,7 +64,7 @@ class PlainRecipe:
             scores.update(zip(population, found.tolist(), strict=True))
             if generation < _GENERATIONS - 1:
                 population = self._children(population, np.maximum(found, 1e-6))
-        return sorted((p for p in scores if p not in self._told), key=lambda p: -scores[p])
+        return sorted((p for p in scores if p not in self._seen), key=lambda p: -scores[p])
 
     def _scores(self, trees: Trees, points: Sequence[Point]) -> Seconds:
         return trees.predict(self._space.features(points).astype(np.float32))

@@ -1,4 +1,4 @@
-"""A recorded table in the place of a device: a search asks it what configurations took."""
+"""A recorded table in the place of a device: it answers a search with recorded times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuning_logs.exchange.recorded_table import RecordedTable
 
 Seconds = NDArray[np.float64]
 
-# Asked so often for nothing new, a search has no more to propose.
+# A search that proposes nothing new so many times in a row is at its end.
 _FRUITLESS_ASKS = 50
 
 
 class PlainStrategy(Protocol):
-    """What proposes points, and is told what they took (None: failed): the search core, or what it is compared with."""
+    """A strategy on a plain space, by ask and tell (None: failed): Bayesian search, or its comparisons."""
 
     def ask(self, count: int) -> list[Point]: ...
 
@@ -30,9 +30,9 @@ class PlainStrategy(Protocol):
 
 @dataclass(frozen=True)
 class ReplayedTable:
-    """What a search needs of a recorded table, and little enough to send to every process.
+    """The part of a recorded table that a search needs, small enough to send to every process.
 
-    `seconds` are those of `points`, infinite where a point failed.
+    `seconds` are those of `points`, infinite for failures.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ReplayedTable:
 
     @staticmethod
     def of(table: RecordedTable, name: str) -> ReplayedTable:
-        """The table, called so in reports.
+        """The table, with that name in reports.
 
         Raises:
             InputError: nothing in it succeeded.
@@ -62,7 +62,7 @@ class ReplayedTable:
 
     @cached_property
     def ascending(self) -> Seconds:
-        """What the points took that succeeded, the fastest first."""
+        """Seconds of the successful points, the fastest first."""
         return np.sort(self.seconds[np.isfinite(self.seconds)])
 
     @cached_property
@@ -73,8 +73,8 @@ class ReplayedTable:
 def replay(table: ReplayedTable, search: PlainStrategy, budget: int, to_the_end: bool = False) -> list[int]:
     """Let a search measure at most `budget` points of the table; returns their rows, in the order of measuring.
 
-    It ends where the optimum was measured, from which on nothing can be found, unless it is to go `to_the_end`. A point
-    that is asked for again is answered again, at no cost.
+    It ends at the optimum, after which nothing can be found, unless it is to go `to_the_end`. A repeated point is
+    answered again, at no cost.
     """
     rows: dict[int, None] = {}
     fruitless = 0
@@ -84,7 +84,7 @@ def replay(table: ReplayedTable, search: PlainStrategy, budget: int, to_the_end:
             break
         before = len(rows)
         found = [table.rows[point] for point in asked]
-        search.tell(asked, [_told(table.seconds[row]) for row in found])
+        search.tell(asked, [_answer(table.seconds[row]) for row in found])
         rows.update(dict.fromkeys(found))
         if not to_the_end and table.seconds[found].min() <= table.ascending[0]:
             break
@@ -92,5 +92,5 @@ def replay(table: ReplayedTable, search: PlainStrategy, budget: int, to_the_end:
     return list(rows)[:budget]
 
 
-def _told(seconds: float) -> float | None:
+def _answer(seconds: float) -> float | None:
     return float(seconds) if np.isfinite(seconds) else None

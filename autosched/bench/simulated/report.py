@@ -14,20 +14,20 @@ _WIDTH = 7
 
 
 def header(names: Sequence[str], budget: int) -> str:
-    """What stands above the lines: the part of the optimum after so many evaluations, and evaluations to a part."""
+    """Heading of the lines: the part of the optimum after so many evaluations, and evaluations to a part."""
     at = [f"@{count}" for count in CHECKPOINTS if count <= budget]
     to = [f"to {goal:.0%}" for goal in GOALS]
     return _line("table", [*at, *to, "score", "ms each"], names)
 
 
 def line(found: Figures, names: Sequence[str]) -> str:
-    """The figures of a table; `>400` where half of the runs or more did not get there."""
+    """The figures of a table; `>400` if at least half of the runs did not get there."""
     needed = [_needed(found, goal) for goal in GOALS]
     return _line(found.table, [*_fractions(found.fractions), *needed, *_last(found.score, found.seconds_each)], names)
 
 
 def mean_line(found: Sequence[Figures], names: Sequence[str]) -> str:
-    """The mean of every column, in which what a table never reached counts as its budget."""
+    """The mean of every column; goals that a table never reached count as its budget."""
     mean = _mean(found)
     needed = [f"{count:.0f}" for count in mean["evaluations"].values()]
     cells = [*_fractions(mean["fractions"]), *needed, *_last(mean["score"], mean["seconds_per_evaluation"])]

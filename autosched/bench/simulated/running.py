@@ -1,4 +1,4 @@
-"""Many runs on recorded tables: a seed each, in as many processes as there are cores."""
+"""Many runs on recorded tables, one per seed, in as many processes as there are cores."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tuning_logs.exchange.fitting import Fitted, fitted
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to replay: `seeds` runs of a search on every table.
+    """A simulation: `seeds` runs of a search on every table.
 
-    A search is told what `sources` hold, other tables of the same kernel: all of it, or with `source_budget` what a
-    search of that many evaluations, with the same seed and nothing to start from, measured there.
+    A search starts warm from `sources`, other tables of the same kernel: from all of each, or with `source_budget` from
+    the part that a cold search of that many evaluations, with the same seed, measured there.
     """
 
     tables: Sequence[ReplayedTable]
@@ -37,17 +37,17 @@ class Simulation:
     source_budget: int | None = None
 
 
-# A simulation of one table alone, and which of its runs.
+# A simulation of one table alone, and the seed of a run.
 _Run = tuple[Simulation, int]
 
 
 def check(simulation: Simulation) -> list[str]:
-    """What of the sources is unknown, or cannot be taken over: one remark each.
+    """Remarks on sources that are unknown, or cannot be used.
 
     Raises:
         InputError: a source lacks a knob of a table.
     """
-    remarks = [f"{source.name} does not tell its device" for source in simulation.sources if not source.device]
+    remarks = [f"{source.name} does not name its device" for source in simulation.sources if not source.device]
     for table in simulation.tables:
         sources = _sources(simulation, table)
         if simulation.sources and not sources:
@@ -64,14 +64,14 @@ def check(simulation: Simulation) -> list[str]:
 def simulate(simulation: Simulation, jobs: int = 1) -> Iterator[Figures]:
     """The figures of each table, when all of its runs have ended.
 
-    The same simulation gives the same figures, but for the time that searching took, however many processes there are.
+    The same simulation gives the same figures, except for the search's own time, with any number of processes.
     """
     tasks = [
         (replace(simulation, tables=[table], sources=_sources(simulation, table)), seed)
         for table in simulation.tables
         for seed in range(simulation.seeds)
     ]
-    # New processes even for one job: in this one numpy may take more threads. Ctrl-C is for this one alone.
+    # New processes even for one job: in this one numpy may take more threads. Only this process handles Ctrl-C.
     deaf, spawn = (signal.SIGINT, signal.SIG_IGN), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), spawn, signal.signal, deaf) as pool:
         try:
@@ -84,7 +84,7 @@ def simulate(simulation: Simulation, jobs: int = 1) -> Iterator[Figures]:
 
 
 def _sources(simulation: Simulation, table: ReplayedTable) -> list[ReplayedTable]:
-    """A table is no history of itself: every one of several may be told of the others."""
+    """A table is no history of itself; each of several may use the others."""
     return [source for source in simulation.sources if not _are_equal(source, table)]
 
 
@@ -101,7 +101,7 @@ def _collected(simulation: Simulation, runs: Iterator[tuple[list[int], float]]) 
 
 
 def _run(run: _Run) -> tuple[list[int], float]:
-    """The rows that a search measured, and the seconds that it took itself."""
+    """The rows that a search measured, and its own seconds."""
     simulation, seed = run
     (table,) = simulation.tables
     history = [_history(source, run) for source in simulation.sources]

@@ -1,4 +1,4 @@
-"""What `autosched simulate` can replay, by name: the search core, and what it is compared with."""
+"""Strategies of `autosched simulate`, by name: Bayesian search, and its comparisons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeStrategy = Callable[[PlainSpace, int, Sequence[History]], PlainStrategy]
 
 
 class RandomSearch:
-    """Every point once, in random order, whatever it is told: what every search must beat."""
+    """Every point once, in random order, without learning: the baseline of every search."""
 
     def __init__(self, space: PlainSpace, seed: int, history: Sequence[History] = ()) -> None:
         points = list(space)
@@ -37,15 +37,15 @@ STRATEGIES: Mapping[str, MakeStrategy] = {
 }
 
 
-# The others begin cold, whatever they are told.
+# The others begin cold.
 _LEARN_FROM_HISTORY = ("evolutionary",)
 
 
 def strategy_named(name: str, with_history: bool = False) -> MakeStrategy:
-    """What makes the search of that name.
+    """The maker of the search of that name.
 
     Raises:
-        InputError: there is no such search, or it makes nothing of history.
+        InputError: there is no such search, or it does not use history.
     """
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES)

@@ -1,4 +1,4 @@
-"""Suites: named things to compute, read from files; those that ship lie here as JSON.
+"""Suites: named operators and functions, read from files; those that ship are JSON files here.
 
 Knows nothing of tuning or timing.
 """

@@ -34,7 +34,7 @@ _EXPECTED = 'a floating-point torch.dtype, torch.bool, or a text such as "bf16",
 
 @dataclass(frozen=True)
 class RandomArgument:
-    """What one argument of a function is drawn from: normal numbers, positive ones, or integers below `below`."""
+    """Distribution of one argument of a function: normal numbers, positive ones, or integers below `below`."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -58,9 +58,9 @@ class RandomArgument:
 
 @dataclass(frozen=True)
 class FunctionCase:
-    """One function of a suite, traced when first asked for; what has no kernel is left to PyTorch.
+    """One function of a suite, traced on demand; operations without a kernel are left to PyTorch.
 
-    `device`: where it is to run, on which the element types of some results depend.
+    `device`: where it runs; element types of some results depend on it.
     """
 
     name: str
@@ -84,7 +84,7 @@ class FunctionCase:
 
 
 def read_function_suite(path: Path, device: str = "cpu") -> Suite:
-    """The functions of a suite file, which is executed for that, as they are on a device.
+    """The functions of a suite file, which is executed, on a device.
 
     Raises:
         InputError: the file cannot be read or fails, is no suite, or an entry is not allowed; the message names it.
@@ -104,7 +104,7 @@ def _executed(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no Python file; expected one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    # Where dataclasses and torch.compile look for the module that something was defined in.
+    # dataclasses and torch.compile look up the module of a definition there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -149,7 +149,7 @@ def _of_type(shape: tuple[int, ...], dtype: object) -> RandomArgument:
 
 
 def _shapes(arguments: tuple[RandomArgument, ...]) -> str:
-    """Every argument; of those in a row that have one type it stands behind the last: `8×16, 16 bfloat16, 8 int64`."""
+    """Every argument; consecutive ones of one type share it, after the last: `8×16, 16 bfloat16, 8 int64`."""
     following = (*arguments[1:], None)
     return ", ".join(
         a.sizes if after is not None and after.dtype == a.dtype else f"{a.sizes} {str(a.dtype).removeprefix('torch.')}"

@@ -19,7 +19,7 @@ from autosched.bench.suites.suite import Suite
 from autosched.checking.random_inputs import random_inputs
 from search_spaces import InputError, Workload, ops
 
-# What has a column of its own in every table of matrix products; other arguments share one.
+# Arguments with a column of their own in tables of matrix products; others share one.
 _GEMM_COLUMNS = ("m", "n", "k", "dtype", "layout")
 
 
@@ -83,7 +83,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _gemm_facts(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Its columns; arguments that have none, such as batch and epilogue, stand together in the last one."""
+    """Its columns; arguments without one, such as batch and epilogue, share the last."""
     defaults = {"dtype": "float32", "layout": "nn"}
     rest = " ".join(f"{k}={v}" for k, v in given.items() if k not in _GEMM_COLUMNS)
     return (*((c, given.get(c, defaults.get(c, ""))) for c in _GEMM_COLUMNS), ("and", rest))

@@ -1,4 +1,4 @@
-"""Suites: named things to compute that are tuned and measured in one run."""
+"""Suites: named operators and functions that are tuned and measured in one run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autosched.tracing import TracedFunction
 from search_spaces import Workload
 from search_spaces.errors import unknown_name
 
-# What the cases are, and how they are called when there are several.
+# Kinds of cases, with their nouns in the plural.
 SuiteKind = Literal["gemm", "fused"]
 NOUNS: Mapping[SuiteKind, str] = {"gemm": "shapes", "fused": "functions"}
 
 
 class Case(Protocol):
-    """One entry of a suite. `facts` is what a table shows of it: a heading and a text for every column."""
+    """One entry of a suite. `facts` are its columns in a table: a heading and a text each."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class Case(Protocol):
 
     @property
     def op(self) -> Workload | TracedFunction:
-        """What is tuned.
+        """The operator or function to tune.
 
         Raises:
             InputError: the function cannot be traced.
@@ -37,22 +37,22 @@ class Case(Protocol):
         ...
 
     def inputs(self, seed: int, device: torch.device) -> list[Tensor]:
-        """Random ones, to be timed on."""
+        """Random inputs for timing."""
         ...
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is measured in one run. All cases have the same headings."""
+    """The cases of one run. All have the same headings."""
 
     name: str
     cases: tuple[Case, ...]
     kind: SuiteKind = "gemm"
 
     def only(self, names: Sequence[str]) -> Suite:
-        """The cases of these names, in the suite's order; all of them where no name is given.
+        """The cases of these names, in the suite's order; all if no name is given.
 
-        Fewer than all are a suite called `…-part`: its table takes a place of its own.
+        A part of a suite is named `…-part`, so that its table has a folder of its own.
 
         Raises:
             InputError: the suite has no case of that name.

@@ -1,4 +1,4 @@
-"""Comparison of whole PyTorch functions with what computes them.
+"""Comparison of whole PyTorch functions with their compiled forms.
 
 Imports PyTorch and `machine`; knows neither workloads nor how functions are traced.
 """

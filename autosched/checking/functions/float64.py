@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 def in_float64(function: Function, inputs: Sequence[Tensor], rounding: Rounding | None = None) -> Any:
     """Results of the function evaluated in float64: inputs, constants and conversions to other floating-point types.
 
-    `rounding`: what changes every intermediate result, as rounding would.
+    `rounding`: perturbs every intermediate result, as rounding would.
 
     Raises:
         Exception: PyTorch cannot compute it like that, and raises whatever it does then.
@@ -63,7 +63,7 @@ class _InFloat64(TorchDispatchMode):
 
 
 def _is_new(func: Any) -> bool:
-    """Whether an operator's results are in memory of their own: no views, and nothing that was changed in place."""
+    """True if an operator's results are in memory of their own: neither views nor arguments changed in place."""
     schema = getattr(func, "_schema", None)
     return schema is not None and all(r.alias_info is None for r in schema.returns)
 

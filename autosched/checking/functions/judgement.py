@@ -1,18 +1,18 @@
 """Judgement of results against a PyTorch function, within what rounding explains.
 
-With r the result in float64, e what PyTorch gives in the function's own types, and d how far r moves where inputs and
-intermediate results change by as much as they are rounded, allowed at an element is
+With r the result in float64, e PyTorch's in the function's own types, and d the change of r when inputs and
+intermediate results change by as much as they are rounded, the tolerance at an element is
 
     12 (|e - r| + d + q s)  +  24 epsilon(float32) s  +  8 epsilon(narrowest type) s          s = |r| + rms(r)
 
 where q is the relative error that nine of ten elements of e stay below: eager rounds where kernels do, so that its own
 error is the measure, and by luck it is small here and there. Where r is 0 everywhere, as the gradient of a sum that is
-always 1, the rms is that of all results. Integers and booleans are to be e wherever e agrees with r
-and d is 0. What is not finite in r and in e alike is to be the same; where they do not agree on what is finite, nothing
-is known. A function that jumps (a comparison, a rounding down, the position of a maximum) jumps where d shows that, and
-may do so at a few elements more where kernels round otherwise: at one of a hundred, and no more than jump there.
+always 1, the rms is that of all results. Integers and booleans must equal e wherever e agrees with r and d is 0. Values
+that are not finite in both r and e must be the same; where r and e disagree on what is finite, nothing is known. A
+function that jumps (a comparison, a rounding down, the position of a maximum) jumps where d shows that, and may do so
+at a few elements more where kernels round otherwise: at one of a hundred, and no more than jump there.
 
-Evidence is taken as far as it is needed: r for all, e where that is not enough, d where that is not.
+Evidence is collected as far as it is needed: r for all, e where that is not enough, d where that is not.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from torch import Tensor
 
 from autosched.checking.functions.float64 import Rounding, in_float64
 
-# A function of tensors that gives tensors; all of its results, in order.
+# A function from tensors to tensors; all of its results, in order.
 Function = Callable[..., Sequence[Tensor]]
 
-# How many times what is known of errors a result may be off; and in any case how many units in the last place, of
-# float32 and of the narrowest type.
+# Safety factor on known errors; and a minimum in units in the last place, of float32 and of the narrowest type.
 _TIMES, _UNITS, _NARROW_UNITS = 12.0, 24.0, 8.0
-# By how many units of the narrowest type elements are changed, time after time: first as much as they are rounded, then
+# Perturbations of elements in units of the narrowest type, one after the other: first as much as they are rounded, then
 # as much as a few operators round, which shows where a function jumps.
 _CHANGES = (2.0,) * 4 + (8.0,) * 4
-# A function jumps where it was not seen to at one of so many elements at most.
+# A function jumps where it was not seen to at no more than one of so many elements.
 _FEW = 100
-# Less than such a part of other results is 0.
+# A result smaller than this part of other results counts as 0.
 _NOTHING = 1e-12
 _SEED = 0
 # Quantiles are those of about so many elements.
@@ -47,7 +46,7 @@ _SAMPLED = 2**20
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of one result: in float64, in the function's own types, and how far the former moves.
+    """Evidence on one result: in float64, in the function's own types, and the perturbation of the former.
 
     `usual`: the size of its elements, or of those of other results where it has none. `epsilon`, `nan`: as `Expected`.
     """
@@ -61,10 +60,10 @@ class _Evidence:
 
 
 class Expected:
-    """What a function should give for these inputs."""
+    """Expected results of a function for these inputs."""
 
     def __init__(self, function: Function, inputs: Sequence[Tensor], epsilon: float, nan: bool = True) -> None:
-        """`epsilon`: of the narrowest type that it computes in. `nan`: whether NaN is expected where PyTorch has it.
+        """`epsilon`: of the narrowest type that it computes in. `nan`: NaN is expected where PyTorch has it.
 
         Raises:
             Exception: PyTorch cannot compute it for these inputs, and raises whatever it does then.
@@ -82,7 +81,7 @@ class Expected:
 
     @cached_property
     def native(self) -> Sequence[Tensor] | None:
-        """What PyTorch gives in the function's own types; None where it has no operator for one of them."""
+        """PyTorch's results in the function's own types; None where it has no operator for one of them."""
         try:
             return self._function(*self._inputs) if self._wide else self.exact
         except Exception:
@@ -91,7 +90,7 @@ class Expected:
             return None
 
     def why_wrong(self, results: Sequence[Tensor]) -> str | None:
-        """What is wrong with these results, or None."""
+        """Description of an error in these results, or None."""
         if len(results) != len(self.exact):
             return f"{len(results)} results; expected {len(self.exact)}"
         found: dict[int, str | None] = dict.fromkeys(range(len(results)))
@@ -103,9 +102,9 @@ class Expected:
         return reason if len(results) == 1 else f"result {number}: {reason}"
 
     def _known(self) -> Iterator[list[_Evidence]]:
-        """More and more of what is known of every result."""
+        """Successively stronger evidence on every result."""
         sizes = [_usual(_comparable(r)) for r in self.exact]
-        # In float64 what is 0 may be as small as that.
+        # In float64 a value that is exactly 0 may come out as small as that.
         usual = [size if size > _NOTHING * max(sizes) else max(sizes) for size in sizes]
         known = [
             _Evidence(r, None, None, size, self._epsilon, self._nan) for r, size in zip(self.exact, usual, strict=True)
@@ -128,7 +127,7 @@ class Expected:
             yield [replace(k, moved=m) for k, m in zip(known, moved, strict=True)]
 
     def _changed(self, amount: float) -> Sequence[Tensor]:
-        """The results with every element, of inputs and on the way, changed by a random part of itself."""
+        """The results with every element, of inputs and intermediates, changed by a random part of itself."""
         inputs = [_changed(x, amount, self._generator) for x in self._inputs]
         if self._wide:
             wide: Sequence[Tensor] = in_float64(self._function, inputs, Rounding(amount, self._generator))
@@ -162,7 +161,7 @@ def _own_type(got: Tensor, exact: Tensor) -> torch.dtype:
 
 
 def _wrong(got: Tensor, known: _Evidence) -> Tensor:
-    """Where integers or booleans are not what they should be."""
+    """Mask of wrong integers or booleans."""
     wrong = got != known.exact
     if known.native is not None:
         wrong = (got != known.native) & (known.native == known.exact)
@@ -177,7 +176,7 @@ def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
     own = _apart(eager, right)
     units = _UNITS * torch.finfo(torch.float32).eps + _NARROW_UNITS * known.epsilon
     certain = _TIMES * (own + _quantile(own / size) * size) + units * size
-    # What is below the smallest normal number may be flushed to 0, and its last place does not shrink any more.
+    # Values below the smallest normal number may be flushed to 0, and their last place does not shrink any more.
     certain += max(torch.finfo(torch.float32).smallest_normal, _smallest(got.dtype))
     allowed = (certain + _TIMES * moved).nan_to_num(nan=math.inf)
     finite = eager.isfinite() & right.isfinite()
@@ -189,7 +188,7 @@ def _wrong_floats(got: Tensor, known: _Evidence) -> Tensor:
 
 
 def _beyond_jumps(wrong: Tensor, jumped: Tensor) -> Tensor:
-    """What is wrong, unless that is little, and no more than where the function jumps for changed inputs."""
+    """The wrong elements; none if they are few, and no more than those where the function jumps for changed inputs."""
     few = min(int(jumped.sum()), wrong.numel() // _FEW)
     return wrong if int(wrong.sum()) > few else torch.zeros_like(wrong)
 
@@ -201,7 +200,7 @@ def _comparable(tensor: Tensor) -> Tensor:
 
 
 def _apart(a: Tensor, b: Tensor) -> Tensor:
-    """How far two are apart: 0 where both are the same infinity or NaN, infinite where one of them only is."""
+    """Distance of two: 0 where both are the same infinity or NaN, infinite where only one of them is."""
     a, b = _comparable(a), _comparable(b)
     same = (a == b) | (a.isnan() & b.isnan())
     return torch.where(same, 0.0, torch.nan_to_num((a - b).abs(), nan=math.inf, posinf=math.inf))
@@ -213,7 +212,7 @@ def _usual(values: Tensor) -> float:
 
 
 def _quantile(errors: Tensor) -> float:
-    """What nine of ten of them stay below."""
+    """The 0.9 quantile."""
     flat = torch.nan_to_num(errors, nan=0.0, posinf=0.0).flatten()
     return float(flat[:: 1 + flat.numel() // _SAMPLED].quantile(0.9))
 

@@ -1,4 +1,4 @@
-"""How far a correct kernel may be from the exact result: the analysis, and its rules for folds and operators.
+"""Rounding error of a correct kernel: the analysis, and its rules for reductions and pointwise operators.
 
 Imports the references of `checking`; knows nothing of tolerances.
 """

@@ -1,4 +1,4 @@
-"""How far a correct kernel may be from the exact result: a running error analysis of a workload.
+"""Running error analysis of a workload: the deviation of a correct kernel from the exact result.
 
 Every quantity carries, next to its float64 value, the standard deviation of the error that float32 arithmetic leaves in
 it, in units of u = 2^-23 (Higham, Accuracy and Stability of Numerical Algorithms, sections 2.8 and 3.3: rounding errors
@@ -8,36 +8,36 @@ taken as independent). To first order, for f(a, b):
 
 with c = 1 for additions and multiplications, 2 for division and square roots, 4 for transcendental functions, which
 GPUs approximate; tanh, erf and log are charged 4 u of absolute error, since polynomials for them are accurate to that,
-and functions with a formula 2 (see `autosched.checking.accuracy`).
-A sum of K terms t in any order rounds each partial sum, which is at most of the order of S (the sum) or of the root of
-Q (the sum of squares, which rules when terms cancel):
+and functions with a formula 2 (see `autosched.checking.accuracy`). A sum of K terms t in any order rounds each partial
+sum, which is at most of the order of S (the sum) or of the root of Q (the sum of squares, which dominates when terms
+cancel):
 
     error(sum)^2 = sum of error(t)^2 + Q + K (Q + S^2)
 
-Inputs are exact, and so are products of 16-bit numbers in float32; tf32 dots cut operands to 10 bits of mantissa, an
-error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type. Sums of integers are
-exact, and rounded once where pointwise work on them begins. What float32 holds exactly is not rounded where operands
-are exact: positions, counts, comparisons.
+Inputs are exact, and so are products of 16-bit numbers in float32; tf32 dots truncate operands to 10 bits of mantissa,
+an error of 2^-10 of each. A stage declared narrower than float32 may be rounded to its element type. Sums of integers
+are exact, and rounded once where pointwise work on them begins. Values that float32 represents are not rounded where
+operands are exact: positions, counts, comparisons.
 
 Where an error may change a decision (a comparison, `where`, floor, an index), the result may be another one: decisions
-between numbers that are within 8 standard deviations of each other carry what it would be off by, in place of a
-deviation. A look-up with such an index may yield anything: its error is infinite, which means that it is not checked.
-The roundings that a workload asks for are not in the exact value; half a unit in the last place of the narrower type is
-in the error, so that programs that keep more precision are right too.
+between numbers within 8 standard deviations of each other carry the difference of the outcomes in place of a deviation.
+A look-up with such an index may yield anything: its error is infinite, which means that it is not checked. The
+roundings that a workload asks for are not in the exact value; half a unit in the last place of the narrower type is in
+the error, so that programs that keep more precision are right, too.
 
 Sums of products of 8-bit floats stay in the accumulators of tensor cores for L products: 128, or all K where that is
-allowed ("fast"). One instruction adds 32 products to an accumulator: all are cut to multiples of w = 2^-13 of the power
-of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2, calls that 14 bits; Zhang et al.,
+allowed ("fast"). One instruction adds 32 products to an accumulator: all are truncated to multiples of w = 2^-13 of the
+power of two below the largest (DeepSeek-V3 Technical Report, 2024, section 3.3.2, calls that 14 bits; Zhang et al.,
 "SageAttention2", 2024, section 3.3). With P the mean square of a partial sum, w has a mean square of 2^-26 P / 2, since
-rounding down to powers of two halves squares on average. Cutting takes between 0 and w off each of L products: a
+rounding down to powers of two halves squares on average. Truncation takes between 0 and w off each of L products: a
 variance of w^2 / 3 each, and w / 2 in the direction of the sum for as many as outweigh those of the other sign, about
 |s| / rms(t) for a sum s of terms t; and it takes w / 2 off the accumulator L / 32 times. A sum of L of the terms has a
 mean square s^2 of q = Q L / K times r = 1 + L S^2 / (K Q), and its partial sums have half of that. K / L such sums have
 
     error^2 = 2^-26 Q r / 4 (L (1 / 3 + r / 4) + (L / 64)^2)
 
-In numbers: a float32 matmul of standard normal data has Q = S^2 = K, so its errors have a standard deviation of
-u K sqrt(2): 8.6e-5 for K = 512, on results of size 22.6.
+In numbers: a float32 matmul of standard normal data has Q = S^2 = K, so its errors have a standard deviation of u K
+sqrt(2): 8.6e-5 for K = 512, on results of size 22.6.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from search_spaces.workloads.scans import LEFT, RIGHT
 def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Every output, exact (float64), and the standard deviation of a correct kernel's error (float32) at each element.
 
-    The rounding to an output's own element type is not in it.
+    Excludes the rounding to an output's own element type.
 
     Raises:
         InputError: the number of inputs or a shape is not the workload's.
@@ -104,7 +104,7 @@ def rounding_error(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[
 
 
 def _analysed(workload: Workload, inputs: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    # Readers of an output see it before it is stored; sums of integers are exact in memory, and rounded for readers.
+    # Stages read an output before it is stored; sums of integers are exact in memory, and rounded for readers.
     stored: dict[str, RoundedValue] = {}
     scans: dict[str, RoundedValue] = {}
     known = {
@@ -154,7 +154,7 @@ def _narrowed(computed: RoundedValue, stage: Stage) -> RoundedValue:
 
 
 def _in_memory(computed: RoundedValue, stage: Stage, workload: Workload) -> RoundedValue:
-    """An output as it is stored: integers have the bits of its element type, and sums of them are exact."""
+    """An output as stored: integers wrap to its element type, and sums of them are exact."""
     if is_whole(computed):
         bits = computed.value.values.to(torch_dtype(stage.dtype)).to(torch.int64)
         return RoundedValue(Named(computed.value.axes, bits), computed.error)
@@ -175,7 +175,7 @@ def _stage(stage: Stage, known: Mapping[str, RoundedValue], workload: Workload) 
     kept, reduced = [a.name for a in stage.axes], {a.name: a.extent for a in stage.reduction.axes}
     if not stage.is_contraction:
         if workload.precision == "tf32" and stage.name in multiplied(workload):
-            # A dot cuts what is computed for it, not what that is computed from.
+            # A dot truncates its operands, not what these are computed from.
             assert isinstance(stage.expression, Apply)
             terms = [cut_to_tf32(_expression(a, stage, known)) for a in stage.expression.arguments]
         return sum_of(terms, kept, reduced)
@@ -251,7 +251,7 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Rounde
         case Apply(operator, (argument,)) if operator in ROUNDINGS:
             return rounded(_expression(argument, stage, known), ROUNDINGS[operator])
         case Apply("eq", (a, b)) if a == b:
-            # Whether a value is a number, which its error does not change.
+            # A test for NaN, which an error does not change.
             given = _expression(a, stage, known).value
             return RoundedValue(Named(given.axes, (given.values == given.values).to(torch.float64)), None)
         case Apply(operator, arguments):
@@ -259,11 +259,11 @@ def _expression(expression: Expression, stage: Stage, known: Mapping[str, Rounde
 
 
 def _leaf(expression: Expression, stage: Stage, known: Mapping[str, RoundedValue]) -> RoundedValue:
-    """What is read or counted, in the type that holds it exactly."""
+    """The value read or counted, in the type that represents it exactly."""
     match expression:
         case Access(tensor):
             value, error = known[tensor].value, known[tensor].error
-            # What is read outside of a tensor is exact.
+            # Values read outside of a tensor are exact.
             exactly = expression if expression.fill is None else replace(expression, fill=0.0)
             read_error = None if error is None else read(exactly, error.values, stage.extents)
             return RoundedValue(read(expression, value.values, stage.extents), read_error)

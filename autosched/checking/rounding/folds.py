@@ -1,4 +1,4 @@
-"""What the folds of a stage make of errors: sums, products, extremes; the formulas are in `rounding.analysis`."""
+"""Errors of a stage's reductions: sums, products, extremes; the formulas are in `rounding.analysis`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXACT_INTEGERS = 2.0**24
 
 
 def fold_of_integers(given: RoundedValue, stage: Stage) -> RoundedValue:
-    """A fold of integers, which is exact: the error is what may come of other integers."""
+    """A reduction of integers, which is exact: its error is that of the integers."""
     assert stage.reduction is not None
     if stage.reduction.operator in ("max", "min"):
         return extreme_of(given, stage.reduction)
@@ -37,7 +37,7 @@ def fold_of_integers(given: RoundedValue, stage: Stage) -> RoundedValue:
 
 
 def extreme_of(given: RoundedValue, reduction: Reduction) -> RoundedValue:
-    """The largest or smallest: any of those that may be it, so the largest of their errors bounds its own."""
+    """The largest or smallest: any candidate within its error, so the largest of their errors bounds the result's."""
     fold = torch.amax if reduction.operator == "max" else torch.amin
     result = extreme(given.value, reduction.axes, fold)
     if given.error is None:
@@ -54,7 +54,7 @@ def extreme_of(given: RoundedValue, reduction: Reduction) -> RoundedValue:
 def sum_of(
     terms: Sequence[RoundedValue], kept: Sequence[str], reduced: Mapping[str, int], chain: int = 0
 ) -> RoundedValue:
-    """The sum of the terms' products, of which so many at a time stay in the accumulators of 8-bit dots."""
+    """The sum of the terms' products; 8-bit dots keep `chain` of them at a time in their accumulators."""
     total = sum_of_products([t.value for t in terms], kept, reduced)
     squares = [_square(t.value) for t in terms]
     q = sum_of_products(squares, kept, reduced)
@@ -69,7 +69,7 @@ def sum_of(
             variance = variance + sum_of_products([_square(term.error), *others], kept, reduced).aligned(q.axes)
     errors = [_square(t.error) for t in terms if t.error is not None]
     if len(errors) == 2:
-        # Slopes say nothing of squares near 0, whose factors are wrong alike.
+        # Derivatives say nothing of squares near 0, whose factors have equal errors.
         both = sum_of_products(errors, kept, reduced).aligned(q.axes)
         variance = variance + (DECIDED * UNIT) ** 2 * both.nan_to_num(nan=0.0)
     error = variance.sqrt()
@@ -82,7 +82,7 @@ def sum_of(
 def _unknown(
     terms: Sequence[RoundedValue], axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
 ) -> torch.Tensor:
-    """Where something of unknown value is folded, by these of the axes that are kept."""
+    """Mask over the kept axes: a value of unknown error is reduced there."""
     found = nowhere(terms[0].value.values.device)
     for error in (t.error for t in terms if t.error is not None):
         here = error.values.isinf()
@@ -95,7 +95,7 @@ def _unknown(
 def _sums_exactly(
     term: RoundedValue, axes: Sequence[str], kept: Sequence[str], reduced: Mapping[str, int]
 ) -> torch.Tensor:
-    """Where all partial sums of a term that is of integers are integers that float32 holds."""
+    """Mask where all partial sums of an integral term are integers that float32 represents."""
     sizes = Named(term.value.axes, term.value.values.to(torch.float32).abs())
     exact = sum_of_products([sizes], kept, reduced).aligned(axes) <= _EXACT_INTEGERS
     if term.error is None:
@@ -144,7 +144,7 @@ def cut_to_tf32(term: RoundedValue) -> RoundedValue:
 
 
 def running_sums(x: torch.Tensor, error: torch.Tensor, dim: int, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Partial sums, of as many terms as there are so far; the largest of them so far is rounded as often."""
+    """Partial sums; the error is that of the terms so far, with the largest partial sum rounded as often."""
     if reverse:
         turned = running_sums(x.flip(dim), error.flip(dim), dim, False)
         return turned[0].flip(dim), turned[1].flip(dim)

@@ -1,6 +1,6 @@
-"""What pointwise operators do to errors: the errors that they add, and what becomes of those that they are given.
+"""Rounding errors of pointwise operators: their own, and the propagation of their operands'.
 
-See `autosched.checking.rounding.analysis` for what an error is, and for the sources of the constants.
+See `autosched.checking.rounding.analysis` for the definition of an error, and for the sources of the constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autosched.checking.operations import OPERATIONS, overflow, overflowed
 from autosched.machine.element_types import torch_dtype
 
 UNIT = 2.0**-23
-# How many standard deviations apart two numbers are compared rightly.
+# Numbers so many standard deviations apart are compared correctly.
 DECIDED = 8.0
 
 
@@ -28,7 +28,7 @@ DECIDED = 8.0
 class RoundedValue:
     """A value in float64, and the standard deviation of its error in units of 2^-23, in float32; None when exact.
 
-    `outside`: of an input, what a look-up yields where an index is none of its dimension.
+    `outside`: for an input, the value of a look-up whose index is out of range.
     """
 
     value: Named
@@ -53,7 +53,7 @@ def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     f = result.to(torch.float32)
     error = _OWN[operator](f)
     if operator in _ROUNDED_ONCE:
-        # A number that float32 holds is computed without an error from operands that have none.
+        # A number that float32 represents is computed without an error from exact operands.
         exact = f == result
         for own in inherited:
             exact = exact & (own == 0)
@@ -65,17 +65,17 @@ def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
                 # Not by squares, which overflow for masks as large as float32 has them.
                 error = torch.hypot(error, torch.where(e == 0, 0.0, _passed_on(slope, e)))
     if operator == "mul" and len(inherited) == 2:
-        # Slopes say nothing of a square near 0, whose factors are wrong alike.
+        # Derivatives say nothing of a square near 0, whose factors have equal errors.
         both = torch.where((inherited[0] == 0) | (inherited[1] == 0), 0.0, inherited[0] * inherited[1])
         error = error + DECIDED * UNIT * both
     if operator in ("sin", "cos") and inherited:
-        # Nor where these turn: they are off by half the square of what their argument is, and by no more than 2.
+        # Nor at extremes of these: they are off by half the square of the argument's error, and by no more than 2.
         off = (DECIDED * UNIT * inherited[0]).clamp(max=2.0)
         error = error + off.square() / (2 * DECIDED * UNIT)
     doubt = unknown(errors, result.device) | _near_pole(operator, given, axes)
     error = of_finite(error, result, doubt)
     if inherited and not _all_finite(result):
-        # An infinity that finite operands with errors make may be a number instead.
+        # An infinity that results from finite operands with errors may be a number instead.
         finite, sure = torch.ones_like(result, dtype=torch.bool), torch.ones_like(result, dtype=torch.bool)
         for g in given:
             finite = finite & g.value.aligned(axes).isfinite()
@@ -86,7 +86,7 @@ def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
 
 
 def unknown(errors: Sequence[torch.Tensor | None], device: torch.device) -> torch.Tensor:
-    """Where the error of an operand is infinite: nothing is known of what comes of it, an infinity or NaN included."""
+    """Mask of infinite operand errors: nothing is known of the result there, an infinity or NaN included."""
     return functools.reduce(torch.logical_or, (e.isinf() for e in errors if e is not None), nowhere(device))
 
 
@@ -95,9 +95,9 @@ def nowhere(device: torch.device) -> torch.Tensor:
 
 
 def _near_pole(operator: str, given: Sequence[RoundedValue], axes: Sequence[str]) -> torch.Tensor:
-    """Where an operand may be 0, or on the other side of it, where the operator is infinite or not defined there.
+    """Mask where an operand may be 0, or cross it, and the operator is infinite or undefined there.
 
-    A slope says nothing then: 1 / 0.001 with an error of 0.001 may be 500 or infinite.
+    A derivative says nothing then: 1 / 0.001 with an error of 0.001 may be 500 or infinite.
     """
     place = _POLES.get(operator)
     if place is None or given[place].error is None:
@@ -106,12 +106,12 @@ def _near_pole(operator: str, given: Sequence[RoundedValue], axes: Sequence[str]
 
 
 def is_whole(estimate: RoundedValue) -> bool:
-    """Whether it is of integers."""
+    """True if the values are integers."""
     return not estimate.value.values.is_floating_point()
 
 
 def _of_integers(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    """Arithmetic on integers, which adds no error of its own: the error is what may come of other integers."""
+    """Arithmetic on integers, which adds no error of its own: the error is that of the operands."""
     axes = union([g.value for g in given])
     values = [g.value.aligned(axes) for g in given]
     result = OPERATIONS[operator](*values)
@@ -124,25 +124,25 @@ def _of_integers(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
         (a, b), (of_a, of_b) = (v.to(torch.float32).abs() for v in values), errors
         error = torch.where(of_a > 0, of_a * b, 0.0) + torch.where(of_b > 0, of_b * a, 0.0)
     else:
-        # Other bits altogether.
+        # Any other bits.
         error = torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
     return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
 
 
 def counted(given: RoundedValue) -> RoundedValue:
-    """`to_integer`: of floating-point numbers, cut towards 0, which is in doubt next to an integer."""
+    """`to_integer`: truncation of floating-point numbers, which is in doubt next to an integer."""
     axes, values = given.value.axes, given.value.values
     result = Named(axes, OPERATIONS["to_integer"](values))
     if is_whole(given):
         return RoundedValue(result, given.error)
     floored = _floored("floor", [given])
     error = torch.zeros_like(values, dtype=torch.float32) if floored.error is None else floored.error.aligned(axes)
-    # What is no integer of 64 bits may become any.
+    # A value beyond the integers of 64 bits may become any.
     return RoundedValue(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
 
 
 def as_float(given: RoundedValue) -> RoundedValue:
-    """`to_float`: rounded to float32 where that does not hold the integer."""
+    """`to_float`: rounded to float32 where that does not represent the integer."""
     axes, exact = given.value.axes, given.value.values.to(torch.float64)
     held = exact.to(torch.float32).to(torch.float64) == exact
     error = torch.where(held, 0.0, exact.abs().to(torch.float32) / 2)
@@ -152,12 +152,12 @@ def as_float(given: RoundedValue) -> RoundedValue:
 
 
 def _passed_on(slope: Slope, error: torch.Tensor) -> torch.Tensor:
-    """The error of an operand as it is in the result."""
+    """The error of an operand, propagated to the result."""
     if slope is None:
         return error
     if isinstance(slope, torch.Tensor):
         return slope * error
-    # Not by the quotient itself, which may be too small for float32 where its product with the error is not.
+    # Not by the quotient itself, which may underflow in float32 where its product with the error does not.
     numerator, denominator = slope
     return numerator * (error / denominator)
 
@@ -168,7 +168,7 @@ def rounded(given: RoundedValue, narrow: str) -> RoundedValue:
     result = overflowed(value, narrow)
     size, kind = value.to(torch.float32).abs(), torch.finfo(torch_dtype(narrow))
     error = ((size * kind.eps).clamp(min=kind.smallest_normal * kind.eps) / 2) / UNIT
-    # Zero is zero in every type, and so are infinities; a value of the narrower type itself stays what it is.
+    # Zero and infinities are the same in every type; a value of the narrower type itself is not changed.
     stays = value.to(torch_dtype(narrow)).to(torch.float64) == value
     if given.error is None:
         error = torch.where(stays, 0.0, error)
@@ -199,7 +199,7 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _larger(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    """maximum and minimum: the error of the operand that it is, the larger error where it may be either."""
+    """maximum and minimum: the error of the chosen operand, the larger error where it may be either."""
     axes = union([g.value for g in given])
     a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](a, b)
@@ -243,7 +243,7 @@ def _floored(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
 
 
 def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    """fmod: exact of exact operands, and in doubt by the divisor where the quotient may be another integer."""
+    """fmod: exact for exact operands; in doubt by the divisor where the quotient may be another integer."""
     axes = union([g.value for g in given])
     a, b = (g.value.aligned(axes) for g in given)
     result = OPERATIONS[operator](a, b)
@@ -253,7 +253,7 @@ def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     times = (a / b).trunc().to(torch.float32)
     error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
     left = result.abs().to(torch.float32)
-    # The next multiple of the divisor is once more as far off as that.
+    # For the next multiple of the divisor the error counts once more.
     reach = torch.hypot(of_a, torch.where(of_b == 0, 0.0, (times.abs() + 1) * of_b))
     undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
     error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
@@ -262,14 +262,14 @@ def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
 
 
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-    """Where a distance may be 0, or have the other sign, for all that is known: never of numbers without an error."""
+    """Mask where a distance may be 0, or have the other sign; never between exact numbers."""
     return ((distance.abs() <= DECIDED * UNIT * error) & (error > 0)) | error.isinf()
 
 
 def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) -> torch.Tensor:
-    """The error where there is a finite value, infinite where the analysis has no answer; and none of other values.
+    """The error at finite values, infinite where the analysis has no answer; 0 at other values.
 
-    `doubt`: where nothing is known, of values that are not finite either.
+    `doubt`: mask of values of which nothing is known, infinities and NaN included.
     """
     # Not PyTorch's own: it imports a library of symbolic mathematics for that, a second in every new process.
     shape = np.broadcast_shapes(error.shape, values.shape)
@@ -280,11 +280,11 @@ def of_finite(error: torch.Tensor, values: torch.Tensor, doubt: torch.Tensor) ->
 
 
 def _all_finite(values: torch.Tensor) -> bool:
-    """Whether their sum is finite, which no infinity or NaN among them leaves it: a tenth of the time to ask each."""
+    """True if the sum is finite, which no infinity or NaN leaves it: a tenth of the time of a test of each."""
     return bool(values.sum().isfinite())
 
 
-# Operators that decide: what they yield, or how large its error is, depends on which operand is the larger.
+# Operators that decide: their result, or the size of its error, depends on which operand is the larger.
 _DECISIONS: Mapping[str, Callable[[str, Sequence[RoundedValue]], RoundedValue]] = {
     "lt": _compared,
     "le": _compared,
@@ -295,13 +295,13 @@ _DECISIONS: Mapping[str, Callable[[str, Sequence[RoundedValue]], RoundedValue]] 
     "floor": _floored,
     "fmod": _wrapped,
 }
-# Operators that are infinite or not defined at 0, or beyond it, of the operand at this place.
+# Operators that are infinite or undefined at 0, or beyond it, of the operand at this position.
 _POLES: Mapping[str, int] = {"div": 1, "rsqrt": 0, "sqrt": 0, "log": 0, "log2": 0, "log10": 0}
 # Operators that every device rounds to nearest.
 _ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 
 
-# The error that the operator itself adds, given its result.
+# The operator's own error, given its result.
 _OWN: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "add": torch.abs,
     "sub": torch.abs,

@@ -1,4 +1,4 @@
-"""Compiling candidates in several worker processes at once."""
+"""Pool of compile workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuning_logs import Measurement
 
 
 class CompilePool:
-    """`workers` processes that compile what is submitted, first come first served."""
+    """Worker processes that compile submitted trials, first come first served."""
 
     def __init__(self, server: ForkServer, setups: Sequence[Setup], timeout_s: float) -> None:
         self._workers = [WorkerProcess(server, setup) for setup in setups]
@@ -27,16 +27,16 @@ class CompilePool:
 
     @property
     def busy(self) -> bool:
-        """Whether something submitted is not compiled yet."""
+        """True while a submitted trial is not compiled yet."""
         return bool(self._waiting or self._compiling)
 
     def submit(self, trial: Trial) -> None:
         self._waiting.append(trial)
 
     def step(self, ready: Container[object]) -> list[Trial]:
-        """Collect what is done or lost, then keep the workers busy; `ready` holds the connections with a reply.
+        """Collect trials that are done or lost, then keep the workers busy; `ready`: the connections with a reply.
 
-        Each has its artefact now, or else a measurement that says why there is none.
+        Each trial returned has its artefact now, or else a measurement with its failure.
 
         Raises:
             TargetUnavailableError: a worker does not start.
@@ -49,13 +49,13 @@ class CompilePool:
         return done
 
     def cancel_waiting(self) -> list[Trial]:
-        """Forget what no worker has begun with, and return it."""
+        """Remove and return the trials that no worker has begun."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
     def give_up(self) -> None:
-        """Forget what was submitted; workers that have begun with it are replaced."""
+        """Drop all trials; workers that are compiling are replaced."""
         self._waiting.clear()
         for worker in self._compiling:
             worker.restart()

@@ -1,4 +1,4 @@
-"""What a compile worker does: print and compile. It touches no device."""
+"""Job of a compile worker: print and compile. It touches no device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompileServer:
                 backend = self._named(job.schedule.backend)
                 return build(job.program, job.schedule.one_line, self._target, backend)
         except Exception as error:
-            # Whatever a compiler raises over one candidate is that candidate's failure, and its record says which.
+            # Whatever a compiler raises over one candidate is that candidate's failure, and goes into its record.
             status: Status = "out_of_memory" if memory.ran_out(error) else "compile_error"
             return Measurement(status, detail=one_line(error))
 

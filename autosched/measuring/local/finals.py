@@ -1,6 +1,6 @@
-"""Finals: candidates timed in turn, round after round, until it is clear who wins; who is clearly slower drops out.
+"""Finals: candidates timed in interleaved rounds until the winner is clear; clearly slower ones drop out.
 
-16 candidates, 15 rounds -> 5 cannot be told from the fastest -> 15 more rounds among these -> 2 -> …
+16 candidates, 15 rounds -> 5 are not clearly slower than the fastest -> 15 more rounds among these -> 2 -> …
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from autosched.measuring.local.jobs import Standings
 from tuning_logs.ranking import still_in, undecided, winner
 
-# Contests at most: eight times 15 rounds tell apart latencies that differ by 1 % where single ones scatter by 2 %. What
-# is even then is a tie.
+# Largest number of contests: eight times 15 rounds tell apart latencies that differ by 1 % where single ones scatter by
+# 2 %. Closer candidates tie.
 _MOST_CONTESTS = 8
 
-# Times the candidates of these numbers interleaved, so many rounds.
+# Times the candidates of these numbers in so many interleaved rounds.
 HoldContest = Callable[[Sequence[int], int], Standings]
 
 
 @dataclass
 class Finals:
-    """The latencies of every candidate, by number: who dropped out has those of the first rounds only.
+    """The latencies of every candidate, by number; one that dropped out has those of the first rounds only.
 
-    `failures` says why a candidate could not compete.
+    `failures`: reason why a candidate could not compete.
     """
 
     latencies_s: dict[int, tuple[float, ...]] = field(default_factory=dict)
@@ -35,18 +35,18 @@ class Finals:
 
     @property
     def winner(self) -> int:
-        """The number of the candidate that won, of several that cannot be told apart the first."""
+        """The number of the winner; the first one of a tie."""
         most = max(map(len, self.latencies_s.values()))
         last = [number for number, taken in self.latencies_s.items() if len(taken) == most]
         return last[winner([self.latencies_s[number] for number in last])]
 
 
 def hold(candidates: Sequence[int], rounds: int, contest: HoldContest) -> Finals:
-    """Hold contests of `rounds` until the winner is clear. Without latencies when not even one could be held."""
+    """Repeat contests of `rounds` until the winner is clear. No latencies if none could take place."""
     finals = Finals()
     standings = contest(candidates, rounds) if candidates else Standings(())
     if candidates and not standings.latencies_s:
-        # Somebody spoils it: who cannot even run alone.
+        # One candidate spoils the contest: find it by running each alone.
         alone = {number: contest([number], rounds) for number in candidates}
         finals.failures = {number: a.detail for number, a in alone.items() if not a.latencies_s}
         candidates = [number for number in candidates if number not in finals.failures]

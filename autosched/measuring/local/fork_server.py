@@ -1,4 +1,4 @@
-"""A process that has imported everything and forks workers: one is up in milliseconds where importing takes seconds."""
+"""Fork server: a process with everything imported, whose forks start in milliseconds where an import takes seconds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MESSAGE_BYTES = 8
 # To the server: fork a worker; its two files come along. Any other message is the id of a worker to reap.
 FORK = 0
 
-# Enough for the traceback of an import that failed, or for what a compiler says before it aborts.
+# Enough for the traceback of a failed import, or for a compiler's message before it aborts.
 _LAST_WORDS_BYTES = 2**16
 
 _MODULE = "autosched.measuring.local.worker"
 
 
 class ForkServer:
-    """Starts worker processes and knows how they ended. They end when it ends, and it ends when this process does.
+    """Starts and reaps worker processes. They end when it ends, and it ends when this process does.
 
     It imports nothing of the calling script and gets no signals from the terminal. It never touches a device, so that
     each of its children can.
@@ -37,7 +37,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._control, there = socket.socketpair()
-        # A request and its answer are not to be parted by another thread's.
+        # No other thread may come between a request and its answer.
         self._lock = threading.Lock()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         self._owner = os.getpid()
@@ -45,8 +45,8 @@ class ForkServer:
             self._process = _started_in_a_thread(there.fileno(), self._output)
 
     def fork(self, connection: int, output: int) -> None:
-        """Have a worker started, once everything is imported, that talks over one file and prints to the other."""
-        # A server that is gone starts none; that is found when the worker's connection ends.
+        """Start a worker, once everything is imported, with one file to communicate over and one to print to."""
+        # A server that is gone starts none; the end of the worker's connection shows that.
         with contextlib.suppress(OSError), self._lock:
             socket.send_fds(self._control, [FORK.to_bytes(MESSAGE_BYTES)], [connection, output])
 
@@ -63,16 +63,16 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still start workers."""
+        """True while it can start workers."""
         return self._process.poll() is None
 
     @property
     def last_words(self) -> str:
-        """What it printed last: why it could not import something."""
+        """The last line that it printed: the reason of a failed import."""
         return last_line(self._output)
 
     def close(self) -> None:
-        """End it, and every worker with it; in a process that was forked from this one, nothing but its own files."""
+        """End it and all of its workers; in a process forked from this one, close only its files."""
         self._control.close()
         self._output.close()
         if os.getpid() == self._owner:
@@ -81,7 +81,7 @@ class ForkServer:
 
 
 class _Shared:
-    """The server of a process, started when it is first asked for; another one where it has ended."""
+    """The server of a process, started on demand; a new one where the former has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,23 +106,23 @@ def shared_server() -> ForkServer:
 
 
 def close_shared_server() -> None:
-    """End it, if it was started, and every worker with it; who asks next gets another one."""
+    """End the server, if it was started, and all of its workers; the next request starts another."""
     _shared(os.getpid()).close()
 
 
 @functools.cache
 def _shared(process: int) -> _Shared:
-    # A process that was forked from this one needs its own.
+    # A process forked from this one needs its own.
     shared = _Shared()
     atexit.register(shared.close)
     return shared
 
 
 def _started_in_a_thread(descriptor: int, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The server's process, started by a thread that ends after it.
+    """The server's process, started by a thread that outlives it.
 
-    The system ends a server with the thread that started it (prctl(2), PR_SET_PDEATHSIG), and who asks for the first
-    worker may be a thread that is soon gone.
+    Linux ends a server with the thread that started it (prctl(2), PR_SET_PDEATHSIG), and the first worker may be
+    requested by a thread that soon ends.
     """
     started: Future[subprocess.Popen[bytes]] = Future()
 
@@ -157,6 +157,6 @@ def last_line(output: IO[bytes]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What can be imported here can be imported there; and no library starts threads, which forks would lose."""
+    """Environment of the server: this process's import path, and one thread for libraries, as forks lose threads."""
     path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
     return {**os.environ, "PYTHONPATH": path, **ONE_THREAD}

@@ -1,4 +1,4 @@
-"""What travels between the process that tunes and its workers. Everything here pickles."""
+"""Messages between the tuning process and its workers. All of them pickle."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Role = Literal["compile", "measure"]
 
 @dataclass(frozen=True)
 class Setup:
-    """The first message to a worker: what all its jobs have in common.
+    """First message to a worker: settings that all its jobs share.
 
     `backend` is "module:function" of a function from a target to its backends; `cores` are the processor cores to stay
-    on, empty for all; `threads` is how many threads PyTorch may use.
+    on, empty for all; `threads`: number of threads for PyTorch.
     """
 
     role: Role
@@ -34,16 +34,16 @@ class Setup:
 
 @dataclass(frozen=True)
 class Born:
-    """The first message of a worker: its process id."""
+    """First message of a worker: its process id."""
 
     pid: int
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The answer to `Setup`, `Prepare` and `Release`: done.
+    """Answer to `Setup`, `Prepare` and `Release`: done.
 
-    `library_s` is what the vendor's library takes with the inputs just drawn, None where it cannot do the workload.
+    `library_s`: latency of the vendor's library on the inputs just drawn, None where it lacks the operator.
     """
 
     library_s: float | None = None
@@ -51,7 +51,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Task:
-    """What candidates compute, and how they are timed."""
+    """Workload of candidates, and the timing policy."""
 
     workload: Workload
     policy: Policy
@@ -59,9 +59,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Prepare:
-    """To the measuring worker: draw inputs from `seed` and compute what is expected. Answered with `Ready`.
+    """To the measuring worker: draw inputs from `seed` and evaluate the reference. Answered with `Ready`.
 
-    The memory of another task is given back first; the trials and contests that follow are of this one.
+    Frees the memory of the former task first; the trials and contests that follow are of this one.
     """
 
     task: Task
@@ -70,7 +70,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Release:
-    """To the measuring worker: give back the memory of the task that was prepared. Answered with `Ready`."""
+    """To the measuring worker: free the memory of the prepared task. Answered with `Ready`."""
 
 
 @dataclass(eq=False)
@@ -78,9 +78,9 @@ class Trial:
     """A candidate from submission to measurement: one row, filled from left to right, that both workers are sent.
 
     A compile worker answers with the `artefact`, or with a failure as the `measurement`; the measuring worker with an
-    `Outcome`. A trial `afresh` owes nothing to earlier ones of the same binary. `best_s` is the latency to beat, when
-    there is one; `thermal_repeats` counts the trials that were taken again since the device was too hot; `killed`: the
-    worker that had it was killed by somebody else, so that it has a second try.
+    `Outcome`. An `afresh` trial shares no result with earlier ones of the same binary. `best_s` is the latency to beat,
+    if there is one; `thermal_repeats` counts repetitions because the device was too hot (clock throttling); `killed`:
+    something else killed its worker, so that it gets a second try.
     """
 
     task: Task
@@ -100,7 +100,7 @@ class Trial:
 
     @cached_property
     def binary(self) -> tuple[Task, str]:
-        """What runs, and on what: a hash of the binaries, what loads them, and how they are launched on which buffers.
+        """Key of the executable and its task: a hash of binaries, backend, launch configuration and buffers.
 
         Equal ones are timed once.
         """
@@ -113,9 +113,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
+    """Result of a trial.
 
-    A worker is not `healthy` when its device reports an error that stays: it must be replaced.
+    `healthy` is False if the device reports a persistent error: the worker must be replaced.
     """
 
     measurement: Measurement
@@ -124,9 +124,9 @@ class Outcome:
 
 @dataclass(eq=False)
 class Contest:
-    """To the measuring worker: load candidates that came through a trial of the task, and time them interleaved.
+    """To the measuring worker: load candidates that passed a trial of the task, and time them in interleaved rounds.
 
-    With `library`, the vendor's takes part. `killed` is as for a trial. Answered with `Standings`.
+    With `library`, the vendor's library takes part. `killed` is as for a trial. Answered with `Standings`.
     """
 
     task: Task
@@ -138,7 +138,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Standings:
-    """The latencies of a contest, in the order of its candidates; none, and why, when it could not be held.
+    """The latencies of a contest, in the order of its candidates; none, with the reason in `detail`, if it failed.
 
     `library_s` are those of the vendor's library in the same rounds, where it has such an operator.
     """

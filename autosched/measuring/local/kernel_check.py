@@ -1,4 +1,4 @@
-"""The check of a kernel: run on poisoned outputs, between guard bands, and compared with the reference.
+"""Check of a kernel: run on poisoned outputs, between guard bands, and compared with the reference.
 
 A trial begins with it, and so does the first use of a kernel that this machine has not checked yet.
 """
@@ -21,13 +21,13 @@ Run = Callable[[], object]
 
 
 class KernelCheck:
-    """Checks kernels of one workload, one after the other, on data of its own.
+    """Checks kernels of one workload, one after the other, on its own data.
 
-    What it is given to run calls a kernel on `data.operands`, as they are at that moment.
+    A `run` calls a kernel on the present `data.operands`.
     """
 
     def __init__(self, workload: Workload, device: torch.device, memory_bytes: int | None = None) -> None:
-        """`memory_bytes`: what a kernel on a CPU may take beyond what the process has; None: as much as there is."""
+        """`memory_bytes`: additional memory that a kernel on a CPU may take; None: no limit."""
         self._workload = workload
         self._device = device
         self._memory_bytes = memory_bytes
@@ -40,12 +40,12 @@ class KernelCheck:
         return self._prepared
 
     def prepare(self, seed: int) -> None:
-        """Draw inputs and compute what is expected.
+        """Draw inputs and evaluate the reference.
 
         Raises:
             RuntimeError: they do not fit in memory.
         """
-        # What was there goes first: two may not fit.
+        # Frees the former data first: two may not fit.
         self._prepared, self._seed = None, seed
         self._prepared = TrialData.drawn(self._workload, seed, self._device)
 
@@ -54,7 +54,7 @@ class KernelCheck:
         self._prepared = self.data.moved(seed)
 
     def first(self, run: Run) -> float:
-        """Run once on poisoned outputs; the largest error as a fraction of what is allowed.
+        """Run once on poisoned outputs; the largest error as a fraction of the tolerance.
 
         Raises:
             Failed: the kernel is not right.
@@ -65,12 +65,12 @@ class KernelCheck:
             if not self.data.intact:
                 return self._on_new_data(run)
             if failure.status in ("not_finite", "wrong_result") and self._is_right_among_zeros(run):
-                detail = f"{failure}; right with zeros beside the inputs: it reads outside them"
+                detail = f"{failure}; right with zeros around the inputs: it reads outside them"
                 raise Failed("out_of_bounds_read", detail, failure.max_error) from failure
             raise
 
     def last(self) -> float:
-        """The same of what further runs left, which may not have touched anything but the outputs.
+        """The largest error after further runs, which may have written to nothing but the outputs.
 
         Raises:
             Failed: a kernel may be right the first time only.
@@ -87,18 +87,18 @@ class KernelCheck:
             self.synchronize()
 
     def memory_limit(self) -> AbstractContextManager[None]:
-        """Within it, a kernel on a CPU takes no more memory than it may."""
+        """Limit on the memory that a kernel on a CPU takes within the block."""
         if self._memory_bytes is None or self._device.type != "cpu":
             return nullcontext()
         return memory.limited(self._memory_bytes)
 
     def synchronize(self) -> None:
-        """Wait for the device. Raises RuntimeError for what went wrong on it."""
+        """Wait for the device. Raises RuntimeError for its errors."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
     def _on_new_data(self, run: Run) -> float:
-        """The same after the reference was overwritten: by this candidate, if it happens again, else by another."""
+        """Second attempt after the reference was overwritten: this kernel's fault if it happens again."""
         self.prepare(self._seed)
         try:
             return self._attempt(run)
@@ -122,7 +122,7 @@ class KernelCheck:
 
 
 def check_once(workload: Workload, device: torch.device, launcher: Launcher, seed: int) -> float:
-    """Check a loaded kernel in this process, on data of its own; the largest error as a fraction of what is allowed.
+    """Check a loaded kernel in this process, on its own data; the largest error as a fraction of the tolerance.
 
     Raises:
         Failed: the kernel is not right, or did not run to its end.
@@ -142,7 +142,7 @@ def check_once(workload: Workload, device: torch.device, launcher: Launcher, see
 
 @contextmanager
 def failing_as(status: Status) -> Iterator[None]:
-    """Whatever a candidate raises is its failure and goes into its record."""
+    """Make any exception of a candidate a failure of this status, for its record."""
     try:
         yield
     except Failed:

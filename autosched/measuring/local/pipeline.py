@@ -1,7 +1,7 @@
-"""Candidates on their way: through the compilers, past what their binaries tell, into the measuring worker.
+"""Pipeline of trials: compile pool, pruning by compile facts, deduplication of binaries, measuring worker.
 
     submit ─ compile pool ─ compile facts ─ same binary? ─ measuring worker ─ measurement
-                  │              │               │                │
+                      │              │               │                │
             compile_error…     pruned      timing "shared"   load_error, wrong_result, …
 
 One thread drives it: it calls `step` whenever a worker has replied or something was submitted.
@@ -21,19 +21,19 @@ from autosched.measuring.local.worker_process import WorkerProcess
 from search_spaces import Schedule, Target
 from tuning_logs import CompileFacts, DeviceState, Measurement
 
-# Spilling a kibibyte for every thread is spilling more than the 255 registers that a thread can have: its accumulators
-# live in memory, and with them goes the reason to tile.
+# A kibibyte of spills per thread is more than its at most 255 registers: its accumulators live in local memory, and
+# tiling them is pointless.
 _MOST_SPILLED_BYTES = 1024
-# A trial taken while the device was too hot is taken again so often; then it stands, with the device's state beside it.
+# A trial during clock throttling by heat is repeated so often; then it stands, with the device's state in its record.
 _THERMAL_REPEATS = 2
-# Trials that are kept of every task with what was compiled, some 100 KB each: twice as many as compete in finals.
+# Trials kept of every task with their artefacts, some 100 KB each: twice as many as compete in finals.
 _MOST_KEPT = 32
 
 
 class TrialPipeline:
-    """What was submitted and has not come out. Results come in the order in which they are ready.
+    """Submitted trials and contests without a result yet. Results come in the order in which they are ready.
 
-    On a CPU nothing is timed while something compiles. `device_state` says how the device is doing.
+    On a CPU nothing is timed while something compiles. `device_state` reads clocks and temperature of the device.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class TrialPipeline:
         self._runner = runner
         self._time_alone = target.kind == "cpu"
         self._device_state = device_state
-        # Everything that has not come out; what of it is compiled, and goes to the measuring worker next.
+        # Futures of all open jobs; compiled trials that go to the measuring worker next.
         self._futures: dict[Trial | Contest, Future[Any]] = {}
         self._held: list[Trial] = []
-        # The fastest of what came through a trial: finals need not compile it again.
+        # The fastest successful trials, which finals need not compile again.
         self._fastest: dict[Task, dict[Schedule, Trial]] = {}
-        # What came of a binary; while it is being timed, the trials that wait for its result.
+        # Results by binary; while a binary is being timed, the trials that wait for its result.
         self._measured: dict[tuple[Task, str], Measurement] = {}
         self._twins: dict[tuple[Task, str], list[Trial]] = {}
 
@@ -74,44 +74,44 @@ class TrialPipeline:
         return future
 
     def contest(self, contest: Contest) -> Future[Standings]:
-        """Time candidates that came through their trials interleaved."""
+        """Time candidates that passed their trials in interleaved rounds."""
         self._futures[contest] = future = Future[Standings]()
         self._runner.submit(contest)
         return future
 
     def forget(self) -> None:
-        """What came of earlier candidates is not to be shared with later ones; the memory of their task is free."""
+        """Drop the results and the memory of earlier candidates: later ones do not share them."""
         self._measured.clear()
         self._fastest.clear()
         self._runner.forget()
 
     def cancel_waiting(self) -> list[Future[Any]]:
-        """Forget what no worker has begun to compile or to run: the futures."""
+        """Drop jobs that no worker has begun to compile or to run; returns their futures."""
         waiting = [*self._held, *(trial for twins in self._twins.values() for trial in twins)]
         given_up = [*waiting, *self._pool.cancel_waiting(), *self._runner.cancel_waiting()]
         self._held.clear()
         futures = [self._futures.pop(job) for job in given_up]
-        # Nobody may wait for the result of a binary that was given up.
+        # No trial may wait for the result of a dropped binary.
         running = (job for job in self._futures if isinstance(job, Trial) and job.artefact and not job.afresh)
         self._twins = {trial.binary: [] for trial in running}
         return futures
 
     def give_up(self) -> list[Future[Any]]:
-        """Forget everything that was submitted; workers that are busy with some of it are replaced. The futures."""
+        """Drop all jobs; busy workers are replaced. Returns the futures."""
         if self._futures:
             self._pool.give_up()
             self._runner.give_up()
         return self.drop()
 
     def drop(self) -> list[Future[Any]]:
-        """The futures of what has not come out, which nobody will set: the workers are gone, or broken."""
+        """The futures of all open jobs, which nobody will set: the workers are gone, or broken."""
         dropped = list(self._futures.values())
         for open_ones in (self._futures, self._held, self._twins):
             open_ones.clear()
         return dropped
 
     def step(self, ready: Container[object]) -> list[tuple[Future[Any], Result]]:
-        """Move everything on; what came out. `ready` holds the connections with a reply.
+        """Advance all jobs; returns the results. `ready`: the connections with a reply.
 
         Raises:
             TargetUnavailableError: a worker does not start.
@@ -134,7 +134,7 @@ class TrialPipeline:
         return came_out
 
     def _gone(self, trial: Trial, result: Result) -> list[tuple[Trial, Result]]:
-        """What cannot be run; those that waited for this binary try themselves."""
+        """The result of a trial that cannot run; others with its binary run themselves."""
         if not trial.afresh:
             self._held += self._twins.pop(trial.binary, [])
         return [(trial, result)]
@@ -174,7 +174,7 @@ class TrialPipeline:
             del fastest[max(fastest, key=lambda schedule: _undisturbed_s(fastest[schedule]))]
 
     def _share(self, trial: Trial, measurement: Measurement) -> list[tuple[Trial, Measurement]]:
-        """What those get that waited for this binary; a failure is not shared, they try themselves."""
+        """Results of the trials that waited for this binary; a failure is not shared, they run themselves."""
         twins = self._twins.pop(trial.binary, [])
         if measurement.ok:
             self._measured[trial.binary] = measurement
@@ -184,7 +184,7 @@ class TrialPipeline:
 
 
 def why_hopeless(facts: CompileFacts, target: Target) -> str | None:
-    """Why a binary need not be run, as its compile facts show; None when it should be."""
+    """Reason, from its compile facts, not to run a binary; None if there is none."""
     if target.kind != "gpu":
         return None
     shared, spilled = facts.shared_memory_bytes or 0, facts.spill_bytes or 0

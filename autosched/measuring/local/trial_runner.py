@@ -1,4 +1,4 @@
-"""Running candidates one after the other in the measuring worker, which is replaced when a candidate breaks it."""
+"""Queue of the measuring worker, which runs candidates one at a time and is replaced when one breaks it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from cost_models import bound_s
 from search_spaces import Workload
 from tuning_logs import Measurement
 
-# Drawing inputs and evaluating the reference in float64: seconds for the largest workloads on a slow device.
+# Time to draw inputs and evaluate the reference in float64: seconds for the largest workloads on a slow device.
 _PREPARE_TIMEOUT_S = 600.0
-# Inputs are kept until trials with them have taken this many times longer than setting them up did.
+# Inputs are reused until their trials have taken this many times longer than their preparation.
 _WORTH = 10.0
-# A trial is a load, a check and a handful of repeats. One that takes as long as this many perfect runs is hopeless.
+# A trial is a load, a check and a handful of repeats. One that takes as long as this many runs at the roofline is
+# hopeless.
 _PERFECT_RUNS_PER_TRIAL = 100
 
 
-# What comes of a trial or a contest.
+# Result of a trial or a contest.
 Result = Measurement | Standings | UnfitWorkloadError
 
 
 class TrialRunner:
-    """One measuring worker and what waits for it, of several tasks.
+    """One measuring worker and its queue, of several tasks.
 
-    A trial comes back with its measurement, a contest with its standings. What waits of the task whose inputs are set
-    up comes first: the memory of two may not fit. A trial may take `timeout_s`, or longer where a hundred perfect runs
-    do.
+    A trial returns its measurement, a contest its standings. Jobs of the prepared task come first: the memory of two
+    may not fit. A trial may take `timeout_s`, or longer where a hundred runs at the roofline do.
     """
 
     def __init__(self, server: ForkServer, setup: Setup, timeout_s: float) -> None:
@@ -41,18 +41,18 @@ class TrialRunner:
         self._timeout_s = timeout_s
         self._waiting: deque[Trial | Contest] = deque()
         self._running: Trial | Contest | None = None
-        # The inputs of every task; and which process holds which: one that was replaced holds none.
+        # The wanted inputs of every task; the prepared ones with the process that has them: a new process has none.
         self._wanted: dict[Task, Prepare] = {}
         self._prepared: tuple[int | None, Prepare] | None = None
         self._preparing: Prepare | None = None
         self._preparing_since = 0.0
         self._prepare_s = 0.0
         self._trials_s = 0.0
-        # Those whose worker was killed by somebody else while it set them up: they get a second try.
+        # Preparations whose worker something else killed: they get a second try.
         self._killed_preparing: set[Prepare] = set()
-        # Tasks whose inputs could not be set up, until more of them is submitted.
+        # Tasks whose inputs could not be prepared, until more of them is submitted.
         self._unfit: dict[Task, UnfitWorkloadError] = {}
-        # The fastest latency that was seen of a task, and what the vendor's library takes.
+        # The best latency of a task so far, and that of the vendor's library.
         self._best_s: dict[Task, float] = {}
         self._library_s: dict[Task, float | None] = {}
 
@@ -61,18 +61,18 @@ class TrialRunner:
         return self._worker
 
     def library_s(self, workload: Workload) -> float | None:
-        """What the vendor's library takes with the inputs last drawn; None while that is not known."""
+        """Latency of the vendor's library on the inputs last drawn; None while it is unknown."""
         return next((taken for task, taken in self._library_s.items() if task.workload == workload), None)
 
     def prepare(self, task: Task, seed: int) -> None:
-        """Draw fresh inputs for the candidates to come, unless the present ones of the task have hardly been used."""
+        """Draw fresh inputs for the next candidates, unless the present ones of the task have hardly been used."""
         self._unfit.pop(task, None)
         present = self._prepared is not None and self._prepared[1] == self._wanted.get(task)
         if not present or self._trials_s >= _WORTH * self._prepare_s:
             self._wanted[task] = Prepare(task, seed)
 
     def forget(self) -> None:
-        """Have the memory of the task given back, and forget what was seen of any."""
+        """Free the memory of the task, and drop the latencies of all."""
         self._wanted.clear()
         self._unfit.clear()
         self._best_s.clear()
@@ -82,7 +82,7 @@ class TrialRunner:
         self._waiting.append(job)
 
     def collect(self, ready: Container[object]) -> list[tuple[Trial | Contest, Result]]:
-        """What is done or lost, or cannot be done; `ready` holds the connections with a reply.
+        """Results of jobs that are done, lost, or impossible; `ready`: the connections with a reply.
 
         Raises:
             TargetUnavailableError: the worker does not start.
@@ -90,7 +90,7 @@ class TrialRunner:
         return [*self._replied(ready), *self._refused()]
 
     def _refused(self) -> list[tuple[Trial | Contest, UnfitWorkloadError]]:
-        """What waits for inputs that cannot be set up, with why."""
+        """Jobs that wait for inputs that cannot be prepared, with the reason."""
         refused = [(one, self._unfit[one.task]) for one in self._waiting if one.task in self._unfit]
         if refused:
             self._waiting = deque(one for one in self._waiting if one.task not in self._unfit)
@@ -125,7 +125,7 @@ class TrialRunner:
                 raise AssertionError(f"a measuring worker replied {type(reply).__name__}")
 
     def start_next(self, ahead: Task | None) -> None:
-        """Give the worker what comes next, if it has nothing to do; where nothing waits, the inputs of task `ahead`."""
+        """Give an idle worker the next job; if none waits, the inputs of task `ahead`."""
         if not self._worker.available():
             return
         task = self._next_task(ahead)
@@ -141,20 +141,20 @@ class TrialRunner:
             self._start(one)
 
     def _next_task(self, ahead: Task | None) -> Task | None:
-        """The task that is prepared, while something of it waits; or else that which waits longest, or is to come."""
+        """The prepared task while any job of it waits; else that of the oldest waiting job, or `ahead`."""
         waiting = dict.fromkeys(one.task for one in self._waiting)
         if self._prepared is not None and self._prepared[1].task in waiting:
             return self._prepared[1].task
         return next(iter(waiting), None if ahead in self._unfit else ahead)
 
     def cancel_waiting(self) -> list[Trial | Contest]:
-        """Forget what waits for the worker, and return it."""
+        """Remove and return the jobs that wait for the worker."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
     def give_up(self) -> None:
-        """Forget what was submitted; a worker that has begun with it is replaced."""
+        """Drop all jobs; a worker that has begun one is replaced."""
         self._waiting.clear()
         if self._running is not None:
             self._running = None
@@ -164,7 +164,7 @@ class TrialRunner:
         self._worker.close()
 
     def _set_up(self, reply: Ready | Lost) -> None:
-        """What came of `Prepare`, or of `Release`."""
+        """Record the answer to `Prepare`, or to `Release`."""
         asked, self._preparing = self._preparing, None
         match reply:
             case Ready(library_s) if asked is not None:

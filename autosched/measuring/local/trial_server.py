@@ -1,4 +1,4 @@
-"""What the measuring worker does: load a candidate, check it against the reference, time it."""
+"""Job of the measuring worker: load a candidate, check it against the reference, time it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tuning_logs import Measurement, Timing
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often a candidate is timed: for about `budget_s`, between `least` and `most` times."""
+    """Number of timed repeats: for about `budget_s`, between `least` and `most`."""
 
     least: int
     most: int
@@ -48,17 +48,17 @@ class Repeats:
         return max(self.least, min(self.most, math.ceil(self.budget_s / max(latency_s, 1e-9))))
 
 
-# A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the cache flushes between them are not.
+# A CPU's clock and neighbours are noisy; a GPU's kernels are short, and the L2 flushes between them are not.
 REPEATS = {"cpu": Repeats(least=5, most=50, budget_s=10e-3), "gpu": Repeats(least=5, most=20, budget_s=5e-3)}
 
-# A CPU kernel shorter than that is warm so many calls after the first one that follows the check, during which others
-# had the caches and predictors: below some 40 µs the first two samples show it.
+# Warm-up of a CPU kernel shorter than that: so many calls after the first one, as the check evicted it from caches and
+# predictors; below some 40 µs the first two samples show it.
 _SHORT_S = 1e-3
 _WARM_UP = 2
 
-# The library's place among the names of a contest; candidates have numbers.
+# The library's name in a contest; candidates have numbers.
 _LIBRARY = "library"
-# A contest is held at so many placements of the operands in memory.
+# A contest uses so many placements of the operands in memory.
 _PLACEMENTS = 3
 
 
@@ -70,7 +70,7 @@ class TrialServer:
         self._setup = setup
         self._workbench: Workbench | None = None
         if setup.target.kind == "gpu":
-            # The context takes a second: now, while the first candidates compile.
+            # Creating the context takes a second: do it now, while the first candidates compile.
             torch.empty(1, device="cuda")
 
     def serve(self, job: Job) -> Reply:
@@ -94,9 +94,9 @@ class TrialServer:
         return self._workbench
 
     def _release(self) -> None:
-        """Give back the memory of the task: that of two may not fit."""
+        """Free the memory of the task: that of two may not fit."""
         self._workbench = None
-        # Tensors that are caught in cycles, by way of exceptions and their frames.
+        # Tensors caught in reference cycles, through exceptions and their frames.
         gc.collect()
         if self._setup.target.kind == "gpu":
             torch.cuda.empty_cache()
@@ -115,7 +115,7 @@ class Workbench:
         self._check = KernelCheck(task.workload, self._device, memory.trial_bytes())
 
     def prepare(self, seed: int) -> float | None:
-        """Draw inputs and compute what is expected; what the vendor's library takes, None where it cannot do this.
+        """Draw inputs and evaluate the reference; the library's latency, None where it lacks the operator.
 
         Raises:
             RuntimeError: they do not fit in memory.
@@ -138,14 +138,14 @@ class Workbench:
             found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
         except Failed as failure:
             found = Measurement(failure.status, detail=str(failure), max_error=failure.max_error)
-            # Who wrote outside the operands may have written anywhere in this process.
+            # A kernel that wrote outside its operands may have written anywhere in this process.
             healthy = failure.status != "out_of_bounds_write" and self._recover()
         seconds, facts = time.perf_counter() - begin, trial.compiled.facts
         found = dataclasses.replace(found, facts=facts, seconds=seconds, load_s=load_s, timing_s=timing_s)
         return Outcome(found, healthy)
 
     def _latencies(self, run: Run, best_s: float | None) -> tuple[tuple[float, ...], Timing]:
-        """The repeats: two when both are hopelessly slower than the best so far, which spares the others."""
+        """The repeats; only two if both are hopelessly slower than the best so far."""
         hopeless = math.inf if best_s is None else best_s * self._setup.abandon_factor
         with self._check.memory_limit():
             latencies = self._timer.sample([run])
@@ -153,14 +153,14 @@ class Workbench:
                 latencies = self._timer.sample([run] * _WARM_UP)[-1:]
             if latencies[0] > hopeless:
                 latencies += self._timer.sample([run])
-            # What disturbed the core is no fault of the candidate.
+            # Disturbances of the core do not count against the candidate.
             if min(latencies) / self._timer.slowdown > hopeless:
                 return tuple(latencies), "short"
             more = self._repeats.count(min(latencies)) - len(latencies)
             return (*latencies, *self._timer.sample([run] * more)), "full"
 
     def contest(self, contest: Contest) -> Standings:
-        """All in turn; at several places in memory, so that none wins by a lucky one."""
+        """Interleaved rounds at several placements in memory, so that none wins by a lucky one."""
         rounds = contest.rounds
         try:
             with ExitStack() as stack, failing_as("run_error"):
@@ -180,7 +180,7 @@ class Workbench:
             return Standings((), str(failure), healthy=self._recover())
 
     def _library_latency(self) -> float | None:
-        """What the library takes, corrected for disturbances as trials are: an estimate to show beside theirs."""
+        """The library's latency, corrected for disturbances as trials are: an estimate to show next to theirs."""
         with library_settings(self.task.workload.precision, self._setup.target), torch.no_grad():
             call = self._library().get(_LIBRARY)
             if call is None:
@@ -189,9 +189,9 @@ class Workbench:
             return latency_s / self._timer.slowdown
 
     def _library(self) -> dict[str, Run]:
-        """The library's call on the data of the batch, under its name; nothing where it cannot do this."""
+        """The library's call on the data of the batch, by name; empty where it lacks the operator."""
         inputs = self._check.data.inputs.tensors
-        # Of its own: what it writes there is not checked.
+        # Separate outputs: the library's results are not checked.
         outs = [empty(t, self._device) for t in self.task.workload.outputs]
         call = library_call(self.task.workload, inputs, outs)
         if call is None:
@@ -215,12 +215,12 @@ class Workbench:
                 launcher.unload()
 
     def _recover(self) -> bool:
-        """Put the inputs right after a failure; False when the device does not even allow that."""
+        """Restore the inputs after a failure; False if the device does not even allow that."""
         try:
             self._check.synchronize()
             self._check.data.inputs.changed()
             if self._device.type == "cuda":
-                # What a candidate allocated goes back to the device, not to PyTorch's pool.
+                # Returns a candidate's allocations to the device, not to PyTorch's pool.
                 torch.cuda.empty_cache()
         except RuntimeError:
             return False

@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 def main(descriptor: int, parent: int) -> None:
     """Fork and reap workers as asked until the other end is closed."""
     _end_with(parent)
-    # What was imported stays: workers need neither look through it for garbage nor copy it by doing so.
+    # Imported modules stay: workers need neither scan them for garbage nor copy them by doing so.
     gc.collect()
     gc.freeze()
     server = os.getpid()
@@ -89,13 +89,13 @@ def _role(setup: Setup) -> Callable[[Job], Reply]:
         return TrialServer(load_backends(setup.backend, setup.target), setup).serve
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     memory.limit_files()
-    # As if there were as many compile workers as cores, which is what there are by default.
+    # By the number of cores, which is the default number of compile workers.
     share = memory.compiler_bytes(workers=len(usable_cores()))
     return CompileServer(load_backends(setup.backend, setup.target), setup.target, share).serve
 
 
 def load_backends(location: str, target: Target) -> dict[str, Backend]:
-    """The backends, by name, that the function at `location`, "module:function", gives for the target."""
+    """The backends, by name, that the function at `location`, "module:function", returns for the target."""
     module, _, function = location.partition(":")
     backends: Sequence[Backend] = getattr(importlib.import_module(module), function)(target)
     return {backend.name: backend for backend in backends}

@@ -1,4 +1,4 @@
-"""A worker process, seen from the process that tunes: started, given one job at a time, replaced when it is lost."""
+"""A worker process as seen by the tuning process: started, given one job at a time, replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tuning_logs import Status
 
 # Importing PyTorch and creating a GPU context take seconds; on a busy machine with a cold disk, up to a minute.
 STARTUP_TIMEOUT_S = 180.0
-# A worker that somebody kills before it is up is started again so often: whoever kills more of them means it.
+# A worker killed by others before it is up is restarted so often: more kills are meant.
 _MOST_KILLED_STARTING = 3
 
-# It was late, it died, it died for want of memory, or somebody killed it, for which the job is not to blame.
+# Timed out; died; died for want of memory; or killed by something else, for which the job is not to blame.
 Loss = Literal["timeout", "crash", "memory", "killed"]
 
 _STATUSES: dict[Role, dict[Loss, Status]] = {
@@ -35,21 +35,21 @@ _STATUSES: dict[Role, dict[Loss, Status]] = {
 
 @dataclass(frozen=True)
 class Lost:
-    """A job without a reply: the worker was late and was killed, or it died. Its replacement is starting."""
+    """A job without a reply: the worker timed out and was killed, or died. Its replacement is starting."""
 
     how: Loss
     detail: str
 
     def status(self, role: Role) -> Status:
-        """What that means for a candidate that a worker of this role was busy with."""
+        """Status of a candidate lost by a worker of this role."""
         return _STATUSES[role].get(self.how, "out_of_memory")
 
 
 def how_it_ended(exit_code: int | None, words: str, oom_kills: int) -> Loss:
-    """How a process that this one did not kill ended: `exit_code` as `subprocess` has it, what it said last.
+    """Cause of death of a process that this one did not kill: `exit_code` as `subprocess` has it, and its last words.
 
-    `oom_kills` is how many processes the system killed for want of memory meanwhile: nothing else tells such a SIGKILL
-    from one that a person or a program sent.
+    `oom_kills`: number of processes that the system killed for want of memory meanwhile, the only sign that
+    distinguishes such a SIGKILL from one that a person or a program sent.
     """
     if memory.says_ran_out(words):
         return "memory"
@@ -59,7 +59,7 @@ def how_it_ended(exit_code: int | None, words: str, oom_kills: int) -> Loss:
 
 
 class WorkerProcess:
-    """One worker, or the one that took its place."""
+    """One worker, or its replacement."""
 
     def __init__(self, server: ForkServer, setup: Setup) -> None:
         self._server = server
@@ -71,12 +71,12 @@ class WorkerProcess:
 
     @property
     def connection(self) -> Connection[Job, Reply]:
-        """Where replies arrive."""
+        """Connection on which replies arrive."""
         return self._connection
 
     @property
     def deadline(self) -> float:
-        """When what it does now is late, in `time.monotonic` seconds; infinite while it does nothing."""
+        """Deadline of its present job, in `time.monotonic` seconds; infinite while it is idle."""
         return self._deadline
 
     @property
@@ -85,10 +85,10 @@ class WorkerProcess:
         return self._pid
 
     def available(self) -> bool:
-        """Whether it can take a job now. One that died while it had nothing to do is replaced."""
+        """True if it can take a job now. One that died idle is replaced."""
         if self._deadline < math.inf:
             return False
-        # A worker says nothing unasked: this is the end of the file.
+        # A worker sends nothing unasked: this is the end of the file.
         if self._connection.poll():
             self.restart()
             return False
@@ -99,15 +99,15 @@ class WorkerProcess:
         self._since = time.monotonic()
         self._deadline = self._since + timeout_s
         self._oom_kills = memory.oom_kills()
-        # What it prints from now on is about this job. The position in the file is the worker's too.
+        # Output from now on is about this job. The worker shares the position in the file.
         self._output.seek(0)
         self._output.truncate()
-        # That a pipe broke just now is found by `poll`.
+        # `poll` finds a pipe that broke just now.
         with contextlib.suppress(OSError):
             self._connection.send(job)
 
     def poll(self, ready: Container[object]) -> Reply | Lost | None:
-        """The reply, if `ready` holds the connection; what happened, if the job is lost; None: nothing to tell yet.
+        """The reply, if `ready` contains the connection; Lost, if the job is lost; None while it is running.
 
         Raises:
             TargetUnavailableError: the worker did not start.
@@ -132,7 +132,7 @@ class WorkerProcess:
         return reply
 
     def restart(self) -> None:
-        """Replace the worker, whatever it does."""
+        """Replace the worker, idle or not."""
         self.close()
         self._start()
 
@@ -154,7 +154,7 @@ class WorkerProcess:
         self.send(self._setup, STARTUP_TIMEOUT_S)
 
     def _lose(self, how: Loss, detail: str) -> Lost | None:
-        """Start another one; Lost unless it was killed while it started, and so had no job."""
+        """Start another one; Lost, or None if it was killed while it started, and so had no job."""
         if not self._starting:
             self.restart()
             return Lost(how, detail)
@@ -165,7 +165,7 @@ class WorkerProcess:
         return None
 
     def _last_words(self) -> tuple[Loss, str]:
-        """How the process ended, with the last line that it printed."""
+        """Cause of the process's end, with the last line that it printed."""
         if self._pid is None:
             return "crash", self._server.last_words
         code, words = self._server.reap(self._pid), last_line(self._output)
@@ -176,9 +176,9 @@ class WorkerProcess:
 
 
 def wait_for(workers: Sequence[WorkerProcess], *woken: Connection[None, None]) -> list[object]:
-    """The connections with a reply, as soon as there is one, a worker is late, or something was sent to `woken`."""
+    """The connections with a reply; returns at the first one, at a worker's deadline, or at a message to `woken`."""
     busy = [w for w in workers if w.deadline < math.inf]
     deadline = min((w.deadline for w in busy), default=None)
-    # A little longer than to the deadline, so that it is over on return.
+    # A little after the deadline, so that it has passed on return.
     timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic()) + 1e-3
     return list(wait([*woken, *(w.connection for w in busy)], timeout_s))

@@ -1,6 +1,6 @@
-"""The search core: which points of a space to measure next, learnt from what was measured.
+"""Bayesian optimisation over a discrete space: proposes the points to measure next from those measured before.
 
-It knows points and seconds only: neither devices nor logs nor files.
+Knows points and seconds only: no devices, logs or files.
 """
 
 from autosched.strategies.bayesian.observations import History

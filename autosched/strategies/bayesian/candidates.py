@@ -1,4 +1,4 @@
-"""The points of a space that a search may ask for, by number, and what models see of them."""
+"""Candidate points of a space, numbered, with the features that models see."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Rows = NDArray[np.intp]
 # Points of a space.
 P = TypeVar("P", bound=Hashable)
 
-# Of a space that is listed, so many points at most are looked at in one go, drawn at random.
+# Of a listed space, at most so many points are scored at once, drawn at random.
 _MOST_LOOKED_AT = 20_000
-# Then the neighbours of so many are looked at in any case, the best.
+# Then the neighbours of so many best points are scored in any case.
 _CENTRES = 32
-# Points that lie far from each other are chosen among so many drawn at random.
+# Points far from each other (a space-filling start) are chosen among so many random ones.
 _SPREAD_OVER = 2_000
 
 
 class CandidateSource(Protocol[P]):
-    """Where candidates of a space come from that is too large for a list; all of them are legal."""
+    """Generator of candidates for a space too large to list; all of them are legal."""
 
     def fresh(self, best: Sequence[P]) -> Iterable[P]:
-        """Points to look at, known or not, where `best` are all that succeeded, the best first.
+        """Candidates, known or not; `best` are all points that succeeded, the best first.
 
         Raises:
-            EmptySearchSpaceError: none was found. Once there are others, nothing is left then.
+            EmptySearchSpaceError: none was found. If points are known already, this means that nothing is left.
         """
         ...
 
@@ -40,9 +40,9 @@ class CandidateSource(Protocol[P]):
 
 
 class Candidates(Generic[P]):
-    """Numbers the points of a space: all of them where they can be listed, else those that came up so far.
+    """Numbering of the points of a space: of all where they can be listed, else of those seen so far.
 
-    `describe` says what the kernel sees of points, a row each.
+    `describe` gives the features of points for the covariance kernel, a row each.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Candidates(Generic[P]):
         self.rows(listed or ())
 
     def rows(self, points: Iterable[P]) -> Rows:
-        """The numbers of points, which get new ones where they have none."""
+        """The numbers of points; points without one get a new one."""
         points = list(points)
         new = [p for p in dict.fromkeys(points) if p not in self._row]
         if new:
@@ -81,14 +81,14 @@ class Candidates(Generic[P]):
         return [self._points[row] for row in rows]
 
     def close(self, rows: Rows) -> None:
-        """These were asked for or told: never again."""
+        """Exclude points for good: they were asked for or observed."""
         self._open[rows] = False
 
     def is_open(self, rows: Rows) -> NDArray[np.bool_]:
         return self._open[rows]
 
     def fresh(self, best: Rows) -> Rows:
-        """Open points to look at anew, where `best` succeeded, the best first; none where none is left."""
+        """Open points to score, given the successful ones, the best first; empty if none is left."""
         if not self._all:
             rows = np.unique(self.rows(self._from_source(best)))
             return rows[self._open[rows]]
@@ -112,7 +112,7 @@ class Candidates(Generic[P]):
         return found[self._open[found]]
 
     def spread(self, count: int) -> Rows:
-        """So many open points, far from each other: each the farthest from those before of some drawn."""
+        """At most `count` open points far from each other (maximin design, each the farthest of a random sample)."""
         pool = self.fresh(np.zeros(0, np.intp))
         pool = self._rng.permutation(pool)[:_SPREAD_OVER]
         columns = self.described.columns[pool]

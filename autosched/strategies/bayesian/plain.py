@@ -1,4 +1,4 @@
-"""The search core on a plain space: its knobs are what the kernel sees, and histories what it begins with."""
+"""Bayesian search of a plain space: features are its knobs, histories give a warm start."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cost_models.gaussian_process import Description
 from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-# The best of histories that are looked through for points that are legal here.
+# So many of the histories' best points are checked for being legal here.
 _MOST_SEEDS = 50
 
 
-# Of a space too large for a list: so many are drawn, and as many children of the best made.
+# Of a space too large to list: so many random points, and as many children of the best.
 _DRAWN = 1_000
 _PARENTS = 32
 
 
 class PlainSource:
-    """Random points, children of the best, and neighbours of the first of them."""
+    """Random points, children of the best, and the neighbours of the first of these."""
 
     def __init__(self, space: PlainSpace, rng: np.random.Generator) -> None:
         self._space = space
@@ -57,7 +57,7 @@ class PlainSource:
 
 
 def plain_search(space: PlainSpace, seed: int, history: Sequence[History] = ()) -> BayesianSearch[Point]:
-    """The search of a plain space, begun with what was measured elsewhere."""
+    """The search of a plain space, warm-started by measurements from elsewhere."""
     rng, description = np.random.default_rng(seed), Description(space.columns)
     candidates = Candidates(PlainSource(space, rng), lambda points: description(space.codes(points)), rng, space.points)
     prior = Histories(space, description, history, candidates, rng)

@@ -1,4 +1,4 @@
-"""What a Gaussian process says of candidates, kept up to date one observation after the other."""
+"""Posterior of a Gaussian process at candidates, updated one observation at a time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autosched.strategies.bayesian.candidates import Rows
 from cost_models.gaussian_process import CovarianceKernel, Described, Doubles, factored, inverted
 from cost_models.trees import Floats
 
-# Observations for which room is made at once.
+# Allocation grows by so many observations.
 _ROOM = 64
-# The least variance that is told of a candidate: rounding leaves no more of those that were observed.
+# Least predicted variance: rounding leaves no more at observed points.
 _LEAST_VARIANCE = 1e-6
 
 
 class Posterior:
     """Means and deviations at `candidates`, given observations at other points.
 
-    With L the Cholesky factor of the observations' covariances, it holds L⁻¹ and L⁻¹·K(observations, candidates): one
+    With L the Cholesky factor of the observations' covariances, it keeps L⁻¹ and L⁻¹·K(observations, candidates): one
     more observation is one more row of both (Rasmussen and Williams 2006, algorithm 2.1), and the first rows are those
     of the first observations alone.
     """
@@ -40,13 +40,13 @@ class Posterior:
         self._variance = self._left(self._explained[:size])
 
     def narrowed(self, keep: NDArray[np.intp]) -> None:
-        """Leave all candidates but these places out."""
+        """Keep only the candidates at these positions."""
         self.candidates = self.candidates[keep]
         self._explained = np.ascontiguousarray(self._explained[:, keep])
         self._variance = self._variance[keep]
 
     def widened(self, rows: Rows, described: Described) -> None:
-        """Add candidates; those that are there already stay as they are."""
+        """Add candidates; those already present stay."""
         self._described = described
         rows = np.setdiff1d(rows, self.candidates)
         if len(rows):
@@ -57,7 +57,7 @@ class Posterior:
             self._variance = np.concatenate([self._variance, self._left(explained)])
 
     def observes(self, rows: Rows) -> None:
-        """Make `rows` the observations: what begins as before is kept."""
+        """Make `rows` the observations; the common prefix with the former ones is kept."""
         both = min(len(rows), len(self.observed))
         other = np.flatnonzero(rows[:both] != self.observed[:both])
         same = int(other[0]) if len(other) else both
@@ -67,10 +67,10 @@ class Posterior:
             self._observe(row)
 
     def predicted(self, labels: Doubles) -> tuple[Doubles, Doubles]:
-        """Means and deviations at the candidates, where the first observations have these labels.
+        """Means and deviations at the candidates; the first observations have these labels, the rest are pending.
 
-        The others are under way: whoever believes that they will measure what is expected of them is surer of what is
-        near to them, and expects the same as before.
+        Kriging believer (Ginsbourger et al. 2010): pending points are observed at their posterior mean, so that the
+        variance near them falls and the mean stays.
         """
         known = len(labels)
         weights = (self._inverse[:known, :known] @ labels).astype(np.float32)
@@ -83,7 +83,7 @@ class Posterior:
         return np.asarray(self._inverse[:size, :size].astype(np.float32) @ covariance, dtype=np.float32)
 
     def _left(self, explained: Floats) -> Doubles:
-        """The variance that is left where this was explained."""
+        """Variance left after the explained part."""
         return self.kernel.variance - _squares(explained)
 
     def _observe(self, row: int) -> None:
@@ -105,5 +105,5 @@ class Posterior:
 
 
 def _squares(explained: Floats) -> Doubles:
-    """The variance that observations explain, a row each."""
+    """Variance explained by observations, a row each."""
     return np.asarray(np.einsum("ij,ij->j", explained, explained), dtype=np.float64)

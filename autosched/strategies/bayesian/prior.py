@@ -1,4 +1,4 @@
-"""What was measured elsewhere, as a guess of what will be measured here, and how far to trust it."""
+"""Priors from measurements made elsewhere, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from search_spaces.schedules.plain_space import PlainSpace, Point
 
 P_co = TypeVar("P_co", bound=Hashable, covariant=True)
 
-# Successes below which nothing is learnt from a history: the best of it is measured all the same.
+# A history with fewer successes is not learnt from; its best points are measured all the same.
 _LEAST_SUCCESSES = 8
-# Successes of a history that are learnt from, half of them the best.
+# Successes of a history that are learnt from; half of them are the best.
 _MOST_LEARNT = 400
-# A history is trusted as if so many measurements here had confirmed it.
+# Weight of a history: as if so many measurements here had confirmed it.
 _TRUST = 10.0
-# Points that are looked at together: memory is the number times that of what was learnt from.
+# Points predicted at once: memory is this number times that of the training points.
 _AT_ONCE = 4096
 
 
 class Prior(Protocol[P_co]):
-    """What is expected of points before they are measured, by none or several who guess."""
+    """Expectation of labels before measuring, as any number of separate guesses."""
 
     def __len__(self) -> int:
-        """How many guess."""
+        """Number of guesses per point."""
         ...
 
     @property
     def spread(self) -> float:
-        """How far the median of what was measured elsewhere is from the best, in logarithms."""
+        """Distance of the median of the measurements from elsewhere to their best, in logarithms."""
         ...
 
     def best(self) -> Sequence[P_co]:
-        """What succeeded elsewhere, the best first."""
+        """Points that succeeded elsewhere, the best first."""
         ...
 
     def guesses(self, rows: Rows) -> Doubles:
-        """What each of them says of candidates, shape (rows, guesses)."""
+        """Guessed labels of candidates, shape (rows, guesses)."""
         ...
 
 
 class Histories:
-    """Guesses labels from histories: each is learnt by itself, as seconds of different devices do not compare."""
+    """Guesses from histories, one Gaussian process each, as seconds of different devices do not compare."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Histories:
         candidates: Candidates[Point],
         rng: np.random.Generator,
     ) -> None:
-        """`description`: what the kernel sees of the points of the space."""
-        known = [_Successes.of(space, told) for told in history]
+        """`description`: features of the space's points for the covariance kernel."""
+        known = [_Successes.of(space, one) for one in history]
         self._best = [successes.in_order() for successes in known]
         learnt = [successes for successes in known if len(successes.points) >= _LEAST_SUCCESSES]
         self._sources = [_HistoryProcess(description, space, successes, rng) for successes in learnt]
@@ -87,9 +87,9 @@ class Histories:
 
 
 def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
-    """How much of each history's guesses to believe, none being negative, from the labels that were measured.
+    """Weight of each history's guesses, none negative, fitted to the measured labels.
 
-    Ridge regression towards the mean of all of them: what guesses wrongly here fades with every measurement.
+    Ridge regression towards the mean of all guesses: a misleading history loses weight with every measurement.
     """
     count = guesses.shape[1]
     away = guesses - guesses.mean(axis=0)
@@ -100,7 +100,7 @@ def trusted(guesses: Doubles, measured: Doubles) -> Doubles:
 
 @dataclass(frozen=True)
 class _Successes:
-    """What succeeded of a history, at points that this space has values for, and the logarithms of its seconds."""
+    """Successes of a history at points that this space can represent, and the logarithms of their seconds."""
 
     points: Sequence[Point]
     logs: Doubles
@@ -117,7 +117,7 @@ class _Successes:
 
 
 class _HistoryProcess:
-    """One history, learnt by a Gaussian process."""
+    """A Gaussian process fitted to one history."""
 
     def __init__(
         self, description: Description, space: PlainSpace, successes: _Successes, rng: np.random.Generator

@@ -1,4 +1,4 @@
-"""Ask and tell: a Gaussian process, its lower confidence bound, and steps from the best where the search is stuck."""
+"""Bayesian optimisation by ask and tell: Gaussian process, lower confidence bound, local steps where it is stuck."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from autosched.strategies.bayesian.posterior import Posterior
 from autosched.strategies.bayesian.prior import Prior, trusted
 from cost_models.gaussian_process import CovarianceKernel, Doubles, most_telling
 
-# Points far from each other that are measured before anything is predicted.
+# Initial design: points far from each other that are measured before anything is predicted.
 _FIRST = 6
-# Of what is to be measured first, so many are instead.
+# With seeds, so many of them replace the initial design.
 _SEEDS = 3
-# Everything is fitted and looked at anew when so much more is known.
+# Kernel and candidates are renewed when the number of observations has grown by this part.
 _GROWTH = 0.15
-# Candidates that stay until then: those of which most is expected.
+# Candidates kept until then: the most promising.
 _SHORT_LIST = 2_500
 # After so many trials without improvement, this part of trials are neighbours of the best.
 _STUCK = 12
 _NEIGHBOURS = 0.33
-# Deviations below its mean that a point is believed to reach: what is measured next is the lowest of these bounds
-# (Srinivas et al. 2010). With less, or by expected improvement, some searches stay where they first came to.
+# Lower confidence bound: mean minus so many deviations; the point with the lowest bound is measured next (Srinivas et
+# al. 2010). With a smaller factor, or by expected improvement, some searches stay in the region that they came to
+# first.
 _OPTIMISM = 4.0
-# The same where histories are trusted wholly: they leave less open.
+# The factor where histories are fully trusted: they leave less uncertain.
 _GUIDED_OPTIMISM = 1.0
-# Successes that are learnt from, half of them the best, and as many failures: learning takes their number squared for
-# every trial, and cubed whenever everything is fitted.
+# Successes that are learnt from (half of them the best), and as many failures: an update takes time quadratic in their
+# number for every trial, a refit cubic time.
 _MOST_LEARNT = 400
-# Noise of success (1) and failure (0) as a label, where points alike mostly end alike.
+# Noise of the label success (1) or failure (0): similar points mostly end the same.
 _FAILURE_NOISE = 0.05
-# A chance of success below this is as good as this: what is known of failures may be wrong.
+# Least chance of success: what is known of failures may be wrong.
 _LEAST_CHANCE = 0.02
 
 
@@ -51,7 +52,7 @@ class BayesianSearch(Generic[P]):
         rng: np.random.Generator,
         short_list: int = _SHORT_LIST,
     ) -> None:
-        """`seeds`: what is measured first, if there is any; `short_list`: candidates that are kept in view."""
+        """`seeds`: points to measure first, if any; `short_list`: number of candidates kept between refits."""
         self._rng = rng
         self._candidates = candidates
         self._prior = prior
@@ -66,15 +67,15 @@ class BayesianSearch(Generic[P]):
         self._chances: Posterior | None = None
         self._fitted_at = 0
         self._left_out = np.zeros(0, np.intp)
-        # What follows from all that was told, until more is: what was, and what is expected of the candidates.
-        self._told: _Told | None = None
+        # Caches until the next observation: the observations, and the expectations of the candidates.
+        self._known: _Observations | None = None
         self._outlook: Doubles | None = None
 
     def ask(self, count: int, least: int = 1) -> list[P]:
-        """At most `count` points to measure next: legal, all different, and neither asked nor told before.
+        """At most `count` points to measure next: legal, all different, neither asked for nor observed before.
 
-        Often fewer, so that what is learnt from them chooses the next; `least` says how many there are to be where
-        workers would stand idle otherwise. None only when nothing is left.
+        Often fewer, so that their results choose the next; `least` is the number needed to keep all workers busy. None
+        only when nothing is left.
         """
         rows = self._first(count, least)
         self._out(rows)
@@ -87,10 +88,10 @@ class BayesianSearch(Generic[P]):
         return self._candidates.points(rows)
 
     def tell(self, points: Sequence[P], seconds: Sequence[float | None]) -> None:
-        """What points took, asked for or not; None, infinity or NaN where they failed."""
+        """Observe the seconds of points, asked for or not; None, infinity or NaN for failures."""
         rows = self._candidates.rows(points)
         self._candidates.close(rows)
-        self._told = self._outlook = None
+        self._known = self._outlook = None
         for row, log in zip(rows.tolist(), logarithms(seconds), strict=True):
             self._stale = 0 if log < self._best_log else self._stale + 1
             self._best_log = min(self._best_log, float(log))
@@ -98,11 +99,11 @@ class BayesianSearch(Generic[P]):
             self._logs[row] = float(log)
 
     def look_anew(self) -> None:
-        """Have the next point chosen among fresh candidates, and by what the prior says now."""
-        self._told = self._posterior = None
+        """Choose the next point among fresh candidates, with the prior's present guesses."""
+        self._known = self._posterior = None
 
     def measures(self, points: Sequence[P]) -> None:
-        """Take note that these, which others chose, are measured too."""
+        """Mark points that others chose as pending."""
         self._out(self._candidates.rows(points))
 
     def _out(self, rows: Rows) -> None:
@@ -110,9 +111,9 @@ class BayesianSearch(Generic[P]):
         self._pending.update(dict.fromkeys(rows.tolist()))
 
     def _first(self, count: int, least: int) -> Rows:
-        """What is measured before anything is predicted: the best of histories, or points far from each other.
+        """Initial design: the best points of histories, or points far from each other.
 
-        Both where histories are too short to predict anything.
+        Both where the histories are too short to predict anything.
         """
         begun, guided = len(self._logs) + len(self._pending), bool(self._seeds and len(self._prior))
         missing = (_SEEDS if guided else _FIRST) - begun
@@ -129,29 +130,29 @@ class BayesianSearch(Generic[P]):
         return np.concatenate([seeds, self._candidates.spread(missing - len(seeds))])[:count]
 
     def _next(self) -> Rows:
-        """The one point to measure next; none where nothing is left."""
-        if self._told is None:
-            self._told = self._less_expected(_Told.of(self._logs, self._prior.spread))
-        told = self._told
-        if not len(told.good):
+        """The one point to measure next; empty where nothing is left."""
+        if self._known is None:
+            self._known = self._less_expected(_Observations.of(self._logs, self._prior.spread))
+        known = self._known
+        if not len(known.good):
             return self._candidates.spread(1)
         if self._posterior is None or len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
-            self._fit(told)
+            self._fit(known)
         posterior = self._posterior
         assert posterior is not None
-        told = told.without(self._left_out)
-        near = self._near(told.best)
+        known = known.without(self._left_out)
+        near = self._near(known.best)
         self._widen(near)
         allowed = self._candidates.is_open(posterior.candidates)
         if len(near):
             allowed &= np.isin(posterior.candidates, near)
         if not allowed.any():
             return self._candidates.spread(1)
-        worth = np.where(allowed, self._worth(told), -np.inf)
+        worth = np.where(allowed, self._worth(known), -np.inf)
         return posterior.candidates[[int(worth.argmax())]]
 
     def _near(self, best: int) -> Rows:
-        """Neighbours of the best that the next point is chosen from; none where it is chosen from everything."""
+        """Neighbours of the best, for a local step; empty for a choice among all candidates."""
         if self._stale < _STUCK or self._rng.random() > _NEIGHBOURS:
             return np.zeros(0, np.intp)
         return self._candidates.neighbours(best)
@@ -162,80 +163,82 @@ class BayesianSearch(Generic[P]):
             if posterior is not None:
                 posterior.widened(rows, self._candidates.described)
 
-    def _fit(self, told: _Told) -> None:
-        """Learn what is new, and look at everything, of which the most promising stay candidates."""
+    def _fit(self, known: _Observations) -> None:
+        """Refit, score all candidates, and keep the most promising."""
         if len(self._logs) >= (1.0 + _GROWTH) * self._fitted_at:
-            self._fit_kernel(told)
-        self._left_out = told.least_telling(self._rng)
-        told = told.without(self._left_out)
-        candidates = self._candidates.fresh(told.good[np.argsort(told.labels, kind="stable")])
-        self._posterior = Posterior(self._kernel, self._candidates.described, self._observed(told), candidates)
+            self._fit_kernel(known)
+        self._left_out = known.left_out(self._rng)
+        known = known.without(self._left_out)
+        candidates = self._candidates.fresh(known.good[np.argsort(known.labels, kind="stable")])
+        self._posterior = Posterior(self._kernel, self._candidates.described, self._observed(known), candidates)
         self._chances = self._outlook = None
         if len(candidates) > 1.5 * self._short_list:
-            keep = np.argpartition(-self._worth(told), self._short_list)[: self._short_list]
+            keep = np.argpartition(-self._worth(known), self._short_list)[: self._short_list]
             self._posterior.narrowed(keep)
             self._chances = self._outlook = None
 
-    def _fit_kernel(self, told: _Told) -> None:
-        described, seen = self._candidates.described, most_telling(told.labels, self._rng)
-        self._kernel = self._kernel.fitted(described[told.good[seen]], told.surprises[seen], first=not self._fitted_at)
+    def _fit_kernel(self, known: _Observations) -> None:
+        described, most = self._candidates.described, most_telling(known.labels, self._rng)
+        self._kernel = self._kernel.fitted(
+            described[known.good[most]], known.surprises[most], first=not self._fitted_at
+        )
         self._fitted_at = len(self._logs)
 
-    def _worth(self, told: _Told) -> Doubles:
-        """How fast each candidate may be at best, less by the logarithm of its chance where it may fail."""
+    def _worth(self, known: _Observations) -> Doubles:
+        """Optimistic speed of each candidate, plus the logarithm of its chance of success where it may fail."""
         posterior = self._posterior
         assert posterior is not None
-        posterior.observes(self._observed(told))
-        means, deviations = posterior.predicted(told.surprises)
+        posterior.observes(self._observed(known))
+        means, deviations = posterior.predicted(known.surprises)
         if self._outlook is None:
-            self._outlook = told.offset - self._expected(posterior.candidates, told.trust)
-            if not told.ok.all():
-                self._outlook += np.log(self._chance(told, posterior.candidates))
-        return promise(means, deviations, self._optimism(told.trust)) + self._outlook
+            self._outlook = known.offset - self._expected(posterior.candidates, known.trust)
+            if not known.ok.all():
+                self._outlook += np.log(self._chance(known, posterior.candidates))
+        return promise(means, deviations, self._optimism(known.trust)) + self._outlook
 
-    def _observed(self, told: _Told) -> Rows:
-        """What succeeded, and what is under way."""
-        return np.concatenate([told.good, np.array(list(self._pending), dtype=np.intp)])
+    def _observed(self, known: _Observations) -> Rows:
+        """Successful points, then pending ones."""
+        return np.concatenate([known.good, np.array(list(self._pending), dtype=np.intp)])
 
     def _optimism(self, trust: Doubles) -> float:
-        """Less where the prior knows of elsewhere; one that learns along with what is told here leaves all open."""
+        """Factor of the confidence bound, lower where histories guide (not a prior that learns during the search)."""
         guided = min(1.0, float(trust.sum())) if self._prior.spread else 0.0
         return _OPTIMISM + (_GUIDED_OPTIMISM - _OPTIMISM) * guided
 
-    def _chance(self, told: _Told, candidates: Rows) -> Doubles:
-        """The chance of each candidate to succeed."""
+    def _chance(self, known: _Observations, candidates: Rows) -> Doubles:
+        """Probability of success of each candidate."""
         if self._chances is None:
             kernel = self._kernel.of_chances(_FAILURE_NOISE)
-            self._chances = Posterior(kernel, self._candidates.described, told.rows, candidates)
-        self._chances.observes(told.rows)
-        usual = told.ok.mean()
-        likely, _ = self._chances.predicted(told.ok - usual)
+            self._chances = Posterior(kernel, self._candidates.described, known.rows, candidates)
+        self._chances.observes(known.rows)
+        usual = known.ok.mean()
+        likely, _ = self._chances.predicted(known.ok - usual)
         return np.asarray(np.clip(usual + likely, _LEAST_CHANCE, 1.0))
 
-    def _less_expected(self, told: _Told) -> _Told:
-        """What was told, with surprises: what histories did not say beforehand."""
-        if not len(self._prior) or not len(told.good):
-            return told
-        trust = trusted(self._prior.guesses(told.good), told.labels)
-        expected = self._expected(told.good, trust)
+    def _less_expected(self, known: _Observations) -> _Observations:
+        """The observations with their residuals: the part of the labels that the prior did not predict."""
+        if not len(self._prior) or not len(known.good):
+            return known
+        trust = trusted(self._prior.guesses(known.good), known.labels)
+        expected = self._expected(known.good, trust)
         offset = float(expected.mean())
-        return replace(told, trust=trust, offset=offset, surprises=told.labels - expected + offset)
+        return replace(known, trust=trust, offset=offset, surprises=known.labels - expected + offset)
 
     def _expected(self, rows: Rows, trust: Doubles) -> Doubles:
-        """The labels that histories promise, as far as they are trusted."""
+        """Labels predicted by the prior, weighted by trust."""
         return self._prior.guesses(rows) @ trust if len(self._prior) else np.zeros(len(rows))
 
 
 def promise(means: Doubles, deviations: Doubles, optimism: float) -> Doubles:
-    """How fast points may be, the more the faster: their lower confidence bounds, turned around."""
+    """Acquisition value: the negated lower confidence bound; higher is more promising."""
     return optimism * deviations - means
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What was told, in order.
+class _Observations:
+    """The observations, in order.
 
-    `good`: the rows that succeeded, `labels`: theirs, `surprises`: what histories did not say of these beforehand.
+    `good`: rows that succeeded; `labels`: their labels; `surprises`: their residuals from the prior's predictions.
     """
 
     rows: Rows
@@ -250,13 +253,13 @@ class _Told:
     def best(self) -> int:
         return int(self.good[self.labels.argmin()])
 
-    def least_telling(self, rng: np.random.Generator) -> Rows:
-        """What is not learnt from where too much was told: of successes mostly slow ones."""
+    def left_out(self, rng: np.random.Generator) -> Rows:
+        """Rows left out of training where there are too many: among successes mostly slow ones."""
         good = np.delete(self.good, most_telling(self.labels, rng, _MOST_LEARNT))
         failed = self.rows[~self.ok]
         return np.concatenate([good, np.delete(failed, most_telling(np.zeros(len(failed)), rng, _MOST_LEARNT))])
 
-    def without(self, rows: Rows) -> _Told:
+    def without(self, rows: Rows) -> _Observations:
         if not len(rows):
             return self
         kept, good = ~np.isin(self.rows, rows), ~np.isin(self.good, rows)
@@ -264,8 +267,8 @@ class _Told:
         return replace(less, good=self.good[good], labels=self.labels[good], surprises=self.surprises[good])
 
     @staticmethod
-    def of(logs: Mapping[int, float], least_spread: float) -> _Told:
+    def of(logs: Mapping[int, float], least_spread: float) -> _Observations:
         rows, values = np.array(list(logs), dtype=np.intp), np.array(list(logs.values()))
         ok = np.isfinite(values)
         found = labels(values[ok], least_spread) if ok.any() else np.zeros(0)
-        return _Told(rows, ok, rows[ok], found, found, np.zeros(0))
+        return _Observations(rows, ok, rows[ok], found, found, np.zeros(0))

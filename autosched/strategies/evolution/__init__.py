@@ -1,4 +1,4 @@
-"""What the strategy `evolutionary` is made of: candidates that evolve, what its search sees of them, what guides it.
+"""Parts of the strategy `evolutionary`: evolving candidates, their features for the search, priors and transfer.
 
 Imports what strategies import; knows neither devices nor logs.
 """

@@ -1,4 +1,4 @@
-"""What the search core sees of schedules: their knobs by name, whatever their sketch, and what makes their kernels."""
+"""Features of schedules for Bayesian search: knobs by name in any sketch, the backend and the sketch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from search_spaces import Schedule, SearchSpace
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.plain_features import value_columns
 
-# The backend and the sketch as knobs: no knob is called so.
+# The backend and the sketch as knobs; no knob has these names.
 _BACKEND, _SKETCH = "made by", "sketch of"
 
 
 class KnobColumns:
-    """Describes the schedules of one space. A knob that the sketch of a schedule has not is absent, a value of its own.
+    """Features of the schedules of one space. A knob that a sketch lacks is absent, which is a value of its own.
 
-    Tilings are told by the levels within the outermost, which follows from these and the size.
+    A tiling is described by its inner levels; the outermost follows from these and the size.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -44,7 +44,7 @@ class KnobColumns:
 
 
 def _columns(values: Sequence[KnobValue | None]) -> NDArray[np.float64]:
-    """The features of every value of a knob, shape (values, columns): where it may be absent, one tells that alone."""
+    """Features of every value of a knob, shape (values, columns); absence, where possible, has a column of its own."""
     present = [value for value in values if value is not None]
     found = value_columns(present) if not isinstance(present[0], tuple) else _tile_columns(present)
     if len(present) == len(values):
@@ -54,7 +54,7 @@ def _columns(values: Sequence[KnobValue | None]) -> NDArray[np.float64]:
 
 
 def _tile_columns(tilings: Sequence[KnobValue]) -> NDArray[np.float64]:
-    """The logarithms of the inner levels, the innermost last; sketches may cut a loop into more or fewer."""
+    """Logarithms of the inner levels, the innermost last; sketches may tile a loop to more or fewer levels."""
     inner = [tiling[1:] or tiling for tiling in tilings if isinstance(tiling, tuple)]
     most = max(map(len, inner))
     logs = np.log2([[1] * (most - len(levels)) + list(levels) for levels in inner])

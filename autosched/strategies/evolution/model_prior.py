@@ -1,4 +1,4 @@
-"""What a cost model says of schedules, as a guess that the search core begins with."""
+"""A cost model as the prior of Bayesian search."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cost_models import CostModel
 from cost_models.gaussian_process import Doubles
 from search_spaces import Schedule, SearchSpace
 
-# Scores below are as good as this: a model's scale ends there.
+# Least score: a model's scale ends there.
 _LEAST_SCORE = 1e-6
-# What is predicted to be faster than all that is known counts down to here, in spreads of what is known.
+# Lower bound for candidates predicted to be faster than all observed ones, in spreads of the observed.
 _LEAST_DISTANCE = -0.9
 
 
@@ -37,11 +37,11 @@ class ModelPrior:
         return []
 
     def learnt(self) -> None:
-        """The model has learnt: what it said before no longer holds."""
+        """Drop cached predictions: the model was refitted."""
         self._logs[:] = np.nan
 
     def compared_with(self, rows: Rows) -> None:
-        """Bring guesses to the scale of the labels of these rows, which succeeded."""
+        """Normalise guesses to the scale of the labels of these rows, which succeeded."""
         logs = self._predicted(rows)
         self._origin, self._spread = float(np.quantile(logs, 0.02)), spread(logs)
         pressed = self._pressed(logs)
@@ -51,11 +51,11 @@ class ModelPrior:
         return ((self._pressed(self._predicted(rows)) - self._mean) / self._deviation)[:, None]
 
     def _pressed(self, logs: Doubles) -> Doubles:
-        """As labels are (`autosched.strategies.bayesian.observations`)."""
+        """Compression of labels, as in `autosched.strategies.bayesian.observations`."""
         return np.asarray(np.log1p(np.maximum((logs - self._origin) / self._spread, _LEAST_DISTANCE)))
 
     def _predicted(self, rows: Rows) -> Doubles:
-        """The logarithms of latencies, up to a constant."""
+        """Logarithms of predicted latencies, up to a constant."""
         more = len(self._candidates.described) - len(self._logs)
         self._logs = np.concatenate([self._logs, np.full(more, np.nan)])
         new = np.unique(rows[np.isnan(self._logs[rows])])

@@ -1,4 +1,4 @@
-"""A population of schedules that evolves under a cost model's predicted scores: where a search finds its candidates.
+"""Evolution of a population of schedules under a cost model's predicted scores: the source of a search's candidates.
 
 Source: Ansor (OSDI 2020, section 5.1). Different here: crossover by knobs, and neighbours of the best measured.
 """
@@ -15,9 +15,9 @@ from autosched.strategies.strategy import Family, family_of
 from cost_models import CostModel
 from search_spaces import Schedule, SearchSpace
 
-# The best that others are bred from, and of one family, schedules with equal tiles: others have their turn, though they
-# are slower so far. Without this bound four of five trials went to the family that was fastest first (matrix products
-# on an H200, 250 trials each).
+# Parents are the best schedules, at most so many of one family (equal tiles), so that slower families are explored,
+# too. Without this bound four of five trials went to the family that was fastest first (matrix products on an H200, 250
+# trials each).
 PARENTS = 24
 _PER_FAMILY = 4
 # Candidates per schedule asked for and generation, within bounds. Twice as many double the time and gain 2 % at most:
@@ -26,35 +26,35 @@ _CANDIDATES_PER_ASKED = 2
 _POPULATION = (48, 96)
 _GENERATIONS = 4
 _MUTATION = 0.85
-# The starting population: this part from the best measured, the rest drawn at random. With half of it drawn at random,
-# searches of a simulated CPU ended 7 % slower (24 seeds).
+# The starting population: this part from the best measured, the rest random. With half of it random, searches of a
+# simulated CPU ended 7 % slower (24 seeds).
 _FROM_BEST = 0.8
-# Centres of neighbourhoods that are looked at, one for so many schedules asked for.
+# Neighbourhoods that are searched: one for so many schedules asked for.
 _ASKED_PER_CENTRE = 16
-# Candidates whose chance to fail is greater are left out. What is let through wrongly costs a trial, what is stopped
-# wrongly may be the best: so only where failures are four to one.
+# Candidates with a greater chance of failure are left out. One let through wrongly costs a trial, one stopped wrongly
+# may be the best: hence only where failures are four to one.
 _HOPELESS = 0.8
 
 
 class Evolution:
-    """Candidates for so many schedules as were `wanted` last."""
+    """Source of candidates, sized for a request of `wanted` schedules."""
 
     def __init__(self, space: SearchSpace, model: CostModel, rng: np.random.Generator) -> None:
         self._space = space
         self._model = model
         self._rng = rng
-        # Those of the best are asked for again and again.
+        # Cache: the neighbours of the best are asked for again and again.
         self._neighbours: dict[Schedule, list[Schedule]] = {}
         self.wanted = 1
         self.infeasible: set[Schedule] = set()
 
     def fresh(self, best: Sequence[Schedule]) -> list[Schedule]:
-        """Neighbours of the best, and every schedule that came up in the generations, but those predicted to fail."""
+        """Neighbours of the best, and all schedules of the generations, except those predicted to fail."""
         parents = [self._space.bind(s) for s in islice(_spread(best), PARENTS)]
         centres = {family_of(s): s for s in reversed(parents)}
         first = islice((s for s in parents if centres[family_of(s)] is s), -(-self.wanted // _ASKED_PER_CENTRE))
         near = [self._space.bind(n) for s in first for n in self.neighbours(s.unbound)]
-        # A program takes 10 kB: what is only looked at is kept without.
+        # A lowered program takes 10 kB: candidates are kept without it.
         return [s.unbound for s in self.hopeful(dict.fromkeys([*near, *self._evolved(parents)]))]
 
     def neighbours(self, point: Schedule) -> list[Schedule]:
@@ -63,7 +63,7 @@ class Evolution:
         return self._neighbours[point]
 
     def hopeful(self, schedules: Iterable[Schedule]) -> list[Schedule]:
-        """Those that are not predicted to fail, in the given order."""
+        """Schedules not predicted to fail, in the given order."""
         schedules = list(schedules)
         hopeless = self._model.failure_chance(self._space, schedules) > _HOPELESS
         self.infeasible.update(s.unbound for s, stop in zip(schedules, hopeless, strict=True) if stop)
@@ -98,7 +98,7 @@ class Evolution:
 
 
 def _spread(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
-    """The schedules in order, but of every family only the first few."""
+    """The schedules in order, at most `_PER_FAMILY` of each family."""
     families: Counter[Family] = Counter()
     for schedule in schedules:
         families[family_of(schedule)] += 1

@@ -1,4 +1,4 @@
-"""Watches what was learnt elsewhere: where it ranks worse what is measured here, less of it is believed."""
+"""Guard against negative transfer: the worse knowledge from elsewhere ranks the trials here, the less it is trusted."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from cost_models.quality.ranking import rank_correlation
 from search_spaces import Schedule
 from tuning_logs import TuningRecord
 
-# Trials below which a rank correlation says nothing: its error would be half of its range.
+# Fewer trials do not determine a rank correlation: its error would be half of its range.
 _ENOUGH = 8
-# How a prior ranks as a rule: the mean over the kernels that ship, each without its own records
+# Rank correlation of a good prior: the mean over the kernels that ship, each predicted without its own records
 # (`autosched model report`).
 _SHOULD = 0.36
-# Before anything was measured, four of five priors are taken to be as good.
+# Prior odds: before anything was measured, four of five priors are assumed to be good.
 _ODDS = 4.0
-# Of a prior that misleads even a few records did harm: seven of a hundred cost a simulated CPU's searches 15 %.
+# Trust below this becomes 0. Even a few records of a misleading prior did harm: seven of a hundred cost a simulated
+# CPU's searches 15 %.
 _LIKELY = 0.5
-# A correlation of 1 of few trials is no certainty.
+# A correlation of 1 over few trials is no certainty.
 _LARGEST = 0.99
 
 
 class PriorGuard:
-    """Compares what a prior predicts with what comes of it; without predictions it trusts."""
+    """Compares a prior's predictions with the measurements; without predictions it trusts."""
 
     def __init__(self) -> None:
         self._scores: dict[Schedule, float] = {}
@@ -35,12 +36,12 @@ class PriorGuard:
         self._measured: dict[Schedule, float] = {}
 
     def predicted(self, schedules: Sequence[Schedule], scores: NDArray[np.float64], guided: Set[Schedule]) -> None:
-        """Take note of the prior's scores of what is to be measured; `guided` were chosen for what it knows."""
+        """Record the prior's scores of schedules about to be measured; `guided` are those chosen by its knowledge."""
         self._scores |= dict(zip(schedules, scores.tolist(), strict=True))
         self._guided |= guided
 
-    def told(self, records: Iterable[TuningRecord]) -> None:
-        """Take note of what was measured here."""
+    def observe(self, records: Iterable[TuningRecord]) -> None:
+        """Observe measurements made here."""
         for record in records:
             measured = record.measurement
             if record.schedule in self._scores:
@@ -48,10 +49,10 @@ class PriorGuard:
 
     @property
     def trust(self) -> float:
-        """How likely it is that the prior ranks as it should, and not by chance; 0 where it rather does not.
+        """Probability that the prior ranks as it should, and not by chance; 0 where that is unlikely.
 
         By Fisher's transformation: atanh(correlation) is normal with the variance 1 / (trials - 3), whatever its mean.
-        What was chosen by the prior is alike, so that even a good one ranks these trials with a small correlation.
+        Trials chosen by the prior are similar, so that even a good prior ranks them with a small correlation.
         """
         correlation = self._correlation()
         if correlation is None:
@@ -63,7 +64,7 @@ class PriorGuard:
 
     @property
     def seen(self) -> Transfer | None:
-        """What came of the prior so far; None while nothing has."""
+        """Evidence on the prior so far; None while there is none."""
         if not self._measured:
             return None
         guided = [s for schedule, s in self._measured.items() if schedule in self._guided]

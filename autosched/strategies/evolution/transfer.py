@@ -1,4 +1,4 @@
-"""Moves schedules from one search space to another: the nearest point, knob by knob."""
+"""Transfer of schedules from one search space to another: the nearest point, knob by knob."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tuning_logs import TuningRecord
 
 
 def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int) -> list[Schedule]:
-    """At most `count` schedules of `space`: the best of other workloads, targets and logs, adapted to it.
+    """At most `count` schedules of `space` for a warm start: the best of other workloads, targets and logs, adapted.
 
-    The records are successful, most alike first. Latencies are compared within one workload, target and timing policy
-    only. The best of the first counts most, then its second and the best of the second group alike, then the next of
+    The records are successful, most similar first. Latencies are compared within one workload, target and timing policy
+    only. The best of the first group comes first, then its second and the best of the second group, then the next of
     all three …
     """
     groups: dict[tuple[str, str, str], list[TuningRecord]] = {}
@@ -30,11 +30,11 @@ def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int)
 
 
 def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
-    """The schedule in `space` most like `schedule`; None when the space lacks its sketch or no such point is legal.
+    """The schedule of `space` most similar to `schedule`; None if the space lacks its sketch or no such point is legal.
 
     Values that the space has stay, and so does its backend. A tiling keeps its inner levels: a loop of another extent
-    gets another outermost factor. Other numbers go to the nearest value in ratio, and what has no nearest value to the
-    first.
+    gets another outermost factor. Other numbers become the nearest value in ratio; a value without a nearest becomes
+    the first.
     """
     try:
         sketch = space.sketch(schedule.sketch)

@@ -1,7 +1,7 @@
-"""What may be chosen of a kernel: values of knobs with a rule, or a list of Triton's configurations.
+"""Configurations of a kernel: values of knobs with a rule, or a list of Triton's configurations.
 
-A point of the search space has what a log can hold: numbers, words, None. What else a knob may be (an element type, a
-function of the kernel's language) stands there by its name.
+A point of the search space has values that a log can represent: numbers, words, None. Other values of a knob (an
+element type, a function of the kernel's language) are written by their name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from search_spaces import InputError, Schedule
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
-# What Triton takes beside the arguments of a kernel, on one of its backends or another.
+# Triton's launch options, besides the arguments of a kernel, on any of its backends.
 LAUNCH_OPTIONS = frozenset(
     {
         *("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override", "enable_fp_fusion"),
         *("launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
     }
 )
-# The sketch that schedules of a user's kernel name, and what makes them.
+# Sketch and backend in schedules of a user's kernel.
 _SKETCH, BACKEND = "own", "triton"
 
 Legal = Callable[[dict[str, Any]], bool]
@@ -41,7 +41,7 @@ class ListedConfig(Protocol):
 
 @dataclass(frozen=True)
 class Configuration:
-    """A choice: what a call is given beside its own arguments, and what is done before every launch of it."""
+    """A choice: keyword arguments in addition to the call's own, and a hook before every launch."""
 
     keywords: Mapping[str, Any]
     pre_hook: Hook | None = None
@@ -57,7 +57,7 @@ class Configuration:
 
 
 class Choices(Protocol):
-    """Everything that may be chosen for a call, whose positional and keyword arguments are given by their names."""
+    """All configurations for a call, whose positional and keyword arguments are given by their names."""
 
     @property
     def names(self) -> Sequence[str]: ...
@@ -70,7 +70,7 @@ class Choices(Protocol):
 class KnobChoices:
     """Every combination of the knobs' values that the rule allows.
 
-    `legal` is asked with the arguments of the call and the values of the knobs, by their names.
+    `legal` gets the arguments of the call and the values of the knobs, by their names.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class KnobChoices:
         Raises:
             InputError: a knob without values, or with one twice.
         """
-        self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
-        self._meanings = {(name, *identity(_told(v))): v for name, values in knobs.items() for v in values}
+        self._knobs = {name: [_plain(v) for v in values] for name, values in knobs.items()}
+        self._meanings = {(name, *identity(_plain(v))): v for name, values in knobs.items() for v in values}
         self._legal, self._defaults = legal, dict(defaults or {})
         PlainSpace(self._knobs)
 
@@ -94,21 +94,21 @@ class KnobChoices:
         legal, named = self._legal, {**self._defaults, **positional, **keywords}
         if legal is None:
             return PlainSpace(self._knobs)
-        return PlainSpace(self._knobs, legal=lambda told: _accepts(legal, {**named, **self._meant(told)}))
+        return PlainSpace(self._knobs, legal=lambda point: _accepts(legal, {**named, **self._meant(point)}))
 
     def configuration(self, point: Point) -> Configuration:
         return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
 
-    def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
-        return {name: self._meanings[(name, *identity(value))] for name, value in told.items()}
+    def _meant(self, point: Mapping[str, PlainValue]) -> dict[str, Any]:
+        return {name: self._meanings[(name, *identity(value))] for name, value in point.items()}
 
 
 class ListChoices:
-    """Triton's configurations, as far as `prune_configs_by` leaves them. Of two that say the same the first counts."""
+    """Triton's configurations that `prune_configs_by` keeps. Of two equal ones the first counts."""
 
     def __init__(self, configs: Sequence[ListedConfig], prune_configs_by: Mapping[str, Any] | None) -> None:
         self._prune = dict(prune_configs_by or {})
-        # A configuration that says nothing of a knob leaves it to the kernel's default: None.
+        # A configuration without a knob leaves it to the kernel's default: None.
         self._names = tuple(dict.fromkeys(name for config in configs for name in config.all_kwargs()))
         self._configs: dict[Point, ListedConfig] = {}
         for config in configs:
@@ -130,10 +130,10 @@ class ListChoices:
 
     def _point(self, config: ListedConfig) -> Point:
         said = config.all_kwargs()
-        return tuple(_told(said.get(name)) for name in self._names)
+        return tuple(_plain(said.get(name)) for name in self._names)
 
     def _pruned(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[ListedConfig]:
-        """As Triton prunes: by a function of all of them, then to those that a model of their time puts first."""
+        """Triton's pruning: by a function of all of them, then to the first ones by a performance model."""
         kept = list(self._configs.values())
         if early := self._prune.get("early_config_prune"):
             kept = list(early(kept, positional, **keywords))
@@ -145,12 +145,12 @@ class ListChoices:
 
 
 def schedule_of(space: PlainSpace, point: Point) -> Schedule:
-    """A point as a log holds it."""
+    """A point in the form of a log."""
     return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=BACKEND)
 
 
 def point_of(space: PlainSpace, schedule: Schedule) -> Point | None:
-    """The point that a log holds; None where it is not of the space, or no longer legal."""
+    """The point of a schedule in a log; None if it is not of the space, or no longer legal."""
     values = dict(schedule.values)
     if schedule.sketch != _SKETCH or not values.keys() <= set(space.names):
         return None
@@ -178,9 +178,9 @@ def _accepts(legal: Legal, meta: dict[str, Any]) -> bool:
         ) from error
 
 
-def _told(value: Any) -> PlainValue:
+def _plain(value: Any) -> PlainValue:
     if isinstance(value, Integral) and not isinstance(value, bool):
-        # Those of numpy, too.
+        # numpy's integers, too.
         return int(value)
     if value is None or isinstance(value, int | float | str):
         return value

@@ -1,4 +1,4 @@
-"""`autotune`: the decorator, and the checks of what it is given."""
+"""`autotune`: the decorator, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def autotune(
     @triton.jit
     def kernel(x, y, n, BLOCK: tl.constexpr): ...
 
-    `space` gives every knob its values, and `legal` is a rule: asked with a dictionary of the call's arguments and the
-    knobs' values. The first call with new values of `key`, element types or alignment tries up to `trials`
-    configurations on its own arguments, all of which are put back, and writes each trial to `log` (by default the
-    user's); the next start takes the winner from there. Configurations that compute something else than most are never
-    chosen: `outputs` names the arguments that count. `history` names files of what others measured of this kernel.
-    docs/autotune.md tells all of it, and what becomes of Triton's arguments: `warmup`, `rep`, `use_cuda_graph` and
-    `cache_results` say nothing here.
+    `space` gives every knob its values, and `legal` is a rule: a function of a dictionary of the call's arguments and
+    the knobs' values. The first call with new values of `key`, element types or alignment tries up to `trials`
+    configurations on its own arguments, all of which are restored, and writes each trial to `log` (by default the
+    user's); the next process takes the winner from there. Configurations with other results than most are never chosen:
+    `outputs` names the arguments to compare. `history` names files with others' measurements of this kernel, for a warm
+    start. docs/autotune.md describes all of it, and Triton's arguments: `warmup`, `rep`, `use_cuda_graph` and
+    `cache_results` have no effect here.
 
     Raises:
-        InputError: an argument is not allowed, or names what the kernel has not.
+        InputError: an argument is not allowed, or names something that the kernel lacks.
         LogError: the log is out of reach, or a file of `history` is none.
     """
     check_integer("trials", trials, 1)
@@ -109,7 +109,7 @@ def _check_lists(named: Mapping[str, Iterable[str] | None]) -> None:
 def _check_arguments(
     parameters: Parameters, named: Mapping[str, Iterable[str] | None], space: Mapping[str, object]
 ) -> None:
-    """Raise InputError unless everything that is named is an argument of the kernel, or what its launch takes."""
+    """Raise InputError unless every name is an argument of the kernel, or a launch option."""
     for what, names in named.items():
         check_names(what, list(names or ()), parameters.names)
     check_names("space", list(space), [*parameters.names, *sorted(LAUNCH_OPTIONS)])

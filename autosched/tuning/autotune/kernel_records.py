@@ -1,6 +1,6 @@
-"""What a log knows of a user's kernel: for the values of its key here, and for others.
+"""Records of a user's kernel in a log: for the values of its key here, and for others.
 
-Where the log cannot be written, records are kept until the process ends: a kernel must run all the same.
+If the log cannot be written, records are kept until the process ends: a kernel must run all the same.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tuning_logs import OwnKernel, Subject, TuningLog, TuningRecord
 from tuning_logs.ranking import best_of, standing
 from tuning_logs.selection import MOST_LOOKED_THROUGH, MOST_TOLD, nearest, telling
 
-# Of other keys and devices: knobs take no time to describe, and of two of eight pairs of recorded tables a search was
-# worse off with 62 records of the other than with 125.
+# Records of other keys and devices for a warm start: knobs are cheap to describe, and of two of eight pairs of recorded
+# tables a search was worse off with 62 records of the other than with 125.
 _MOST_TOLD = 2 * MOST_TOLD
-# The only way in which they are timed.
+# The only timing policy of these kernels.
 POLICY = "cold"
 
 
@@ -36,7 +36,7 @@ class KernelRecords:
         return self._log.path
 
     def append(self, *records: TuningRecord) -> None:
-        """Write them to the log; where that fails, warn once and keep them."""
+        """Write them to the log; if that fails, warn once and keep them."""
         try:
             self._log.append(*records)
         except LogError as error:
@@ -45,7 +45,7 @@ class KernelRecords:
             self._unwritten += records
 
     def of(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
-        """Those for this key on this device whose configuration there still is, oldest first."""
+        """The records of this key on this device whose configuration still exists, oldest first."""
         kept = (r for r in self._unwritten if r.key == (kernel.key, target.key))
         found = [*self._read(kernel, target), *kept]
         return [r for r in found if point_of(space, r.schedule) is not None]
@@ -57,14 +57,14 @@ class KernelRecords:
             return []
 
     def nearest(self, kernel: Subject, target: Target, limit: int, policy: str | None = POLICY) -> list[TuningRecord]:
-        """As of a log; none where it cannot be read."""
+        """As of a log; none if it cannot be read."""
         try:
             return self._log.nearest(kernel, target, limit, policy)
         except LogError:
             return []
 
     def elsewhere(self, kernel: OwnKernel, target: Target, space: PlainSpace) -> list[TuningRecord]:
-        """Successful ones for other keys and devices whose configuration there is here too, nearest first."""
+        """Successful records of other keys and devices whose configuration exists here, too, nearest first."""
         found = self.nearest(kernel, target, MOST_LOOKED_THROUGH + len(self._read(kernel, target)))
         others = [r for r in [*found, *self._unwritten] if r.key != (kernel.key, target.key)]
         others = telling(nearest(others, kernel, target, MOST_LOOKED_THROUGH), _MOST_TOLD)
@@ -72,7 +72,7 @@ class KernelRecords:
 
 
 def histories(records: list[TuningRecord], space: PlainSpace) -> list[History]:
-    """What the search core learns from: a history for every key and device."""
+    """Histories for the search's warm start, one for every key and device."""
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in records:
         groups.setdefault(record.key, []).append(record)
@@ -81,12 +81,12 @@ def histories(records: list[TuningRecord], space: PlainSpace) -> list[History]:
 
 
 def outcomes(records: Iterable[TuningRecord], space: PlainSpace) -> tuple[list[Point], list[float | None]]:
-    """Which points records tell of, and the seconds of each; None for a failure."""
+    """The points of records, and the seconds of each; None for a failure."""
     told = [(point, r.measurement) for r in records if (point := point_of(space, r.schedule)) is not None]
     return [point for point, _ in told], [m.latency_s if m.ok else None for _, m in told]
 
 
 def best_point(records: list[TuningRecord], space: PlainSpace) -> Point | None:
-    """The configuration that won, of records of one key and device."""
+    """The winning configuration among records of one key and device."""
     best = best_of(records)
     return point_of(space, best.schedule) if best else None

@@ -1,4 +1,4 @@
-"""What was measured of a user's kernel by others (Triton's own autotuner, Helion's, a colleague's), as history."""
+"""Others' measurements of a user's kernel (Triton's own autotuner's, Helion's, a colleague's), as history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tables_of_kernel(paths: Sequence[Path], kernel: str) -> list[RecordedTable]:
 
 
 def _is_of(table: RecordedTable, kernel: str) -> bool:
-    """Whether a table may be of the kernel: only those made of tuning logs tell of which they are."""
+    """True if a table may be of the kernel: only tables from tuning logs name theirs."""
     if table.origin is None:
         return True
     subject = table.origin.subject
@@ -32,7 +32,7 @@ def _is_of(table: RecordedTable, kernel: str) -> bool:
 
 
 def told_elsewhere(tables: Sequence[RecordedTable], space: PlainSpace) -> list[History]:
-    """The tables as history of a search of the space, with a warning where something is left out.
+    """The tables as history of a search of the space, with a warning if something is left out.
 
     Raises:
         InputError: one lacks a knob.

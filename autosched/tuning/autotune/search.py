@@ -30,20 +30,20 @@ from search_spaces.errors import OutOfMemoryError
 from search_spaces.schedules.plain_space import Point
 from tuning_logs import Measurement, OwnKernel, Provenance, TuningRecord, Versions
 
-# Configurations that are asked for at once, and compile at once: each for itself would be chosen a little better, and
-# leave all processors but one idle.
+# Configurations proposed, and compiled, at once: one at a time would be chosen a little better, and leave all
+# processors but one idle.
 _CORES = os.cpu_count() or 1
 _AT_ONCE = min(8, _CORES)
-# What compilers that are slower than the others get at least, when nothing else can be tried; and what all get while
-# none has ended, and nothing says how long the others take.
+# Least time for compilers that are slower than the others, when nothing else can be tried; and time for all while none
+# has ended, so that nothing is known of the others.
 _PATIENCE_S = 5.0
 _FIRST_PATIENCE_S = 60.0
-# Configurations that are measured again, interleaved, before one is called best: not what was so much slower.
+# Configurations measured again in interleaved rounds before one is called best, without those so much slower.
 _FINALS = Finals(most=5, least=1, hopeless=1.2)
 
 
 class NoneWorksError(AutoschedError):
-    """Every configuration was tried, and failed for a reason that will not have gone by the next call."""
+    """Every configuration was tried, and failed for a reason that will persist."""
 
 
 def search(task: TuningTask, trials: Trials) -> Point:
@@ -69,7 +69,7 @@ def search(task: TuningTask, trials: Trials) -> Point:
 
 
 class KernelStrategy:
-    """The search core on the points of a kernel's space, which it is told as schedules."""
+    """Bayesian search over the points of a kernel's space, in the form of schedules."""
 
     def __init__(self, task: TuningTask) -> None:
         self._space = task.space
@@ -81,7 +81,7 @@ class KernelStrategy:
         return [schedule_of(self._space, point) for point in self._search.ask(count, least=count)]
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
-        """What was measured elsewhere it begins with."""
+        """Observe records; measurements from elsewhere are its history already."""
         if records and not elsewhere:
             self._search.tell(*outcomes(records, self._space))
 
@@ -91,19 +91,19 @@ class KernelStrategy:
 
 
 class KernelMeasurer:
-    """Launches a user's kernel in this process, on the arguments of the call that is tuned, and returns when it has.
+    """Launches a user's kernel in this process, on the arguments of the tuned call, and returns when it has ended.
 
-    What a compiler has not ended with when the others were tried is lost, and given again; where nothing else was given
-    it is waited for, and then given up.
+    A configuration whose compiler has not ended when the others were tried is lost, and submitted again; alone it is
+    waited for, and then given up.
     """
 
     def __init__(self, task: TuningTask, trials: Trials) -> None:
         self._task, self._trials = task, trials
         self._begin = time.perf_counter()
-        # What came of those that were tried, and what was said of it.
+        # Results of configurations that were tried, and the answers given for them.
         self._tried: dict[Schedule, Tried] = {}
         self._told: dict[Schedule, Measurement] = {}
-        # What was asked for and not tried yet.
+        # Submitted, and not tried yet.
         self._compiling: dict[Schedule, Future[object]] = {}
         self._broken: LostDeviceError | None = None
 
@@ -121,7 +121,7 @@ class KernelMeasurer:
     def submit(
         self, workload: OwnKernel, schedules: Sequence[Schedule], *, policy: str = POLICY, seed: int = 0
     ) -> list[Future[Measurement]]:
-        """All of them have ended, one way or another."""
+        """All of the futures are done, with a measurement or an error."""
         self.check_device()
         begin = time.perf_counter()
         asked = [schedule for schedule in schedules if schedule not in self._compiling]
@@ -133,7 +133,7 @@ class KernelMeasurer:
             for schedule in awaited:
                 self._try(schedule, compile_s)
         except BaseException as broken:
-            # What was measured before is to be told.
+            # Earlier measurements are returned all the same.
             error = broken
         return [self._answer(schedule, error) for schedule in schedules]
 
@@ -155,7 +155,7 @@ class KernelMeasurer:
         policy: str = POLICY,
         seed: int = 0,
     ) -> list[Measurement] | None:
-        """In turn with each other; those of earlier runs are tried first."""
+        """Interleaved rounds; configurations of earlier runs are tried first."""
         self.check_device()
         again = [schedule for schedule in schedules if schedule not in self._tried]
         self._compile(again)
@@ -171,17 +171,17 @@ class KernelMeasurer:
         return list(found.values())
 
     def cancel(self) -> None:
-        """Nothing waits."""
+        """Nothing to cancel."""
 
     def revisions(self) -> Sequence[tuple[Schedule, Measurement]]:
-        """What was tried for finals, and that of which the majority of results now says otherwise."""
+        """Configurations tried for finals, and those whose result the majority now contradicts."""
         now = {schedule: self._measurement(schedule) for schedule in self._tried}
         new = {schedule: m for schedule, m in now.items() if self._told.get(schedule) != m}
         self._told |= new
         return list(new.items())
 
     def check_device(self) -> None:
-        """Raise LostDeviceError where a configuration has broken it."""
+        """Raise LostDeviceError if a configuration has broken it."""
         if self._broken is not None:
             raise self._broken
 
@@ -195,9 +195,9 @@ class KernelMeasurer:
         self._compiling |= zip(schedules, begun, strict=True)
 
     def _awaited(self, asked: Sequence[Schedule]) -> list[Schedule]:
-        """What is to be tried now; what has not ended is given up where nothing else can be tried meanwhile.
+        """Configurations to try now; those still compiling are given up if nothing else can be tried meanwhile.
 
-        That is where all that are left compile, or compilers that do not end have taken all cores.
+        That is if all that are left compile, or compilers that do not end have taken all cores.
         """
         every = self._compiling.values()
         if not asked and len(every) < _CORES:
@@ -229,7 +229,7 @@ class KernelMeasurer:
 
 
 def _none_works(task: TuningTask, trials: Sequence[TuningRecord]) -> AutoschedError:
-    """The error that tells the reason of most of them."""
+    """The error with the most frequent reason."""
     name, tried = task.kernel.label, {r.schedule: r.measurement for r in trials}
     if not tried:
         return NoneWorksError(f"{name}: there is no configuration to try")
@@ -246,5 +246,5 @@ def _none_works(task: TuningTask, trials: Sequence[TuningRecord]) -> AutoschedEr
 
 
 def _reason(measurement: Measurement) -> str:
-    """Why it failed, without the numbers, which differ from configuration to configuration."""
+    """Reason of a failure, without numbers, which differ from configuration to configuration."""
     return measurement.status + re.sub(r"\d+", "", measurement.detail)

@@ -1,4 +1,4 @@
-"""How a kernel is tuned: the arguments of `autotune`, checked."""
+"""Settings of a kernel's tuning: the arguments of `autotune`, checked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Of a call that is given and quantiles: milliseconds, one figure or one for each quantile.
+# Function of a call and quantiles: milliseconds, one figure or one for each quantile.
 DoBench = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What Triton calls around trials, and never around calls: `before(arguments, reset_only=…)` and
-    `after(arguments, exception=…)`.
+    """Hooks that Triton calls around trials, and never around calls.
+
+    `before(arguments, reset_only=…)` and `after(arguments, exception=…)`.
     """
 
     before: Callable[..., object] | None = None
@@ -23,10 +24,10 @@ class Hooks:
 
 @dataclass(frozen=True)
 class TuningSettings:
-    """`key`, `trials`, `seed`, `log` and `history` as they were given.
+    """`key`, `trials`, `seed`, `log` and `history` as given.
 
-    `zeroed` arguments are set to zero before each trial, and of the others those in `restored` are put back, or (None)
-    all that the kernel changes. `outputs` are compared, or (None) what is put back. `do_bench` times, if it is given.
+    `zeroed` arguments are set to zero before each trial; of the others those in `restored` are restored, or (None) all
+    that the kernel changes. `outputs` are compared, or (None) all restored ones. `do_bench` times, if it is given.
     """
 
     key: tuple[str, ...]

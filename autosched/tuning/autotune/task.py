@@ -1,4 +1,4 @@
-"""What is tuned: a kernel for one key on one device; and what the log says of it before anything is measured."""
+"""A tuning task: a kernel for one key on one device; and its records in the log before anything is measured."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tuning_logs.ranking import standing
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A kernel for one key on one device, over a space. `trials`: how many points are to be known in the end.
+    """A kernel for one key on one device, over a space. `trials`: the number of points measured in the end.
 
-    `tables` are what others measured of the kernel.
+    `tables` are others' measurements of the kernel.
     """
 
     kernel: OwnKernel
@@ -35,7 +35,7 @@ class TuningTask:
     seed: int
     tables: Sequence[RecordedTable] = ()
 
-    # What a search sees of it: a space of schedules (`autosched.tuning.searching.parts.Space`).
+    # The space of schedules that a search sees (`autosched.tuning.searching.parts.Space`).
     backends = (BACKEND,)
 
     @property
@@ -48,7 +48,7 @@ class TuningTask:
 
     @property
     def wanted(self) -> int:
-        """As many as there are, where there are fewer."""
+        """Number of trials, or of points if there are fewer."""
         points = self.space.points
         return self.trials if points is None else min(self.trials, len(points))
 
@@ -56,7 +56,7 @@ class TuningTask:
     def known(self) -> list[TuningRecord]:
         """The records of this key.
 
-        Where nothing succeeded, only what broke the device: what else was in the way then may have gone.
+        If nothing succeeded, only those that broke the device: other obstacles may be gone.
         """
         found = self.records.of(self.kernel, self.target, self.space)
         if any(r.measurement.ok for r in standing(found)):
@@ -65,7 +65,7 @@ class TuningTask:
 
     @property
     def found(self) -> Point | None:
-        """What a search has ended with; None where there was none, or more trials are wanted now."""
+        """Result of a finished search; None if there was none, or more trials are wanted now."""
         known = self.known
         last = next((r for r in reversed(known) if r.measurement.ok), None)
         if last is None or not last.provenance.finals or len(standing(known)) < self.wanted:
@@ -73,7 +73,7 @@ class TuningTask:
         return best_point(known, self.space)
 
     def record(self, point: Point, measurement: Measurement) -> TuningRecord:
-        """What was seen of a point just now, before any search."""
+        """Record of a point that was tried before any search."""
         provenance = Provenance(self.kernel.fingerprint, POLICY, time.time(), self.seed, 0, self.versions)
         return TuningRecord(self.kernel, self.target, schedule_of(self.space, point), measurement, provenance)
 
@@ -82,7 +82,7 @@ class TuningTask:
         return environment(self.target)
 
     def guesses(self) -> Iterator[Point]:
-        """Choices without measuring, the best first: what is best known, that of the nearest keys, the first legal."""
+        """Choices without measuring, best first: the best known, those of the nearest keys, the first legal ones."""
         if (best := best_point(self.known, self.space)) is not None:
             yield best
         for record in self.records.elsewhere(self.kernel, self.target, self.space):

@@ -1,7 +1,7 @@
-"""What stands in the place of the user's kernel: launches it with the best known configuration, tuning where none is.
+"""Replacement of the user's kernel: launches it with the best known configuration, and tunes if there is none.
 
 The choice for a key is made once in a process. A key is the values of the arguments that the user names, the element
-types of all tensors, whether they are aligned, and the device.
+types of all tensors, their alignment, and the device.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import Measurement
 
-# Kernels are tuned one after the other, whichever threads call them: what ran beside a trial would be timed with it.
+# Kernels are tuned one after the other, whichever threads call them: concurrent work would be timed with a trial.
 _TUNING = threading.RLock()
-# Configurations that are looked at where nothing may be measured: each is compiled before the call goes on.
+# Configurations tried where nothing may be measured: each is compiled before the call goes on.
 _MOST_GUESSES = 8
-# What torch.compile says of a call that it must not look into.
+# Message of torch.compile for a call that it must not trace into.
 _BREAKS_GRAPHS = "a kernel under autosched.autotune is called as it stands"
 
 
 class TunedKernel:
-    """A kernel of Triton's that is called as before: `kernel[grid](…)`. `fn` is the kernel itself."""
+    """A Triton kernel that is called as before: `kernel[grid](…)`. `fn` is the kernel itself."""
 
     def __init__(self, kernel: JitKernel, choices: Choices, settings: TuningSettings) -> None:
         """Raises LogError: a file of the history cannot be read, or is no recorded table."""
@@ -70,7 +70,7 @@ class TunedKernel:
 
     @property
     def best_config(self) -> Any:
-        """What the last call was launched with, as a `triton.Config`; None before the first."""
+        """The configuration of the last call, as a `triton.Config`; None before the first."""
         return None if self._last is None else self._last.as_config()
 
     @cached_property
@@ -89,14 +89,14 @@ class TunedKernel:
         """Launch (or with `warmup` compile) the kernel, with the configuration for these arguments.
 
         Raises:
-            InputError: the call is not what the kernel takes, or no configuration is legal; nothing was tried.
+            InputError: the arguments do not fit the kernel, or no configuration is legal; nothing was tried.
             AutoschedError: no configuration works.
         """
         run = self._run_uncompiled if "torch._dynamo" in sys.modules else self._run
         return run(*arguments, grid=grid, warmup=warmup, **keywords)
 
-    # A call breaks the graph of what compiles a caller. As torch.compiler.disable does, which loads the whole compiler
-    # first; where that is loaded, it hides from it what is called in turn.
+    # A call breaks the graph of a compiled caller. As torch.compiler.disable does, which loads the whole compiler
+    # first; where that is loaded, it hides nested calls from it.
     vars(run).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_BREAKS_GRAPHS)
 
     @cached_property
@@ -117,14 +117,14 @@ class TunedKernel:
         return self.fn.run(*arguments, grid=grid, warmup=warmup, **keywords, **configuration.keywords)
 
     def warmup(self, *arguments: Any, grid: Grid, **keywords: Any) -> Any:
-        """Compile for arguments, or element types in their place, with the best configuration that is known."""
+        """Compile for arguments, or element types in their place, with the best known configuration."""
         from autosched.tuning.autotune.trials.launching import mocked
 
         call = Call(self.fn, mocked(arguments), keywords, grid)
         return call.compile(self._choose(call, None, measure=False))
 
     def forget_failures(self) -> None:
-        """Let the next call try again where all configurations had failed; until then it raises what was found."""
+        """Let the next call try again where all configurations had failed; until then it raises the same error."""
         self._failed.clear()
 
     def _choose(self, call: Call, key: tuple[Any, ...] | None, measure: bool) -> Configuration:
@@ -146,14 +146,14 @@ class TunedKernel:
 
     @cached_property
     def _compiles(self) -> bool:
-        """Whether it runs on the GPU; otherwise it is interpreted, on the processor."""
-        # Loads Triton, which is there where there is a kernel to tune.
+        """True if it runs on the GPU; otherwise it is interpreted, on the processor."""
+        # Loads Triton, which is installed where there is a kernel to tune.
         from autosched.tuning.autotune.trials.launching import compiles
 
         return compiles(self.fn)
 
     def _check(self, call: Call) -> None:
-        """Raise InputError where a call is wrong whatever is chosen."""
+        """Raise InputError if a call is wrong with every configuration."""
         from autosched.tuning.autotune.trials.launching import launch_options
 
         settings = self._settings
@@ -166,7 +166,7 @@ class TunedKernel:
             check_known(call, self._parameters, self._choices.names, launch_options())
 
     def _only(self, space: PlainSpace) -> Point | None:
-        """The one point that there is; InputError where there is none."""
+        """The only point, if there is just one; InputError if there is none."""
         if space.points is None or len(space.points) > 1:
             return None
         if not space.points:
@@ -188,7 +188,7 @@ class TunedKernel:
         )
 
     def _replay(self, call: Call, task: TuningTask) -> Point | None:
-        """What a search has ended with; what another version of Triton or the driver refuses is left out then."""
+        """The result of a finished search, without configurations that a newer Triton or driver refuses."""
         from autosched.tuning.autotune.trials.launching import why_unusable
 
         while (found := task.found) is not None:
@@ -200,7 +200,7 @@ class TunedKernel:
         return None
 
     def _guess(self, call: Call, task: TuningTask) -> Configuration:
-        """What compiles, of the best guesses; where none does, the best, which will say why."""
+        """The first of the best guesses that compiles; if none does, the best, which will raise the reason."""
         from autosched.tuning.autotune.trials.launching import why_unusable
 
         some = [self._choices.configuration(point) for point in islice(task.guesses(), _MOST_GUESSES)]
@@ -226,7 +226,7 @@ class TunedKernel:
         return found
 
     def _captured(self, task: TuningTask) -> bool:
-        """Whether the call is captured in a CUDA graph, of which is warned once for every key."""
+        """True if the call is captured in a CUDA graph; warns once for every key."""
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         if capturing and task.kernel.key not in self._warned:
             self._warned.add(task.kernel.key)

@@ -1,9 +1,9 @@
-"""Which of several searches gets the next trials: the one that should take most off the weighted sum of latencies.
+"""Task scheduler: the next batch goes to the search that should take most off the weighted sum of latencies.
 
-Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes what a task gained of late with an optimistic guess, from
-its own past and from what similar tasks reach. Here both say how large its next improvements may be: what it gained,
-and a part of what lies between its latency and the roofline, or that part of the roofline to which similar kernels have
-come. How likely they still are is what `remaining_gain` says.
+Source: Ansor (OSDI 2020, section 6.2), whose gradient mixes a task's recent gains with an optimistic guess, from its
+own past and from similar tasks. Here both estimate the size of its next improvements: its gains, and a part of the
+distance from its latency to the roofline, or to that part of the roofline that similar kernels have reached.
+`remaining_gain` gives their probability.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from cost_models import bound_s
 from tuning_logs import TuningRecord
 from tuning_logs.selection import are_alike
 
-# Why a search got its turn: it had none yet; it has no kernel yet; it improves; its best is far from the roofline; or
+# Reason of a batch: the search had none yet; it has no kernel yet; it improves; its best is far from the roofline; or
 # similar kernels come nearer to theirs.
 Reason = Literal["first", "no kernel", "improving", "roofline", "similar"]
 
-# What is known of the size of improvements before a search has any: this part of what lies between the latency and what
-# it may come to. At half of the roofline that is what searches alone expect.
+# Prior size of improvements, before a search has any: this part of the distance from the latency to its limit. At half
+# of the roofline that is the expectation of a search alone.
 _STEP = 2 * SIZE
-# A task none of whose trials succeeded has so many before it is given up: the first three batches.
+# A task without any success is given up after so many trials: the first three batches.
 _PATIENCE = 48
-# The trials of a turn that gradients are compared over.
+# Trials per batch over which gradients are compared.
 _TURN = 16
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A batch of one search: why it was given, and what it was expected to take off the weighted sum, and did.
+    """A batch of one search: its reason, and its expected and actual gain in the weighted sum.
 
-    `number` counts the batches of all searches as they ended. Of a first batch nothing is expected, since nothing is
-    known.
+    `number` counts the batches of all searches as they ended. A first batch has no expectation, since nothing is known.
     """
 
     number: int
@@ -50,18 +49,18 @@ class Turn:
 
 @dataclass(frozen=True)
 class _Slope:
-    """What a turn is expected to take off the weighted sum, and the reason that weighs most in it."""
+    """Expected gain of a batch in the weighted sum, and the main reason for it."""
 
     gain_s: float
     why: Reason
 
 
 class Gradient:
-    """Gives turns to searches, one batch each; `budget` is how many schedules are known in the end of all of them.
+    """Allocates batches to searches; `budget` is the number of schedules measured in the end, for all of them.
 
-    Without a budget every search has its own `wanted`, or stops by itself. `weights` says what a second of each search
-    counts by now: one that counts nothing any more has no turn, unless it has a `wanted` of its own. What a batch
-    brings is told to the strategies of similar kernels.
+    Without a budget every search has its own `wanted`, or stops by itself. `weights` gives the present weight of a
+    second of each search: one of weight 0 gets no batch, unless it has a `wanted` of its own. Records of a batch are
+    observed by the strategies of similar kernels, too.
     """
 
     def __init__(
@@ -75,20 +74,20 @@ class Gradient:
             [n for n, other in enumerate(self._searches) if n != m and _similar(search, other)]
             for m, search in enumerate(self._searches)
         ]
-        # The turns of every search that are under way: why, and its best before.
+        # Batches of every search that are under way: the reason, and its best before.
         self._given: list[deque[tuple[_Slope, float | None]]] = [deque() for _ in searches]
         self.turns: list[list[Turn]] = [[] for _ in searches]
 
     @property
     def left(self) -> int | None:
-        """How much of the budget is left."""
+        """Trials left of the budget."""
         if self._budget is None:
             return None
         return max(0, self._budget - sum(search.granted for search in self._searches))
 
     @property
     def over(self) -> bool:
-        """Whether nobody has a turn."""
+        """True if no search gets a batch."""
         return not self._slopes()
 
     def next(self) -> Search | None:
@@ -104,7 +103,7 @@ class Gradient:
         return search
 
     def _share(self, search: Search, open_to: Iterable[int], left: int) -> int:
-        """How much of what is left a turn may take: of a first one its share, so that every search has one."""
+        """Trials left that a batch may take: for a first one its share, so that every search has one."""
         first = sum(self._searches[n].granted == 0 for n in open_to)
         return left if search.granted else max(1, left // first)
 
@@ -122,7 +121,7 @@ class Gradient:
             self._searches[other].hear(records)
 
     def _slopes(self) -> dict[int, _Slope]:
-        """The slope of every search that may have the next turn, by its number."""
+        """The slope of every search that may get the next batch, by its number."""
         weights = self._weights()
         may = (n for n, search in enumerate(self._searches) if self._may_go_on(search, weights[n]))
         return {n: self._slope(n, weights[n]) for n in may}
@@ -139,16 +138,16 @@ class Gradient:
         if not search.granted:
             return _Slope(float("inf"), "first")
         if search.improvements is None or search.best_s is None:
-            # Where nothing came of its trials, it has others, until it is given up; where they are under way, it waits.
+            # Without a success it gets more trials, until it is given up; while these are under way, it waits.
             return _Slope(float("inf") if search.told else 0.0, "no kernel")
         room, why = self._room(number, search.best_s)
-        # What is on its way counts as done, without having gained anything.
+        # Trials under way count as done, without a gain.
         improvements = dataclasses.replace(search.improvements, trials=search.granted)
         gain, without = improvements.expected(_TURN, _STEP * room), improvements.expected(_TURN, 0.0)
         return _Slope(weight * search.best_s * gain, "improving" if without > gain / 2 else why)
 
     def _room(self, number: int, best_s: float) -> tuple[float, Reason]:
-        """The part of the latency that might go, optimistically, and what says so."""
+        """The part of the latency that might be gained, optimistically, and the source of this estimate."""
         efficiency = min(1.0, self._bounds[number] / best_s)
         others = [
             self._bounds[n] / s.best_s for n in self._alike[number] if (s := self._searches[n]).best_s is not None

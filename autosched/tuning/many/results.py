@@ -1,4 +1,4 @@
-"""What a search of many kernels found, where its trials went, and why."""
+"""Result of tuning many kernels, with the allocation of trials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tuning_logs.text import duration_text
 
 @dataclass(frozen=True, repr=False)
 class TuneManyResult:
-    """What was found for several operators and functions together.
+    """Results for several operators and functions together.
 
-    `results` are those of what was given, in order, None where nothing can be tuned, and `weights` what they count;
-    `refused` says why, by label. `spent` has every kernel once, with the trials that it was given; `wall_s` is how long
-    all of it took.
+    `results` are those of the given ones, in order, None where nothing can be tuned, and `weights` their weights;
+    `refused` has the reasons, by label. `spent` has every kernel once, with its trials; `wall_s` is the duration of all
+    of it.
     """
 
     target: Target
@@ -29,7 +29,7 @@ class TuneManyResult:
 
     @property
     def weighted_s(self) -> float:
-        """The weighted sum of the latencies, functions in the fastest cut; what has no kernel is left out."""
+        """The weighted sum of the latencies, functions in the fastest cut; those without a kernel are left out."""
         latencies = (result.latency_s if result else None for result in self.results)
         return sum(weight * s for weight, s in zip(self.weights, latencies, strict=True) if s is not None)
 
@@ -47,12 +47,12 @@ class TuneManyResult:
 
     @property
     def without_kernel(self) -> tuple[str, ...]:
-        """The labels of what was tuned, and has no kernel."""
+        """The labels of operators and functions without a kernel after tuning."""
         return tuple(_label(r) for r in self.results if r is not None and r.latency_s is None)
 
     @property
     def report(self) -> str:
-        """Every turn, and the report of every search."""
+        """Every batch, and the report of every search."""
         return "\n\n".join(report_parts(self.spent))
 
     def __repr__(self) -> str:

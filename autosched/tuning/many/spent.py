@@ -1,4 +1,4 @@
-"""Where the trials of several searches went, and why."""
+"""Allocation of the trials of several searches, with reasons."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _COLUMNS = ("kernel", "weight", "trials", "known", "first", "best", "share", "ga
 
 @dataclass(frozen=True)
 class Spent:
-    """Where the trials of one kernel went.
+    """Trials spent on one kernel.
 
-    `weight` is what a second of it counts: nothing in a way to cut a function that is clearly slower than another one.
-    `first_s` is the best of as many trials as a first batch has, those of earlier runs included, None when all of them
-    failed; `turns` are its batches, in order. What they gain is in seconds of the weighted sum.
+    `weight` is that of a second of its latency: 0 in a cut of a function that is clearly slower than another one.
+    `first_s` is the best of as many trials as a first batch has, those of earlier runs included, None if all of them
+    failed; `turns` are its batches, in order. Gains are in seconds of the weighted sum.
     """
 
     result: TuneResult
@@ -38,13 +38,13 @@ class Spent:
 def spent_on(
     searches: Sequence[Search], weights: Sequence[float], turns: Sequence[Sequence[Turn]]
 ) -> tuple[Spent, ...]:
-    """Where the trials of searches went that have ended."""
+    """Trials spent on searches that have ended."""
     columns = zip(searches, weights, turns, strict=True)
     return tuple(Spent(TuneResult.of(s), weight, s.first_s, tuple(given)) for s, weight, given in columns)
 
 
 def spent_lines(spent: Sequence[Spent], weighted_s: float | None) -> Iterator[str]:
-    """A table of where the trials went and why; `weighted_s` is the sum of which each has a share."""
+    """A table of the trials of each kernel with reasons; `weighted_s` is the sum of which each has a share."""
     return table_lines([_COLUMNS, *(_row(s, weighted_s) for s in spent)], right=range(1, 9))
 
 
@@ -67,7 +67,7 @@ def _row(spent: Spent, weighted_s: float | None) -> tuple[str, ...]:
 
 
 def report_parts(spent: Sequence[Spent]) -> Iterator[str]:
-    """Every turn, in the order in which they ended: whose it was, why, what was expected of it and what it gained.
+    """Every batch, in the order of their ends: its kernel, reason, expected and actual gain.
 
     The report of every search that did anything follows.
     """

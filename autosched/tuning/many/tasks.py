@@ -1,4 +1,4 @@
-"""What is to be tuned together: the kernels of operators and functions, each once, and what a second of it counts."""
+"""Tasks to tune together: the kernels of operators and functions, each once, with weights."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from autosched.tuning.searching.search import Search
 from cost_models import bound_s
 from search_spaces import EmptySearchSpaceError, InputError, Target, Workload
 
-# What `tune_many` takes: what is to be tuned, and its weight.
+# Argument of `tune_many`: an operator or function, and its weight.
 Weighted = tuple[Workload | Traced, float]
 
-# A way to cut a function that takes so many times as long as the fastest one will not come to be the fastest: after a
-# first batch kernels gain a quarter at most, but for few.
+# A cut of a function that takes so many times as long as the fastest one will not become the fastest: after a first
+# batch kernels gain a quarter at most, with few exceptions.
 _BEHIND = 1.25
 
 
 def checked(ops: object) -> tuple[Weighted, ...]:
-    """What is to be tuned, with its weights.
+    """Operators and functions to tune, with their weights.
 
     Raises:
         InputError: there is nothing, or something that cannot be tuned, or a weight is no positive number.
@@ -55,27 +55,27 @@ def _checked(op: object) -> Weighted:
 class Tasks:
     """The searches for everything that was added, one for every kernel; `prepare` makes one.
 
-    `refused` says why something was left out, by label.
+    `refused` has the reasons of everything left out, by label.
     """
 
     target: Target
     prepare: Callable[[Workload], Search]
     refused: dict[str, str] = field(default_factory=dict)
     _searches: dict[str, Search] = field(default_factory=dict)
-    # Of everything that was added its weight, and how often each way to cut it launches every kernel.
+    # For everything that was added its weight, and the launches of every kernel in each cut.
     _uses: list[tuple[float, Sequence[Launches]]] = field(default_factory=list)
 
     @property
     def searches(self) -> list[Search]:
-        """Those of the first ways to cut functions come first: the others may turn out not to be in question."""
+        """The searches, those of functions' first cuts before others, which may prove irrelevant."""
         first = {key for _, cuts in self._uses for key in cuts[0]}
         return sorted(self._searches.values(), key=lambda search: search.space.workload.key not in first)
 
     def weights(self) -> list[float]:
-        """What a second of each counts by now.
+        """The present weight of a second of each kernel.
 
-        It counts once for every launch, in the way to cut its function that launches it most often; but for the ways
-        that are clearly slower than another one.
+        It counts once for every launch, in the cut of its function that launches it most often, without the cuts that
+        are clearly slower than another one.
         """
         counted = {search.space.workload.key: 0.0 for search in self.searches}
         for weight, cuts in self._uses:
@@ -85,7 +85,7 @@ class Tasks:
         return list(counted.values())
 
     def add(self, op: Workload | Traced, weight: float) -> Workload | Traced | None:
-        """What the searches are for: a function is cut for the target. None where it was refused."""
+        """Add an operator or function; returns it cut for the target, or None if it was refused."""
         try:
             cut = op if isinstance(op, Workload) else op.for_target(self.target)
         except InputError as error:
@@ -99,7 +99,7 @@ class Tasks:
         return cut
 
     def add_cut(self, cut: Workload | Traced, weight: float) -> None:
-        """Add what is cut for the target already.
+        """Add one that is cut for the target already.
 
         Raises:
             EmptySearchSpaceError: a kernel that it needs has no legal schedule; nothing was added.
@@ -119,12 +119,12 @@ class Tasks:
         self._uses.append((weight, [each for each in launches(cut) if each.keys() <= made.keys()]))
 
     def _in_question(self, cuts: Sequence[Launches]) -> Sequence[Launches]:
-        """Those that may be the fastest, as far as is known."""
+        """The cuts that may be the fastest, as far as is known."""
         least = min(self._latency_s(cut, math.inf) for cut in cuts)
         return [cut for cut in cuts if self._latency_s(cut, 0.0) <= _BEHIND * least]
 
     def _latency_s(self, cut: Launches, unknown: float) -> float:
-        """What its kernels take: as far as they were searched; of the others the roofline, but `unknown` at least."""
+        """Sum over its kernels: their best latencies; for those without one the roofline, but `unknown` at least."""
         searches = ((self._searches[key], count) for key, count in cut.items())
         return sum(
             count * (s.best_s or max(unknown, bound_s(s.space.workload, s.space.target))) for s, count in searches

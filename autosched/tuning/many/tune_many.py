@@ -47,17 +47,16 @@ def tune_many(
 ) -> TuneManyResult:
     """Search for the fastest kernels of several operators, so that the weighted sum of their latencies is least.
 
-    `ops` are operators and traced functions, alone or each with a weight, such as how often it is called; a kernel of a
-    function counts once for every launch. `trials` are those that the log knows of all of them together in the end;
-    with "auto" each has as many as are worth it. Each batch goes where it should take most off the sum. One session
-    measures all of them: while one is measured, others are compiled and proposed, and what is learnt of one kernel
-    serves the others. Everything else is as for `tune`: the log is the same, and a second call goes on where the first
-    one ended.
+    `ops` are operators and traced functions, alone or each with a weight, such as the number of its calls; a kernel of
+    a function counts once for every launch. `trials` is the number of schedules in the log in the end, for all of them
+    together; with "auto" each has as many as are worth it. Each batch goes where it should take most off the sum. One
+    session measures all of them: while one is measured, others are compiled and proposed, and they share one cost
+    model. Everything else is as for `tune`: the log is the same, and a second call resumes where the first one ended.
 
-    What cannot be tuned is left out, and the result says why.
+    Operators and functions that cannot be tuned are left out, and the result has the reasons.
 
     Raises:
-        As `tune`; EmptySearchSpaceError: of none of them a schedule is legal.
+        As `tune`; EmptySearchSpaceError: none of them has a legal schedule.
     """
     begin = time.perf_counter()
     given = checked(ops)
@@ -92,7 +91,7 @@ def tune_many(
 
 
 def show_together(searches: Sequence[Search], wanted: int | None, on_progress: OnProgress) -> None:
-    """Have every search show how far all of them are together; None is wanted where each stops by itself."""
+    """Have every search show the progress of all together; None is wanted where each stops by itself."""
     most = sum(search.wanted for search in searches) if wanted is None else wanted
     pace = Pace(sum(search.known for search in searches))
 

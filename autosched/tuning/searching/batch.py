@@ -1,4 +1,4 @@
-"""Schedules that were asked for together, and what became of each."""
+"""Schedules proposed together, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuning_logs import CompileFacts, Measurement, TuningRecord
 class Candidate:
     """A schedule from its proposal to its record: one row, filled from left to right.
 
-    `propose_s` is what asking for it took. It is `lost` when it was not measured: cancelled, given again, or not to be.
+    `propose_s` is the time to propose it. It is `lost` if it was not measured: cancelled, submitted again, or given up.
     """
 
     schedule: Schedule
@@ -29,7 +29,7 @@ class Candidate:
 
 @dataclass(eq=False)
 class Batch:
-    """Candidates that were asked for together; `given_again`: nothing but those that were lost before."""
+    """Candidates proposed together; `given_again`: only those that were lost before."""
 
     candidates: Sequence[Candidate]
     given_again: bool = False
@@ -45,9 +45,9 @@ class Batch:
 
 
 def telling_source(measurement: Measurement, schedule: Schedule, target: Target) -> Measurement:
-    """The measurement with the fingerprint of what was compiled, which a compiler that failed does not tell.
+    """The measurement with the fingerprint of the source, which is missing after a failed compilation.
 
-    It is that of what is printed here. What cannot be printed stays without, and so does what only the workers can.
+    It is that of the source printed here. A schedule that cannot be printed, or only by the workers, stays without one.
     """
     if measurement.source is not None:
         return measurement

@@ -1,4 +1,4 @@
-"""What a search was told of elsewhere, from which logs, and what came of that."""
+"""Warm start of a search: sources of its records from elsewhere, and their effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autosched.strategies.strategy import Transfer
 from autosched.tuning.searching.warm_start import WarmStart
 from tuning_logs.text import duration_text
 
-# Sources that are named in a line.
+# Number of sources named in a line.
 _NAMED = 3
 
 
@@ -29,9 +29,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Guidance:
-    """Where a search was guided from, most alike first, and what the first trials show of it, if they do.
+    """Sources of a warm start, most similar first, and the evidence of the first trials on them, if any.
 
-    `unused` are logs that were named as history and had nothing to say.
+    `unused` are logs that were named as history and had no usable record.
     """
 
     sources: tuple[Source, ...]
@@ -50,7 +50,7 @@ class Guidance:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What guided the search, and what that gained or lost; what did not; no line where there is neither."""
+        """Sources of the warm start with their gain or loss, and unused logs; empty if there are neither."""
         return tuple(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Guidance:
             yield f"  {_came_of(self.transfer)}"
 
     def __str__(self) -> str:
-        """In few words; empty where nothing guided."""
+        """In few words; empty without a warm start."""
         if not self.sources:
             return ""
         came = self.transfer

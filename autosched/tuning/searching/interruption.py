@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish to stop when what is being measured has ended, so that nothing measured is lost."""
+"""Ctrl-C as a request to stop when the present measurements have ended, so that none is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interruption:
-    """Whether somebody pressed Ctrl-C."""
+    """True once Ctrl-C was pressed."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -21,10 +21,9 @@ class Interruption:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Turn the first Ctrl-C into a flag; the second one interrupts at once.
+    """Make the first Ctrl-C set a flag; the second one interrupts at once.
 
-    Only the main thread can do this. In any other thread, or where somebody else already handles SIGINT, nothing is
-    changed.
+    Only the main thread can do this. In any other thread, or if SIGINT has another handler already, nothing is changed.
     """
     wish = Interruption()
     default = signal.default_int_handler

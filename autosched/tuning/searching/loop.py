@@ -1,4 +1,4 @@
-"""The loop that keeps a measurer busy: batches of one search or of several are under way, and told in their order."""
+"""The search loop: keeps a measurer busy with batches of one search or of several, and observes them in order."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _Search = SearchOf[Any]
 
 
 class Turns(Protocol):
-    """Whose turn it is to propose a batch."""
+    """Allocation of batches to searches."""
 
     def next(self) -> _Search | None:
-        """A search that has something left to propose; None while none is to."""
+        """The search that proposes the next batch; None while none is to."""
         ...
 
     def passed(self, search: _Search) -> None:
-        """Take note that the search whose turn it was has nothing left to propose."""
+        """Note that the chosen search has nothing left to propose."""
         ...
 
     def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
-        """Take note that a search was told these records, those of a whole batch."""
+        """Note that a search has observed these records, those of a whole batch."""
         ...
 
 
@@ -46,10 +46,10 @@ class Alone:
         return self.search if self.search.left else None
 
     def passed(self, search: _Search) -> None:
-        """It is over."""
+        """Nothing to note: it is over."""
 
     def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
-        """Nobody else is to know."""
+        """Nothing to note."""
 
 
 # A batch, and the search that proposed it.
@@ -57,10 +57,10 @@ _UnderWay = tuple[_Search, Batch]
 
 
 class Loop:
-    """Batches on their way through a measurer, until no search has a turn or somebody interrupts.
+    """Batches in flight in a measurer, until no search gets a batch or the user interrupts.
 
-    Where the measurer takes so many, `ahead` batches are under way, and the next one is proposed without their results.
-    That is so whatever the timing: the same seeds and the same answers give the same searches.
+    If the measurer's capacity allows, `ahead` batches are in flight, and the next one is proposed without their
+    results. That does not depend on timing: the same seeds and the same answers give the same searches.
     """
 
     def __init__(self, measurer: MeasurerOf[Any], interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
@@ -69,11 +69,11 @@ class Loop:
         self._turns = turns
         self._ahead = max(1, min(ahead, measurer.capacity // BATCH))
         self._under_way: deque[_UnderWay] = deque()
-        # What has ended, from whatever thread it ended in.
+        # Ended trials, from any thread.
         self._ended: SimpleQueue[tuple[_Search, Candidate]] = SimpleQueue()
 
     def run(self) -> None:
-        """To the end; or, once the interruption is set, until what is being measured has ended."""
+        """Run to the end; or, once the interruption is set, until the present measurements have ended."""
         while True:
             begin = time.perf_counter()
             self._fill()
@@ -83,7 +83,7 @@ class Loop:
             search, batch = self._under_way.popleft()
             search.tell(batch)
             self._turns.told(search, batch.records)
-            # Several are under way: the time is that of the one that was waited for.
+            # Several are in flight: the time is that of the one that was waited for.
             search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
@@ -104,7 +104,7 @@ class Loop:
         self._ended.put((search, candidate))
 
     def _await_oldest(self) -> None:
-        """Record trials, of whatever batch, as they end, until all of the oldest batch have."""
+        """Record trials, of any batch, as they end, until all of the oldest batch have."""
         cancelled = False
         search, oldest = self._under_way[0]
         while oldest.open:
@@ -118,10 +118,10 @@ class Loop:
             self._settle(ended)
 
     def _settle(self, ended: Sequence[tuple[_Search, Candidate]]) -> None:
-        """Have every search record what has ended of it.
+        """Have every search record its ended trials.
 
         Raises:
-            whatever broke the measurer, once everything that was measured before is in the log.
+            the error that broke the measurer, once everything that was measured before is in the log.
         """
         measured: dict[int, tuple[_Search, list[Candidate]]] = {}
         broken: BaseException | None = None

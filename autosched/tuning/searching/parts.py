@@ -1,4 +1,4 @@
-"""What a search is made of, beside its strategy and its measurer: a space, a log, and who is measured again."""
+"""Parts of a search besides its strategy and its measurer: a space, a log, and the choice of finalists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuning_logs.ranking import standing
 
 
 class Space(Protocol):
-    """As much of a search space as a search needs: `search_spaces.SearchSpace`, or that of a kernel of the user's."""
+    """The part of a search space that a search needs: `search_spaces.SearchSpace`, or that of a user's kernel."""
 
     @property
     def workload(self) -> Subject: ...
@@ -29,7 +29,7 @@ class Space(Protocol):
 
 
 class Log(Protocol):
-    """As much of a tuning log as a search needs."""
+    """The part of a tuning log that a search needs."""
 
     @property
     def path(self) -> Path: ...
@@ -43,10 +43,10 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Finals:
-    """Which schedules are measured again before one is called best: the fastest `most`, where there are `least`.
+    """Choice of the schedules to measure again before one is called best: the fastest `most`, if there are `least`.
 
     The differences among the best are of the size of the noise of single trials, and on a disturbed machine the best
-    may look like the tenth. What is more than `hopeless` times as slow as the fastest takes no part.
+    may look like the tenth. Schedules more than `hopeless` times as slow as the fastest take no part.
     """
 
     most: int = 16
@@ -54,8 +54,9 @@ class Finals:
     hopeless: float = inf
 
     def chosen(self, records: Iterable[TuningRecord]) -> Sequence[Schedule]:
-        """The finalists, in the order of the trials, by which a tie is decided; of those that share a binary, the one
-        that was timed. None where there are too few.
+        """The finalists, in the order of the trials, which decides ties; none if there are too few.
+
+        Of schedules that share a binary, the timed one.
         """
         timed = [r for r in standing(records) if r.measurement.ok and r.measurement.timing != "shared"]
         first = sorted(timed, key=lambda r: r.measurement.undisturbed_s)[: self.most]
@@ -68,5 +69,5 @@ class Finals:
         return chosen if len(chosen) >= self.least else ()
 
 
-# Those of workloads.
+# For workloads.
 USUAL_FINALS = Finals()

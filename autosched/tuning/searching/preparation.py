@@ -1,4 +1,4 @@
-"""What stands before a search: everything that can be refused is checked, and what the log knows is read."""
+"""Preparation of a search: checks everything that can be refused, and reads the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from search_spaces import EmptySearchSpaceError, InputError, Target, TargetUnava
 from tuning_logs import Provenance, TuningLog
 from tuning_logs.ranking import standing
 
-# How many schedules are to be known in the end, or as many as are worth it.
+# Number of schedules measured in the end, or as many as are worth it.
 Trials = int | Literal["auto"]
 
 
@@ -52,10 +52,10 @@ def prepare(
     on_progress: OnProgress | None = None,
     sources: Sources = USUAL,
 ) -> Search:
-    """The first part of `tune`: everything that can be refused is checked, and nothing measured.
+    """The first part of `tune`: checks everything that can be refused, and measures nothing.
 
-    Takes milliseconds, and one to four for every schedule that the log knows of the workload: what was measured counts
-    while its schedule prints the same kernel (`autosched.backends.reproduction`).
+    Takes milliseconds, and one to four for every schedule of the workload in the log: a measurement counts while its
+    schedule prints the same kernel (`autosched.backends.reproduction`).
 
     With `measured_elsewhere` the target need not be on this machine.
 
@@ -66,13 +66,13 @@ def prepare(
     check_trials(trials)
     check_integer("seed", seed, 0)
     if backend is not None:
-        # Before the device: a name that is wrong everywhere is told where there is none.
+        # Before the device: a name that is wrong everywhere is an error on a machine without one, too.
         backends.named(backend)
     tuning_log = TuningLog(written_log_path(log))
     device = device_for(target, measured_elsewhere, backend, op)
     check_timing(policy, device)
     space = spaces.build(op, device, backends.usable(device, backend))
-    # Raises where no schedule is legal, whatever the strategy would make of that.
+    # Raises if no schedule is legal, whatever the strategy would do about that.
     space.sample(np.random.default_rng(seed))
     model = cost_models.create(cost_model, seed)
     found = (r for r in tuning_log.records(op, device, policy=policy) if space.holds(r.schedule))
@@ -92,7 +92,7 @@ def prepare(
 def device_for(
     target: str | Target | None, measured_elsewhere: bool, backend: str | None = None, op: Workload | None = None
 ) -> Target:
-    """The target of that name, or what is here; with `measured_elsewhere` it need not be here.
+    """The target of that name, or the default one; with `measured_elsewhere` it need not be here.
 
     Raises:
         InputError: there is no such target, or it is not here and the backend makes no kernels for it anywhere.
@@ -106,7 +106,7 @@ def device_for(
     except TargetUnavailableError as error:
         if target is None or str(target).lower() == "cuda":
             raise
-        # What no other machine would mend is told first.
+        # Errors that no other machine would mend come first.
         absent = devices.described(target)
         if backend and (reason := backends.why_not_serving(absent, backend)):
             raise InputError(reason) from None
@@ -116,10 +116,10 @@ def device_for(
 
 
 def _ways_on(target: str | Target) -> str:
-    """What to do about a device that is known, and not here."""
+    """Advice for a device that is known, and not here."""
     name = f'"{target}"' if isinstance(target, str) else "…"
     return (
         f"to have kernels for it: (1) run this on a machine that has it; (2) autosched.predict(op, target={name}), or "
-        f"`autosched predict`, ranks schedules for it by what was measured on other devices, and measures nothing; "
+        f"`autosched predict`, ranks schedules for it by measurements of other devices, and measures nothing; "
         f"(3) autosched.tune(op, target={name}, measurer=…) with a measurer that reaches one (autosched.Measurer)"
     )

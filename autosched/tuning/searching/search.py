@@ -1,6 +1,6 @@
-"""One search: propose, record, tell, until so many schedules are known; then the finals.
+"""One search: propose, record, observe, until so many schedules are measured; then the finals.
 
-`loop` keeps a measurer busy with it. It serves workloads and kernels of the user's own: what differs is the space, the
+`loop` keeps a measurer busy with it. It serves workloads and kernels of the user's own: they differ in the space, the
 strategy, and the measurer.
 """
 
@@ -34,12 +34,12 @@ from tuning_logs.ranking import best_of, standing
 
 Ending = Literal["known", "trials", "converged", "exhausted", "interrupted", "unfit"]
 
-# A batch is small at first, so that the cost model learns early, and larger when it has learnt, so that compile workers
-# stay busy: this part of the largest, which is 64, or a third of what a measurer takes at a time that takes more.
+# A batch is small at first, so that the cost model learns early, and larger later, so that compile workers stay busy:
+# this part of the largest, which is 64, or a third of the capacity of a larger measurer.
 _FIRST_PART = 4
 _FIRST_BATCH = BATCH // _FIRST_PART
 _MOST_AHEAD = 3
-# How often finalists are measured at a time.
+# Rounds of finals at a time.
 _FINAL_ROUNDS = 15
 
 T = TypeVar("T", bound=Space)
@@ -49,12 +49,12 @@ T = TypeVar("T", bound=Space)
 class SearchOf(Generic[T]):
     """One run over the records of one workload, or kernel of the user's own, on one target, with one policy.
 
-    `records` are all good ones, oldest first, and grow as the search goes on; `wanted` is how many distinct schedules
-    are to be known in the end, fewer where `stop` says so; `sources` are the logs of elsewhere that guide it;
-    `provenance` is that of the records to come, but for their time and place in the run, and the machine that measures;
-    `log_s` is how long writing them took, `wall_s` the part of the session that was spent on it; `improvements` are
-    those of its batches that have ended. `exhausted`: nothing is left to propose. `unfit` is why its workload cannot be
-    measured here; `lost` counts what its measurer never answered.
+    `records` are all exact ones, oldest first, and grow as the search goes on; `wanted` is the number of distinct
+    schedules measured in the end, fewer if `stop` says so; `sources` are the logs for its warm start; `provenance` is
+    that of the records to come, without their time and place in the run, and the measuring machine; `log_s` is the time
+    to write them, `wall_s` the part of the session that was spent on it; `improvements` are those of its finished
+    batches. `exhausted`: nothing is left to propose. `unfit` is the reason why its workload cannot be measured here;
+    `lost` counts the trials that its measurer never answered.
     """
 
     space: T
@@ -91,43 +91,43 @@ class SearchOf(Generic[T]):
         # Every batch gets inputs of its own.
         self._seeds = count(self.provenance.seed)
         self._under_way: list[Batch] = []
-        # What was lost, and is given again.
+        # Lost schedules that are submitted again.
         self._again: list[Schedule] = []
         self.lost = 0
 
     @property
     def known(self) -> int:
-        """How many distinct schedules have been tried."""
+        """Number of distinct schedules tried."""
         return len(self._known)
 
     @property
     def told(self) -> int:
-        """How many of those are of batches that have ended."""
+        """Number of those in finished batches."""
         return len(self._latencies)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do: neither trials nor finals."""
+        """True if nothing is left to do: neither trials nor finals."""
         return (self.known >= self.wanted or self.converged) and not self.finals_due
 
     @property
     def converged(self) -> bool:
-        """Whether it is to stop, since too little is expected of more trials."""
+        """True if it is to stop, since too little is expected of more trials."""
         return self.stop is not None and self.stop.stops(self.improvements)
 
     @property
     def first_s(self) -> float | None:
-        """The best of as many trials as a first batch has, None when all of them failed."""
+        """The best of as many trials as a first batch has, None if all of them failed."""
         return min((latency for latency in self._latencies[:_FIRST_BATCH] if latency is not None), default=None)
 
     @property
     def remaining_gain(self) -> RemainingGain | None:
-        """What twice as many trials again would gain; None after less than a batch, or while nothing has succeeded."""
+        """Expected gain of twice as many trials again; None after less than a batch, or while nothing has succeeded."""
         return self.improvements.remaining if self.improvements and self.improvements.trials >= _FIRST_BATCH else None
 
     @property
     def ending(self) -> Ending:
-        """Why it ended."""
+        """Reason of its end."""
         if self.interrupted:
             return "interrupted"
         if self.unfit:
@@ -165,29 +165,29 @@ class SearchOf(Generic[T]):
 
     @property
     def guidance(self) -> Guidance:
-        """What it was told of elsewhere, and what came of that."""
+        """Sources of its warm start, and their effect."""
         strategy = self.strategy
         return Guidance.of(self._start, strategy.transfer if isinstance(strategy, Transferring) else None)
 
     @property
     def open(self) -> bool:
-        """Whether it is to go on, if it is given trials."""
+        """True if it may go on, given more trials."""
         return not (self.exhausted or self.unfit or self.converged)
 
     @property
     def granted(self) -> int:
-        """How many schedules are known or under way."""
+        """Number of schedules measured or in flight."""
         return self.known + sum(batch.open for batch in self._under_way)
 
     @property
     def left(self) -> int:
-        """How many schedules are still to be proposed."""
+        """Number of schedules still to be proposed."""
         return max(0, self.wanted - self.granted) if self.open else 0
 
     def propose(self, capacity: int) -> Batch | None:
-        """Ask for the next batch, of which a measurer takes so much at a time; None when the space is exhausted.
+        """Ask for the next batch, for a measurer of this capacity; None when the space is exhausted.
 
-        What was lost comes first.
+        Lost schedules come first.
         """
         self._begin()
         again, self._again = self._again, []
@@ -208,7 +208,7 @@ class SearchOf(Generic[T]):
         return batch
 
     def _begin(self) -> None:
-        """Tell the strategy, once, what is known here and what was measured elsewhere."""
+        """Warm start, once: the strategy observes measurements from elsewhere, and those of this task."""
         if self._begun:
             return
         self._begun = True
@@ -219,7 +219,7 @@ class SearchOf(Generic[T]):
         self.strategy.tell(standing(self.records))
 
     def submit(self, batch: Batch, measurer: MeasurerOf[Any]) -> None:
-        """Have a batch measured."""
+        """Submit a batch to the measurer."""
         self.provenance = dataclasses.replace(self.provenance, versions=measurer.environment)
         schedules, seed = [c.schedule for c in batch.candidates], next(self._seeds)
         futures = measurer.submit(self.space.workload, schedules, policy=self._policy, seed=seed)
@@ -227,7 +227,7 @@ class SearchOf(Generic[T]):
             candidate.future = future
 
     def settle(self, ended: Sequence[Candidate], measurer: MeasurerOf[Any]) -> None:
-        """Log what has ended, in one write; then show it, and keep what shows a fault."""
+        """Log ended trials, in one write; then show them, and keep those that show a fault."""
         self._library_s = measurer.library_s(self.space.workload)
         self._revise(measurer)
         for trial, candidate in enumerate(ended, len(self.records)):
@@ -242,17 +242,17 @@ class SearchOf(Generic[T]):
                 repro.keep(self.log.path, record, schedule)
 
     def _revise(self, measurer: MeasurerOf[Any]) -> None:
-        """Log what the measurer says otherwise by now."""
+        """Log the measurer's revised answers."""
         told = measurer.revisions() if isinstance(measurer, Revising) else ()
         self._log([self._record(schedule, m, trial) for trial, (schedule, m) in enumerate(told, len(self.records))])
 
     def lose(self, candidate: Candidate) -> None:
-        """Give one again that was not measured, unless nothing else is left to be done."""
+        """Submit a lost schedule again, unless nothing else is left to do."""
         candidate.lost, self.exhausted = True, False
         self._again.append(candidate.schedule)
 
     def tell(self, batch: Batch) -> None:
-        """Tell the strategy what became of a batch, all of which has ended."""
+        """Let the strategy observe a batch, all of which has ended."""
         self._under_way.remove(batch)
         trials = batch.records
         if batch.given_again and not trials:
@@ -268,14 +268,14 @@ class SearchOf(Generic[T]):
         self.improvements = Improvements.of(self._latencies)
 
     def hear(self, records: Sequence[TuningRecord]) -> None:
-        """Tell the strategy what became of schedules of a similar workload; before it begins, its log tells of them."""
+        """Let the strategy observe records of a similar workload; before the start, the log provides them."""
         if self._begun:
             self.strategy.tell(records, elsewhere=True)
         elif self.sources.cold:
             self._heard += [r for r in records if r.measurement.ok]
 
     def finish(self, measurer: MeasurerOf[Any], interruption: Interruption) -> None:
-        """Hold the finals, if they are due and nobody interrupts."""
+        """Run the finals, if they are due and the user does not interrupt."""
         begin = time.perf_counter()
         if self.finals_due and not self.unfit and not interruption:
             self.report("finals")
@@ -303,7 +303,7 @@ class SearchOf(Generic[T]):
 
     @property
     def finals_due(self) -> bool:
-        """Whether there are trials that no finals have followed, and enough kernels to choose from."""
+        """True if there are trials after the last finals, and enough kernels to choose from."""
         fresh = bool(self.records) and not self.records[-1].provenance.finals
         return fresh and bool(self.finals_of.chosen(self.records))
 

@@ -13,12 +13,12 @@ from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, Turns
 from autosched.tuning.searching.search import Search
 
-# One is measured, one is compiled, and one is proposed, of three searches at times.
+# One is measured, one is compiled, and one is proposed, of up to three searches.
 _AHEAD_OF_SEVERAL = 3
 
 
 def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None = None) -> None:
-    """Search as `turns` says, all of one target, then hold finals; on this machine unless a measurer is given.
+    """Search in the order of `turns`, all of one target, then run finals; on this machine unless a measurer is given.
 
     Raises:
         InputError: the measurer is in use, or for another target.
@@ -28,7 +28,7 @@ def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None 
     device = searches[0].space.target
     begin = time.perf_counter()
     with interruptible() as interruption, ExitStack() as opened:
-        # First of all: its workers may take seconds to start, and what follows is done meanwhile.
+        # First of all: its workers may take seconds to start, in parallel with the following work.
         measurer = local_measurer(device) if measurer is None else measurer
         if here := isinstance(measurer, Reservable):
             opened.enter_context(measurer.reserved(device))

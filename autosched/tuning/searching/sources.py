@@ -1,4 +1,4 @@
-"""Which logs a search starts from, beside what its own knows of its workload and target: the argument `history`."""
+"""Logs for a warm start, besides the search's own records: the argument `history`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from tuning_logs.log import INDEX_FROM_BYTES
 
 # A log that was measured elsewhere, by a colleague or on another machine.
 _OtherLog = str | os.PathLike[str] | TuningLog
-# Such logs, in addition to the user's and to what ships; None: no others; (): not even these.
+# Such logs, in addition to the user's and the shipped ones; None: no others; (): not even these.
 OtherLogs = _OtherLog | Sequence[_OtherLog] | None
 
 
 @dataclass(frozen=True)
 class Sources:
-    """`others` are further logs; a `cold` search starts from none, whatever its own log and what ships hold."""
+    """Logs for a warm start: `others` are further logs.
+
+    A `cold` search uses none, neither its own log's records of elsewhere nor shipped ones.
+    """
 
     others: tuple[TuningLog, ...] = ()
     cold: bool = False
 
     @staticmethod
     def of(history: OtherLogs) -> Sources:
-        """What a user asks for, checked: a file that is none of a log, or holds no record, is refused before a search.
+        """The user's choice, checked: a file that is no log, or has no record, is refused before a search.
 
         Raises:
-            InputError: an item is no path and no log, does not exist, or holds no record that can be read.
+            InputError: an item is no path and no log, does not exist, or has no record that can be read.
             LogError: a file is no tuning log, or out of reach.
         """
         if history is None:
@@ -42,7 +45,7 @@ class Sources:
         return Sources(others, cold=not others)
 
 
-# The user's log and what ships.
+# The user's log and the shipped ones.
 USUAL = Sources()
 _EXPECTED = "expected the path of a tuning log, several of them, or () to start cold"
 
@@ -54,7 +57,7 @@ def _checked(log: object) -> TuningLog:
     path = log_path(found.path)
     if not path.is_file():
         raise InputError(f"history: there is no file {path}; {_EXPECTED}")
-    # A large log is indexed, and not looked through here.
+    # A large log is indexed, and not read here.
     if path.stat().st_size < INDEX_FROM_BYTES:
         try:
             readable = found.readable()

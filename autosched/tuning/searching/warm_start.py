@@ -1,4 +1,4 @@
-"""What a search starts from: records of other shapes, devices and kernels, of its own log, of others, of what ships."""
+"""Warm start of a search: records of other shapes, devices and kernels, from its own log, others, and shipped ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tuning_logs.packing import may_hold
 from tuning_logs.selection import MOST_LOOKED_THROUGH, nearest, telling
 from tuning_logs.storage.packed_log import nearest_packed
 
-# Of what ships, at most some 300 records of one workload, fewer are looked through: they are read for this alone.
+# Shipped records, at most some 300 of one workload; fewer of them are looked through, as they are read for this alone.
 _MOST_SHIPPED = MOST_LOOKED_THROUGH // 2
-# What stands for the name of a log where records ship.
+# Name of the source of shipped records.
 SHIPPED = "shipped"
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Successful records of elsewhere, most alike first, and the log that each of them is from, as text.
+    """Successful records from elsewhere, most similar first, and the log of each of them, as text.
 
-    `unused` are logs that were named and have nothing to say here.
+    `unused` are logs that were named and have no usable record.
     """
 
     records: tuple[TuningRecord, ...] = ()
@@ -32,7 +32,7 @@ class WarmStart:
     unused: tuple[str, ...] = ()
 
     def of_sketches(self, names: Collection[str]) -> WarmStart:
-        """Without the schedules of other sketches, which no space has: nothing can be made of them."""
+        """Without the schedules of other sketches, which no space has and which therefore cannot be used."""
         kept = [(r, log) for r, log in zip(self.records, self.logs, strict=True) if r.schedule.sketch in names]
         left = {log for _, log in kept}
         idle = dict.fromkeys(log for log in self.logs if log not in left)
@@ -47,18 +47,18 @@ def history(
     known: Iterable[TuningRecord],
     sources: Sources,
 ) -> WarmStart:
-    """Successful records measured elsewhere, or of kernels that are no longer made, timed alike: most alike first.
+    """Successful records measured elsewhere, or of kernels that are no longer made, timed alike: most similar first.
 
-    They come from `log`, but for `known`, the good ones there of `op` on `target`, which are no history; from the other
-    logs of `sources`; and from those that ship, records of `op` on such a device included: it was another device of
-    that name. What several logs hold counts once. Of CPUs nothing is learnt for GPUs, nor the other way: they have
+    They come from `log`, except `known`, the exact ones there of `op` on `target`, which are no history; from the other
+    logs of `sources`; and from shipped ones, records of `op` on such a device included: it was another device of that
+    name. Records that are in several logs count once. GPUs do not learn from CPUs, nor the other way round: they have
     other schedules, and on CPUs a model of an H200's records ranked most first trials worse than chance.
     """
     if sources.cold:
         return WarmStart()
     kernels = Counter(map(_kernel, known))
     once: dict[object, tuple[str, TuningRecord]] = {}
-    # What is named beside it may be the log itself, called otherwise.
+    # A named log may be the log itself, by another path.
     others = [other for other in sources.others if other.path.resolve() != log.path.resolve()]
     for name, record in _held((log, *others), op, target, policy, kernels.total()):
         here = name == str(log.path) and record.key == (op.key, target.key)
@@ -79,7 +79,7 @@ def _kernel(record: TuningRecord) -> tuple[object, ...]:
 def _held(
     logs: Sequence[Log], op: Subject, target: Target, policy: str, known: int
 ) -> Iterator[tuple[str, TuningRecord]]:
-    """The nearest records of every log, the first one that of the search, and of what ships; with their names.
+    """The nearest records of every log, the first one that of the search, and of shipped ones; with their names.
 
     The `known` records are the nearest of all, and no history: so many more are looked through.
     """

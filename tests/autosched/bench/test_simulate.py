@@ -137,7 +137,7 @@ def test_a_history_without_a_knob_of_the_table_is_refused() -> None:
 
 def test_a_history_that_does_not_tell_its_device_is_told_of() -> None:
     unknown = dataclasses.replace(TABLE, name="unknown", device="", seconds=2 * TABLE.seconds)
-    assert check(Simulation([TABLE], sources=[unknown])) == ["unknown does not tell its device"]
+    assert check(Simulation([TABLE], sources=[unknown])) == ["unknown does not name its device"]
 
 
 def test_a_history_with_other_values_is_told_of() -> None:

@@ -33,7 +33,7 @@ def bits(tensor: torch.Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("which", ["poison", "beside"])
+@pytest.mark.parametrize("which", ["poison", "band"])
 def test_arithmetic_on_a_pattern_yields_another_nan(dtype: torch.dtype, which: str) -> None:
     patterns = PATTERNS[dtype]
     pattern = getattr(patterns, which)
@@ -48,19 +48,19 @@ def test_arithmetic_on_a_pattern_yields_another_nan(dtype: torch.dtype, which: s
 def test_the_nan_of_a_calculation_is_neither_pattern(dtype: torch.dtype) -> None:
     zero = torch.zeros(1, dtype=dtype)
     made = [*bits(zero / zero), *bits(torch.tensor([math.nan], dtype=dtype)), *bits(torch.log(zero - 1))]
-    assert not {PATTERNS[dtype].poison, PATTERNS[dtype].beside} & set(made)
-    assert PATTERNS[dtype].poison != PATTERNS[dtype].beside
+    assert not {PATTERNS[dtype].poison, PATTERNS[dtype].band} & set(made)
+    assert PATTERNS[dtype].poison != PATTERNS[dtype].band
 
 
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_the_nan_of_a_conversion_is_neither_pattern(dtype: torch.dtype) -> None:
     patterns = PATTERNS[dtype]
     assert bits(torch.tensor([math.nan]).to(dtype)) == [0x7F]
-    for pattern in (patterns.poison, patterns.beside):
+    for pattern in (patterns.poison, patterns.band):
         assert pattern != 0x7F
         assert torch.tensor([pattern], dtype=torch.int8).view(dtype).float().isnan().all()
     # The other type has one other NaN.
-    assert (patterns.poison != patterns.beside) == (dtype == torch.float8_e5m2)
+    assert (patterns.poison != patterns.band) == (dtype == torch.float8_e5m2)
 
 
 def test_no_sum_of_products_is_the_pattern_of_an_integer() -> None:

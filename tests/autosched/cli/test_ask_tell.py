@@ -140,7 +140,7 @@ def test_sources_become_history_and_what_does_not_fit_is_named() -> None:
     assert begun["notes"] == [
         "source 1: 1 of 2 points with values that the space has not were left out",
         "source 2 was left out: configuration [1]: expected 2 values",
-        "source 3: it does not tell its device",
+        "source 3: it does not name its device",
         "source 3: knobs that the space has not were left out: c",
         "source 4 was left out: expected a value of the knob b ([False, True]); got the knobs a",
     ]

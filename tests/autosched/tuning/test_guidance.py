@@ -144,9 +144,9 @@ def test_a_handful_of_trials_does_not_shake_trust_and_failures_count_as_slowest(
         TuningRecord(OP, HERE, s.unbound, Measurement("ok", (1e-3,)) if i < 8 else Measurement("run_error"), ORIGIN)
         for i, s in enumerate(schedules)
     ]
-    guard.told(told[:4])
+    guard.observe(told[:4])
     assert guard.trust == 1.0
-    guard.told(told)
+    guard.observe(told)
     assert guard.trust == 0.0
     assert guard.seen is not None
     assert guard.seen.correlation == pytest.approx(-0.868, abs=0.01)

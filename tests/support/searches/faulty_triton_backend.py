@@ -60,7 +60,7 @@ FAULTS = {
     "computes something else": ("wrong_result", f"of {ELEMENTS} elements are wrong"),
     "yields NaN": ("not_finite", f"1 of {ELEMENTS} elements are NaN or infinite; the first, [{ELEMENTS - 1}], is nan"),
     "yields infinity": ("not_finite", f"the first, [{ELEMENTS - 1}], is inf"),
-    "reads past its input": ("out_of_bounds_read", "right with zeros beside the inputs: it reads outside them"),
+    "reads past its input": ("out_of_bounds_read", "right with zeros around the inputs: it reads outside them"),
     "leaves the end unwritten": ("unwritten_output", f"3 of {ELEMENTS} elements were not written"),
     "writes past its output": ("out_of_bounds_write", f"outside its output: after it ({_BLOCK} elements"),
     "writes before its output": ("out_of_bounds_write", f"outside its output: before it ({_BLOCK} elements"),

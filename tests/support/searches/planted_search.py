@@ -37,7 +37,7 @@ FAULTS = {
     "is right the first time only": ("wrong_result", "256 of 256 elements are wrong"),
     "yields NaN": ("not_finite", "1 of 256 elements are NaN or infinite; the first, [255], is nan"),
     "yields infinity": ("not_finite", "1 of 256 elements are NaN or infinite; the first, [255], is inf"),
-    "reads past its input": ("out_of_bounds_read", "right with zeros beside the inputs: it reads outside them"),
+    "reads past its input": ("out_of_bounds_read", "right with zeros around the inputs: it reads outside them"),
     "leaves the end unwritten": ("unwritten_output", "3 of 256 elements were not written; the first is [253]"),
     "writes nothing the second time": ("unwritten_output", "256 of 256 elements were not written"),
     "writes past its output": ("out_of_bounds_write", "outside its output: after it (1 elements"),

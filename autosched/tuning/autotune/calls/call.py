@@ -1,4 +1,4 @@
-"""A call of a kernel, with everything but the choice: what is launched, compiled, and filed."""
+"""A call of a kernel without its configuration: launching, compiling, and its key in a log."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from autosched.tuning.autotune.calls.jit_kernel import Grid, JitKernel
 from autosched.tuning.autotune.configurations import Configuration
 from tuning_logs import OwnKernel
 
-# Pointers that are multiples of so many bytes are what Triton compiles other code for.
+# Triton compiles other code for pointers that are multiples of so many bytes.
 _ALIGNMENT = 16
-# Values of a key that JSON knows; of others, such as element types, their name.
+# Values of a key that JSON can represent; others, such as element types, are written by their name.
 _SCALARS = (int, float, str, bool, type(None))
 _NUMBERS = frozenset({int, float, bool})
 
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel with its arguments, which are those that the user gave."""
+    """A kernel with the arguments that the user gave."""
 
     kernel: JitKernel
     arguments: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Call:
 
     @property
     def named(self) -> dict[str, Any]:
-        """All arguments by name, in the order of the parameters, however they were given."""
+        """All arguments by name, positional or not, in the order of the parameters."""
         given = {**self.positional, **self.keywords}
         return {name: given[name] for name in self.kernel.arg_names if name in given} | given
 
@@ -46,29 +46,29 @@ class Call:
         return dict(found for name, value in self.named.items() for found in _tensors(name, value))
 
     def tensors_of(self, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """Those that are, or are in, the arguments of these names."""
+        """The tensors that are, or are in, the arguments of these names."""
         return {name: tensor for name, tensor in self.tensors.items() if name.partition(".")[0] in names}
 
     def launch(self, configuration: Configuration) -> Any:
-        """Run the kernel once, with what the configuration does before."""
+        """Run the kernel once, after the configuration's hook."""
         self.prepare(configuration)
         return self.kernel.run(*self.arguments, grid=self.grid, warmup=False, **self.keywords, **configuration.keywords)
 
     def compile(self, configuration: Configuration) -> Any:
-        """Compile and not run: what Triton has of the kernel then, which may still be under way."""
+        """Compile without running: Triton's object of the kernel, whose compilation may still be under way."""
         self.prepare(configuration)
         return self.kernel.run(*self.arguments, grid=self.grid, warmup=True, **self.keywords, **configuration.keywords)
 
     def prepare(self, configuration: Configuration) -> None:
-        """Do what the configuration does before a launch."""
+        """Call the configuration's hook, if any."""
         if configuration.pre_hook is not None:
             configuration.pre_hook({**self.named, **configuration.keywords})
 
 
 class Keys:
-    """What calls have in common that take the same configuration: the values of the key, element types, alignment.
+    """Key of calls that share a configuration: the values of the user's key, element types, alignment.
 
-    Made for every call, so it takes as little as it can: a few microseconds.
+    Computed for every call, so it takes as little as it can: a few microseconds.
     """
 
     def __init__(self, names: Sequence[str], key: Sequence[str]) -> None:
@@ -88,14 +88,14 @@ class Keys:
 
 
 def own_kernel(name: str, fingerprint: str, named: Mapping[str, Any], key: Sequence[str]) -> OwnKernel:
-    """The same for a log."""
+    """The key of a call for a log."""
     values = ((k, v if isinstance(v, _SCALARS) else str(v)) for k in key for v in [named.get(k)])
-    types = ((k, told) for k, v in named.items() if (told := type_of(v)) is not None)
+    types = ((k, kind) for k, v in named.items() if (kind := type_of(v)) is not None)
     return OwnKernel(name, fingerprint, tuple(values), tuple(types))
 
 
 def type_of(value: Any) -> str | None:
-    """The element type of a tensor or descriptor, and whether it is badly aligned; None for anything else."""
+    """The element type of a tensor or descriptor, with a mark if it is misaligned; None for anything else."""
     base = getattr(value, "base", value)
     if isinstance(base, torch.dtype):
         return str(base).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""What is wrong with a call whatever is chosen: every trial would fail alike, and the log would fill with it."""
+"""Checks of a call that hold for every configuration: without them every trial would fail alike, and fill the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces import InputError
 
 
 def check_given(call: Call, parameters: Parameters, knobs: Collection[str]) -> None:
-    """Raise InputError unless every parameter of the kernel is given once, by the call or by the choice."""
+    """Raise InputError unless every parameter of the kernel is given once, by the call or by the configuration."""
     names = parameters.names
     given = Counter([*names[: len(call.arguments)], *call.keywords])
     if both := [name for name in given if name in knobs]:
@@ -37,7 +37,7 @@ def check_known(call: Call, parameters: Parameters, knobs: Iterable[str], option
 
 
 def check_tensors_named(call: Call, named: Mapping[str, Iterable[str] | None]) -> None:
-    """Raise InputError where one of the lists names what is no tensor, and not left out, in this call."""
+    """Raise InputError if one of the lists names an argument that is present and no tensor in this call."""
     for what, names in named.items():
         for name in names or ():
             if call.named.get(name) is not None and not call.tensors_of([name]):
@@ -46,10 +46,10 @@ def check_tensors_named(call: Call, named: Mapping[str, Iterable[str] | None]) -
 
 
 def check_key(call: Call, key: Iterable[str]) -> None:
-    """Raise InputError where a tensor is in the key: with every other tensor the kernel would be tuned anew."""
+    """Raise InputError if a tensor is in the key: with every other tensor the kernel would be tuned anew."""
     if found := [name for name in key if call.tensors_of([name])]:
         raise InputError(
-            f"key names {_listed(found)}, a tensor; expected what stays the same from call to call, such as a size: "
+            f"key names {_listed(found)}, a tensor; expected arguments that recur from call to call, such as a size: "
             "element types and alignment are in the key anyway"
         )
 

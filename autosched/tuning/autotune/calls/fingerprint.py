@@ -1,8 +1,7 @@
 """The fingerprint of a kernel's source: of its code, and of the code and constants that it refers to.
 
-Comments, blank lines, decorators, what the kernel is called and where it stands do not count: an edit elsewhere in the
-file costs no record, where Triton's own key of a kernel has its line in it. Nor does what a kernel calls of Triton's
-library.
+Comments, blank lines, decorators, and the kernel's name and position do not count: an edit elsewhere in the file costs
+no record, where Triton's own key of a kernel has its line in it. Functions of Triton's library do not count either.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ _DIGITS = 16
 
 
 def source_fingerprint(kernel: object) -> str:
-    """16 hexadecimal digits over what a kernel of Triton's computes, as far as its source says.
+    """16 hexadecimal digits over the source that determines a Triton kernel's results.
 
     Raises:
         InputError: there is no function of Python behind it, or its source cannot be found.
     """
     texts = list(_texts(function_of(kernel), set()))
     for layer in layers(kernel):
-        # What triton.heuristics adds to a kernel.
+        # Values that triton.heuristics adds to a kernel.
         heuristics = getattr(layer, "values", None) or {}
         texts += [f"heuristic {name}: {_code(function)}" for name, function in sorted(heuristics.items())]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGITS]
 
 
 def _texts(function: FunctionType, met: set[FunctionType]) -> Iterator[str]:
-    """The text of a function, and of all that it refers to, in the order in which it does."""
+    """The text of a function, and of all that it refers to, in the order of reference."""
     if function in met:
         return
     met.add(function)
@@ -67,7 +66,7 @@ def _tree(function: FunctionType) -> ast.FunctionDef:
 
 
 def _references(tree: ast.AST, seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the names in a function stand for, attributes of modules included."""
+    """Values that the names in a function refer to, attributes of modules included."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in seen:
             yield node.id, seen[node.id]
@@ -83,7 +82,7 @@ def _is_tritons(value: object) -> bool:
 
 
 def _is_constant(value: object) -> bool:
-    """Whether it is a constant of the kernel's language, which the user has given a value."""
+    """True for a `constexpr` of the kernel's language, which the user has given a value."""
     return type(value).__name__ == "constexpr"
 
 

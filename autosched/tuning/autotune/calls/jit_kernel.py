@@ -1,4 +1,4 @@
-"""What `triton.jit` makes of a function, and what it says of its parameters."""
+"""The result of `triton.jit`, and its parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Grid = tuple[int, ...] | Callable[[dict[str, Any]], tuple[int, ...]]
 
 
 class JitKernel(Protocol):
-    """What `triton.jit` makes, or a decorator of Triton's around it."""
+    """The result of `triton.jit`, or a decorator of Triton's around it."""
 
     arg_names: Sequence[str]
 
@@ -22,7 +22,7 @@ class JitKernel(Protocol):
 
 
 def layers(kernel: object) -> Iterator[Any]:
-    """The kernel, what it is a decorator around, and so on, down to the function that was decorated.
+    """The kernel, the object that it decorates, and so on, down to the decorated function.
 
     Raises:
         InputError: there is no function of Python at the end.
@@ -37,7 +37,7 @@ def layers(kernel: object) -> Iterator[Any]:
 
 
 def function_of(kernel: object) -> FunctionType:
-    """The function that was decorated, through any number of decorators; InputError where there is none."""
+    """The decorated function, through any number of decorators; InputError if there is none."""
     function: FunctionType
     *_, function = layers(kernel)
     return function
@@ -45,7 +45,7 @@ def function_of(kernel: object) -> FunctionType:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Of a kernel: all that can be given by name, the `defaults` of some, and what `triton.heuristics` `computed`."""
+    """Parameters of a kernel: all names, the `defaults` of some, and those `computed` by `triton.heuristics`."""
 
     names: tuple[str, ...]
     defaults: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Parameters:
 
     @staticmethod
     def of(kernel: JitKernel) -> Parameters:
-        told = inspect.signature(function_of(kernel)).parameters
-        defaults = {name: p.default for name, p in told.items() if p.default is not inspect.Parameter.empty}
+        signature = inspect.signature(function_of(kernel)).parameters
+        defaults = {name: p.default for name, p in signature.items() if p.default is not inspect.Parameter.empty}
         heuristics = (getattr(layer, "values", None) or {} for layer in layers(kernel))
         return Parameters(tuple(kernel.arg_names), defaults, frozenset(name for some in heuristics for name in some))

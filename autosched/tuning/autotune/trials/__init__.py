@@ -1,4 +1,4 @@
-"""Trying configurations on the arguments of a call: running, comparing, timing, and putting the arguments back.
+"""Trials of configurations on the arguments of a call: running, comparing, timing, and restoring the arguments.
 
-Imports the call and its configurations; knows neither logs nor what is tried next. `launching` loads Triton.
+Imports the call and its configurations; knows neither logs nor the strategy. `launching` loads Triton.
 """

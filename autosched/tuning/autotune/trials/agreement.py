@@ -1,8 +1,8 @@
-"""Whether configurations compute the same: which of several results most of them agree on.
+"""Agreement of configurations' results: the result of the majority counts as right.
 
-No reference is known of a kernel that somebody else wrote. So the results of its configurations are compared with each
-other, and the ones that most of them have are taken for right. Rounding differs between configurations, and atomics add
-in any order: results agree when they differ by less than a share of themselves, or of their root mean square.
+There is no reference for a kernel that somebody else wrote. So the results of its configurations are compared with each
+other, and those of the majority are taken to be right. Rounding differs between configurations, and atomics add in any
+order: results agree when they differ by less than a share of themselves, or of their root mean square.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import torch
 
 from autosched.tuning.autotune.trials.saved_tensors import copied
 
-# Of the largest of an element and the tensor's root mean square. A tile that is skipped, or added twice, is an error of
-# the size of the elements; what is allowed here is rounding: of float32 that of products in tf32, of 16 bits several
-# units in the last place (2^-11 and 2^-8), of 8 bits one unit, which is up to a third of a number (3 to 4 in e5m2).
+# Tolerance, relative to the largest of an element and the tensor's root mean square. A tile that is skipped, or added
+# twice, is an error of the size of the elements; the tolerance is for rounding: of float32 that of products in tf32, of
+# 16 bits several units in the last place (2^-11 and 2^-8), of 8 bits one unit, which is up to a third of a number (3 to
+# 4 in e5m2).
 _ALLOWED = {torch.float64: 1e-6, torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 _ALLOWED_OF_8_BITS = 0.5
-# Different results that are kept, each as large as the outputs; what agrees with none of them has no say.
+# Different results that are kept, each as large as the outputs; a result that agrees with none of them has no vote.
 _MOST_KEPT = 3
-# Elements that are compared at a time.
+# Elements compared at a time.
 _AT_A_TIME = 2**24
 
 
@@ -32,10 +33,10 @@ class _Result:
 
 
 class Agreement:
-    """Sorts results of one kernel by which of them agree; the first of them wins a tie.
+    """Groups results of one kernel by agreement; the first of them wins a tie.
 
-    A result is the tensors that the kernel is known to change; what an earlier one lacks was, for all that it did,
-    what it `originally` was.
+    A result is the tensors that the kernel is known to change; a tensor that an earlier result lacks was, for it, as
+    `originally`.
     """
 
     def __init__(self, originally: Callable[[str], torch.Tensor]) -> None:
@@ -43,7 +44,7 @@ class Agreement:
         self._results: list[_Result] = []
 
     def vote(self, made: Mapping[str, torch.Tensor]) -> int:
-        """The number of the result that agrees with these tensors, which may be a new one; -1 when there is no room."""
+        """The number of the result that agrees with these tensors, which may be a new one; -1 if there is no room."""
         for number, result in enumerate(self._results):
             if self.difference(made, number) is None:
                 result.votes += 1
@@ -55,11 +56,11 @@ class Agreement:
 
     @property
     def winner(self) -> int:
-        """The number of the result that most agree on."""
+        """The number of the result of the majority."""
         return max(range(len(self._results)), key=lambda n: self._results[n].votes, default=0)
 
     def difference(self, made: Mapping[str, torch.Tensor], number: int) -> str | None:
-        """In which tensor these differ from a result, and by how much; None where they agree."""
+        """The tensor that differs from a result, and by how much; None if they agree."""
         known = self._results[number].tensors
         for name, tensor in made.items():
             worst = _worst(tensor, known[name] if name in known else self._originally(name))
@@ -69,12 +70,12 @@ class Agreement:
 
 
 def compared(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of floating-point or complex numbers: counters and locks may end as they like."""
+    """The floating-point and complex tensors: counters and locks may end with any value."""
     return {name: t for name, t in tensors.items() if t.is_floating_point() or t.is_complex()}
 
 
 def _worst(made: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference as a fraction of what is allowed; infinite for a number in the place of none."""
+    """The largest difference as a fraction of the tolerance; infinite for a NaN against a number."""
     allowed = _ALLOWED.get(made.dtype, _ALLOWED_OF_8_BITS)
     if made.is_complex():
         made, expected = torch.view_as_real(made.resolve_conj()), torch.view_as_real(expected.resolve_conj())

@@ -1,4 +1,4 @@
-"""A user's own way of timing, in the form that Triton asks for it, as a timer."""
+"""A timer from a user's own timing function in the form that Triton takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Triton is needed for: compiling configurations at once, and telling its errors apart."""
+"""Functions that need Triton: parallel compilation, and classification of its errors."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ _WORD_BYTES = 4
 
 
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the processor."""
+    """True if kernels run in Triton's interpreter, on the processor."""
     return bool(triton.knobs.runtime.interpret)
 
 
 def compiles(kernel: JitKernel) -> bool:
-    """Whether it is compiled for the GPU, and not interpreted."""
+    """True if the kernel is compiled for the GPU, and not interpreted."""
     return any(isinstance(layer, triton.JITFunction) for layer in layers(kernel))
 
 
 def mocked(arguments: Sequence[object]) -> tuple[object, ...]:
-    """Element types as Triton's compiler takes them in the place of tensors; what else there is as it stands."""
+    """Element types as Triton's compiler takes them in the place of tensors; other arguments unchanged."""
     return tuple(map(MockTensor.wrap_dtype, arguments))
 
 
 def launch_options() -> frozenset[str]:
-    """What a launch takes on the current device beside the arguments of a kernel."""
+    """Launch options of the current device, besides the arguments of a kernel."""
     return frozenset(make_backend(driver.active.get_current_target()).parse_options({}).__dict__)
 
 
 def begin_compiling(call: Call, configurations: Sequence[Configuration], pool: Executor) -> list[Future[object]]:
-    """Compile these in threads of the pool: what tells that each has ended.
+    """Compile these in threads of the pool: futures of their ends.
 
-    What fails is compiled again, and told, when it is run.
+    Failures are compiled again, and reported, when they are run.
     """
     if interpreted():
         return [_ended() for _ in configurations]
     begun: list[Future[object]] = []
     mode = triton.AsyncCompileMode(pool, ignore_errors=True)
-    # Suppressed is what the mode raises where the user has opened one: then nothing is compiled ahead.
+    # Suppresses the mode's error where the user has opened one: then nothing is compiled ahead.
     with suppress(RuntimeError), mode:
         begun += [_begun(call, configuration) for configuration in configurations]
-        # For what stands here the mode would wait at its end.
+        # The mode would wait for these at its end.
         mode.raw_futures = []
     return begun or [_ended() for _ in configurations]
 
@@ -83,9 +83,9 @@ def compiled(call: Call, configuration: Configuration) -> object:
 
 
 def why_unusable(call: Call, configuration: Configuration) -> tuple[Status, str] | None:
-    """Why a configuration that worked once does not compile, or fit the device, any more; None where it does."""
+    """Reason why a configuration that worked once no longer compiles, or fits the device; None if it does."""
     try:
-        # Triton looks at what it needs of the device when it is asked for what runs it.
+        # Triton checks a kernel's needs against the device when its launcher is first requested.
         getattr(compiled(call, configuration), "run", None)
     except Exception as error:
         return failure_of(error, compiling=True)
@@ -93,7 +93,7 @@ def why_unusable(call: Call, configuration: Configuration) -> tuple[Status, str]
 
 
 def facts_of(kernel: object, seconds: float) -> CompileFacts | None:
-    """What is known of a kernel that was loaded; nothing of one that is interpreted."""
+    """Compile facts of a loaded kernel; None for one that is interpreted."""
     if not hasattr(kernel, "n_regs"):
         return None
     shared = getattr(getattr(kernel, "metadata", None), "shared", None)
@@ -106,7 +106,7 @@ def facts_of(kernel: object, seconds: float) -> CompileFacts | None:
 
 
 def failure_of(error: Exception, compiling: bool) -> tuple[Status, str]:
-    """What a configuration's exception means, and its reason in one line."""
+    """Status of a configuration's exception, and its reason in one line."""
     root = _root(error)
     said = root.error_message if isinstance(root, CompilationError) else None
     reason = f"{type(root).__name__}: {first_line(Exception(said)) if said else first_line(root)}"
@@ -118,7 +118,7 @@ def failure_of(error: Exception, compiling: bool) -> tuple[Status, str]:
 
 
 def _root(error: Exception) -> Exception:
-    """What is wrong where the compiler was, of errors that each name the line of the caller."""
+    """The compiler's own error, at the end of a chain of errors that each name the line of a caller."""
     while isinstance(error, CompilationError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     return error

@@ -1,4 +1,4 @@
-"""What Triton calls before and after each run of a trial, one for one, although timed runs are queued at once."""
+"""Hooks that Triton calls before and after each run of a trial, in pairs, although timed runs are queued at once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class PairedHooks:
         self._last: Mapping[str, Any] = {}
 
     def open(self, configuration: Configuration) -> None:
-        """Before a run, of which the hooks are told all arguments and knobs."""
+        """Call the hook before a run, with all arguments and knobs."""
         self._open = self._last = configuration.keywords
         if self._hooks.before is not None:
             self._hooks.before({**self._named, **self._open}, reset_only=False)
 
     def close(self, error: Exception | None = None) -> None:
-        """After it; nothing where none is open."""
+        """Call the hook after a run; nothing if none is open."""
         if self._hooks.after is not None and self._open is not None:
             self._hooks.after({**self._named, **self._open}, exception=error)
         self._open = None
 
     def reset(self) -> None:
-        """Before the call itself, after the last trial; there is no closing this one."""
+        """Call the hook before the call itself, after the last trial; there is no closing this one."""
         if self._hooks.before is not None:
             self._hooks.before({**self._named, **self._last}, reset_only=True)

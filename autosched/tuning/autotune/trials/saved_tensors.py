@@ -1,4 +1,4 @@
-"""Tensors as they were before a kernel was tried on them, to be put back between trials and after the last one."""
+"""Copies of tensors before trials, to restore them between trials and after the last one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from autosched.machine import memory
 from search_spaces.errors import OutOfMemoryError
 
-# Bytes that are compared at a time.
+# Bytes compared at a time.
 _AT_A_TIME = 2**28
 
 
 class SavedTensors:
     """Copies of tensors that a call may change: of whole storages, whatever part is an argument.
 
-    Which of them a kernel does change is seen by comparing (`note_changes`), and only those are put back. The copies
-    lie on the device, or in the host's memory where the device has no room. `zeroed` tensors are set to zero instead.
-    What a kernel reaches by addresses that it reads from memory is not seen, and not put back.
+    Comparison shows which of them a kernel changes (`note_changes`), and only those are restored. The copies are on the
+    device, or in the host's memory if the device has no room. `zeroed` tensors are set to zero instead. Memory that a
+    kernel reaches by addresses that it reads from memory is not seen, and not restored.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], zeroed: Collection[str] = ()) -> None:
@@ -30,24 +30,24 @@ class SavedTensors:
         self._changed: set[int] = set()
 
     def note_changes(self) -> None:
-        """Remember which tensors differ from what they were."""
+        """Remember which tensors differ from their copies."""
         for at, now in self._now.items():
             if at not in self._changed and not _equal(now, self._then[at]):
                 self._changed.add(at)
 
     def changed(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor was ever seen changed, or is one that is not copied, and may have."""
+        """True if a tensor was ever seen changed, or is not copied, and may have been."""
         at = tensor.untyped_storage().data_ptr()
         return at in self._changed or at not in self._now
 
     def original(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What a tensor was, where the copy lies; it is one of those that are copied."""
+        """The original of a copied tensor, on the device of the copy."""
         copy = self._then[tensor.untyped_storage().data_ptr()].untyped_storage()
         made = torch.empty(0, dtype=tensor.dtype, device=copy.device)
         return made.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def restore(self) -> None:
-        """Put back what was seen to change."""
+        """Restore the tensors that were seen to change."""
         for at in self._changed:
             self._now[at].copy_(self._then[at])
         for tensor in self._zeroed:
@@ -59,13 +59,13 @@ def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _equal(now: torch.Tensor, then: torch.Tensor) -> bool:
-    """Whether bytes are the same; a copy in the host's memory is brought back a part at a time."""
+    """True if bytes are the same; a copy in the host's memory is moved to the device a part at a time."""
     parts = (slice(i, i + _AT_A_TIME) for i in range(0, now.numel(), _AT_A_TIME))
     return all(torch.equal(now[part], then[part].to(now.device)) for part in parts)
 
 
 def copied(content: torch.Tensor) -> torch.Tensor:
-    """A copy, in the host's memory where the device has no room.
+    """A copy, in the host's memory if the device has no room.
 
     Raises:
         OutOfMemoryError: there is none either.
@@ -76,10 +76,10 @@ def copied(content: torch.Tensor) -> torch.Tensor:
         if not memory.ran_out(error):
             raise
     try:
-        # Where the tensor is the host's already, it is tried once more, and refused.
+        # For a tensor on the host this tries once more, and is refused.
         return content.to("cpu", copy=True)
     except RuntimeError as error:
         raise OutOfMemoryError(
-            f"no memory for a copy of {content.nbytes / 2**30:.1f} GiB of the kernel's arguments, which are put back "
+            f"no memory for a copy of {content.nbytes / 2**30:.1f} GiB of the kernel's arguments, which are restored "
             "after trials; restore_value= names those that are to be copied, in the place of all"
         ) from error

@@ -1,4 +1,4 @@
-"""Trying configurations on a call's own arguments: compiled, run, compared with each other, timed, and put back."""
+"""Trials of configurations on a call's own arguments: compiled, run, compared with each other, timed, restored."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
 from tuning_logs import CompileFacts, Measurement
 
-# Calls that a configuration is first timed with, and with which it is timed again unless it is clearly slower than the
-# best: so few at once that the device never waits for the next launch.
+# Calls in a configuration's first timing, and in the further ones unless it is clearly slower than the best: so few at
+# once that the device never waits for the next launch.
 FIRST_CALLS = 3
 _MORE_CALLS, _MORE_TIMES = 5, 2
 _CLEARLY_SLOWER = 1.25
 
 
 class LostDeviceError(AutoschedError):
-    """A configuration broke what all kernels of this process run in; nothing can be run, or put back, any more."""
+    """A configuration broke the device for this process: nothing can be run, or restored, any more."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What was measured of a configuration, and the number of the result that it agreed with."""
+    """The measurement of a configuration, and the number of the result that it agreed with."""
 
     measurement: Measurement
     result: int = 0
 
 
 class Trials:
-    """Tries configurations of one call, one after the other. `outputs`: what of its tensors is compared."""
+    """Tries configurations of one call, one after the other. `outputs`: the tensors to compare."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Trials:
     ) -> None:
         self._call, self._saved, self._outputs = call, saved, outputs
         self._hooks = PairedHooks(hooks, call)
-        # What runs next, one after the other: the timer says when, and not which.
+        # Configurations of the next runs, in order: the timer decides when they run, and not which.
         self._next: Iterator[Configuration] = iter(())
         self._timer = make_timer(self._reset)
         self._best_s = math.inf
@@ -67,7 +67,7 @@ class Trials:
 
     @staticmethod
     def of(call: Call, target: Target, settings: TuningSettings) -> Trials:
-        """Trials on a device, of which nothing is run yet; the arguments are copied."""
+        """Trials on a device, before any run; the arguments are copied."""
         mine = call.tensors if settings.restored is None else call.tensors_of({*settings.restored, *settings.zeroed})
         outputs = mine if settings.outputs is None else call.tensors_of(settings.outputs)
         saved = SavedTensors(mine, call.tensors_of(settings.zeroed))
@@ -75,20 +75,20 @@ class Trials:
         return Trials(call, saved, compared(outputs), timer, settings.hooks)
 
     def end(self) -> None:
-        """Put the arguments back, unless nothing can be run any more.
+        """Restore the arguments, unless nothing can be run any more.
 
-        No more is begun to be compiled; what is under way ends by itself, and is kept in Triton's cache.
+        No further compilation begins; those under way end by themselves, and stay in Triton's cache.
         """
         self._compilers.shutdown(wait=False, cancel_futures=True)
         if not self._lost:
             self._saved.restore()
 
     def reset_for_call(self) -> None:
-        """Tell the user's hook that the call itself comes next: after a search that found what to launch it with."""
+        """Announce to the user's hook that the call itself comes next, after a successful search."""
         self._hooks.reset()
 
     def _reset(self) -> None:
-        """Make the arguments what they were; before every single run of the kernel."""
+        """Restore the arguments; before every single run of the kernel."""
         self._hooks.close()
         self._saved.restore()
         self._hooks.open(next(self._next))
@@ -99,7 +99,7 @@ class Trials:
         return self._timer.sample([partial(self._call.launch, c) for c in configurations])
 
     def measurement(self, tried: Tried) -> Measurement:
-        """What is known now: the result of the majority is right."""
+        """The measurement as known now: the result of the majority is right."""
         found = tried.measurement
         if not found.ok or tried.result == self._agreement.winner:
             return found
@@ -107,10 +107,10 @@ class Trials:
         return replace(found, status="wrong_result", detail=detail, latencies_s=(), timing="full")
 
     def compile(self, configurations: Sequence[Configuration]) -> list[Future[object]]:
-        """Begin to compile these, in threads: what tells that each has ended."""
+        """Begin to compile these, in threads: futures of their ends."""
         begun = launching.begin_compiling(self._call, configurations, self._compilers)
         if any(c.pre_hook for c in configurations):
-            # It was called, since it may change what is compiled for; what else it changed is put back.
+            # It was called, since it may change what is compiled for; its other changes are undone.
             self._saved.note_changes()
         return begun
 
@@ -143,7 +143,7 @@ class Trials:
             return Tried(Measurement(status, detail=detail))
 
     def _checked(self, configuration: Configuration, compile_s: float) -> tuple[int, CompileFacts | None]:
-        """Run it once on the arguments as they were: with which result it agrees, and what the compiler said."""
+        """Run it once on the original arguments: the number of the result it agrees with, and the compile facts."""
         self._next = iter([configuration])
         self._reset()
         kernel = self._call.launch(configuration)
@@ -165,18 +165,18 @@ class Trials:
         return Measurement("ok", tuple(latencies), timing="short" if short else "full", timing_s=timing_s)
 
     def finals(self, configurations: Sequence[Configuration], rounds: int) -> list[tuple[float, ...]]:
-        """Latencies of all of these, which have run before, in rounds that each begin with another one."""
+        """Latencies of configurations that have run before, in interleaved rounds that each begin with another one."""
         count = len(configurations)
         taken: list[list[float]] = [[] for _ in configurations]
-        for turn in range(rounds):
-            order = [(turn + n) % count for n in range(count)]
+        for first in range(rounds):
+            order = [(first + n) % count for n in range(count)]
             for number, seconds in zip(order, self._sample([configurations[n] for n in order]), strict=True):
                 taken[number].append(seconds)
         self._hooks.close()
         return [tuple(latencies) for latencies in taken]
 
     def _refuse_lost_device(self, detail: str, configuration: Configuration) -> None:
-        """Raise LostDeviceError where a launch left an error that stays until the process ends."""
+        """Raise LostDeviceError if a launch left an error that stays until the process ends."""
         try:
             _wait()
         except Exception as error:
