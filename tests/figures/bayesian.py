@@ -33,7 +33,7 @@ from autosched.bench.simulated.score import score
 from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from autosched.strategies.bayesian.candidates import Rows
-from autosched.strategies.bayesian.search import _Told
+from autosched.strategies.bayesian.search import _Observations
 from cost_models.gaussian_process import CovarianceKernel
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs.exchange.files import read_tables
@@ -95,11 +95,11 @@ def far_away(strategy: BayesianSearch[Point], best: int) -> Rows:
     return posterior.candidates[[int(left.argmax())]]
 
 
-def fitted_from_nothing(strategy: BayesianSearch[Point], told: _Told) -> None:
+def fitted_from_nothing(strategy: BayesianSearch[Point], known: _Observations) -> None:
     """A restart: what was believed of the kernel is forgotten, where nothing better was found for long."""
     if strategy._stale >= RESTARTS_AFTER:
         strategy._kernel, strategy._fitted_at = CovarianceKernel.usual(len(strategy._kernel.lengths)), 0
-    FIT(strategy, told)
+    FIT(strategy, known)
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def test_without_matplotlib_the_plot_names_the_extra(small: Path, monkeypatch: p
         (["--strategy", "random2"], "did you mean 'random'?"),
         (["--strategy", "recipe", "--history", "absent.json"], "--strategy recipe takes no history"),
         (["--plot", "curves.doc"], "expected a name that ends in one of"),
-        (["--history-budget", "40"], "expected --history TABLE too"),
+        (["--history-budget", "40"], "expected --history TABLE, too"),
         (["--history", "absent.json"], "cannot read absent.json"),
     ],
 )

@@ -187,7 +187,7 @@ class Spaceless(Panels):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"strategy": lambda space: InOrder}, "when it is called with a search space, a cost model and .*; got <func"),
+        ({"strategy": lambda space: InOrder}, "to be called with a search space, a cost model and .*; got <func"),
         ({"strategy": lambda *_: 7}, r"got 7, which has no ask\(count\), no tell\(records\)"),
         ({"strategy": Forgetful}, r"Forgetful.*, which has no tell\(records, elsewhere=…\)$"),
         ({"strategy": Uncounted}, r"Uncounted.*, whose `stopped` is no autosched\.strategies\.Stopped"),
