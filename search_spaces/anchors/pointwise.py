@@ -12,6 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from search_spaces.anchors.points.flat_rows import SIZES, FlatRows, why_not_flat
+from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
+from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
+from search_spaces.anchors.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
+from search_spaces.anchors.points.unrolling import ROWS as ROWS_WRITTEN_OUT
+from search_spaces.anchors.points.unrolling import Unrolling, is_shared
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.persistence import persistence
 from search_spaces.decisions.prefetching import prefetching
@@ -30,12 +36,6 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.points.flat_rows import SIZES, FlatRows, why_not_flat
-from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
-from search_spaces.sketches.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.sketches.points.unrolling import ROWS as ROWS_WRITTEN_OUT
-from search_spaces.sketches.points.unrolling import Unrolling, is_shared
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply

@@ -29,8 +29,8 @@ from dependent_workloads import (
 from schedule_checks import HERE
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import target_named
-from search_spaces.sketches.rows.row_parts import rows_on
-from search_spaces.sketches.rows.running_folds import groups
+from search_spaces.anchors.rows.row_parts import rows_on
+from search_spaces.anchors.rows.running_folds import groups
 from structured_workloads import normalised
 
 H200 = target_named("h200")

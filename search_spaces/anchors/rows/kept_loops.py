@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, identity
+from search_spaces.anchors.rows.running_folds import alike, groups, reduce_columns
+from search_spaces.anchors.rows.thread_parts import Accumulated
 from search_spaces.programs.statements import Fill, Statement
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
-from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
-from search_spaces.sketches.rows.thread_parts import Accumulated
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
+from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, most_elements, thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.streaming import streaming
 from search_spaces.decisions.warps import num_warps
@@ -26,8 +28,6 @@ from search_spaces.schedules.knobs import Choice, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.row_whole import MAX_ELEMENTS
-from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
 from search_spaces.structure.crossed import Crossed, crossed_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -39,9 +39,8 @@ _BLOCKS = (1, 2, 4, 8, 16, 32)
 # Parts and columns that a program of the second kernel joins at once.
 _PARTS, _COLUMNS = 64, 64
 _LAST_WARPS = 4
-# (elements a thread, warps) of tiles to start from, and how many programs each multiprocessor then has.
-_SEEDS = ((16, 4), (32, 4), (16, 8), (32, 8))
-_PROGRAMS_PER_SM = (2, 4, 8)
+# Of the tiles of some vectors a thread, those with more than one and with all loads of a tile in flight.
+_STARTS = slice(1, 5)
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
@@ -49,16 +48,17 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     crossed = crossed_of(workload)
     if target.kind != "gpu":
         raise UnmatchedError("a CPU folds rows and columns one after the other")
-    if _width(crossed) > MAX_ELEMENTS:
-        raise UnmatchedError(f"a tile of a row has {_width(crossed)} elements; at most {MAX_ELEMENTS} are allowed")
+    most = most_elements(target)
+    if _width(crossed) > most:
+        raise UnmatchedError(f"a tile of a row has {_width(crossed)} elements; at most {most} are allowed")
     decisions = (
-        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS))),
+        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= most))),
         Decision(Choice("blocks", _BLOCKS)),
         num_warps(target),
         streaming(workload, target),
     )
     anchor = Anchor(
-        "row_crossed",
+        "crossed_reduction",
         lambda values: _lower(crossed, values),
         (Rule(("rows", "blocks"), lambda values: _why_idle(crossed, values)),),
         _starts(crossed, target, decisions),
@@ -80,9 +80,9 @@ def _why_idle(crossed: Crossed, values: Values) -> str | None:
 
 def _starts(crossed: Crossed, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     found: dict[tuple[int, int, int], Values] = {}
-    for elements, warps in _SEEDS:
-        rows = max(1, elements * warps * target.wave // _width(crossed))
-        for programs in _PROGRAMS_PER_SM:
+    for elements, warps in thread_tiles(target)[_STARTS]:
+        rows = max(1, elements // _width(crossed))
+        for programs in PROGRAMS_PER_SM:
             wanted = crossed.row.extent / (rows * programs * target.num_sms)
             blocks = max(b for b in _BLOCKS if b <= max(1.0, wanted))
             if rows in decisions[0].knob.values:

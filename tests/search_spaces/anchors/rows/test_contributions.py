@@ -18,9 +18,9 @@ from best_spaces import build
 from cost_models.program_counts import count
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
+from search_spaces.anchors.rows.contributions import unchanged
 from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
-from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
