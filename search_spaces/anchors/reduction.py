@@ -133,10 +133,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
         only("accumulate", "point", ("columns",), is_resident, "whole rows are folded at once"),
         Rule(("split", "accumulate"), in_threads),
         only("stages", 1, ("columns",), is_resident, "whole rows take one iteration"),
-        *(
-            only(name, plain, ("split",), is_split, "parts make the programs that are wanted")
-            for name, plain in _GRID
-        ),
+        *(only(name, plain, ("split",), is_split, "parts make the programs that are wanted") for name, plain in _GRID),
         Rule(("columns", "rows", ALIGNED.name), is_too_long),
         Rule((*beside, "online", ALIGNED.name), is_skewed),
     )

@@ -10,7 +10,7 @@ from search_spaces.anchors.rows.aligned_rows import ALIGNED, with_aligned
 from search_spaces.anchors.rows.reduced_rows import ReducedRows
 from search_spaces.anchors.rows.resident import padded_elements
 from search_spaces.anchors.rows.row_parts import ROWS_OUTER
-from search_spaces.anchors.rows.shared import SPLITS
+from search_spaces.anchors.rows.shared import SPLITS, why_not_split
 from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, thread_tiles
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
@@ -20,9 +20,11 @@ _MOST_RESIDENT = 6
 _NEARLY = 0.7
 # Of the tiles of some vectors a thread, those with more than one and with all loads of an iteration in flight.
 _STREAMED = slice(1, 5)
-# Columns of an iteration where rows are neighbours in memory. Scans fold across the threads of a tile in every
-# iteration: few rows, many columns, and the loads of the next iterations meanwhile.
-_ACROSS, _SCANNED = (32, 16), (128, 64)
+# Rows of a tile, where one has several that lie along memory.
+_SEVERAL = 4
+# Columns of an iteration where rows are neighbours in memory, of fewer and of more waves. Scans fold across the threads
+# of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
+_ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
 _STAGES_SCANNED = 3
 # (columns, vectors, bytes of prefetching, online) on a CPU, where rows lie across memory.
 _ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
@@ -49,7 +51,11 @@ def _streamed(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
     if not _is_cut(knobs["columns"].values[-1]):
         return
     can_thread = "thread" in knobs["accumulate"].values
-    for (rows, columns, warps), online in product(_shapes(reduced), reduced.walks.starts):
+    shapes = [*_shapes(reduced)]
+    if not reduced.structure.outer:
+        _, size, warps = shapes[0]
+        shapes.append((_SEVERAL, size // _SEVERAL, warps))
+    for (rows, columns, warps), online in product(shapes, reduced.walks.starts):
         # By point an exponential more is computed for every element of what is rescaled.
         by_row = online and len(reduced.walks.starts) == 1 and not reduced.structure.outer
         # Fewer programs of more waves are resident, so each has more in flight.
@@ -70,8 +76,10 @@ def _shared(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
         return
     outer = math.prod(x.extent for x in reduced.structure.parallel[:-1])
     can_thread = "thread" in knobs["accumulate"].values
+    halves = [v for v in knobs["columns"].values if not why_not_split(reduced, Values(split=SPLITS[0], columns=v))]
+    shorter = {**knobs, "columns": knobs["columns"].restricted(halves)}
     for rows, columns, warps in _shapes(reduced):
-        tiles = _tiles(knobs, rows, columns)
+        tiles = _tiles(shorter, rows, columns)
         for programs, online in product(PROGRAMS_PER_SM, reduced.walks.starts):
             split = programs * reduced.target.num_sms / (outer * tiles.tiling("rows")[0])
             if split >= SPLITS[0]:
@@ -110,7 +118,7 @@ def _shapes(reduced: ReducedRows) -> Iterator[tuple[int, int, int]]:
     tiles = thread_tiles(reduced.target)[_STREAMED]
     if reduced.structure.outer:
         widths = _SCANNED if reduced.structure.scans else _ACROSS
-        yield from ((size // width, width, warps) for width in widths for size, warps in tiles)
+        yield from ((size // width, width, warps) for (size, warps), width in zip(tiles, widths, strict=False))
         return
     yield from ((1, size, warps) for size, warps in tiles)
 

@@ -89,6 +89,7 @@ _PLAIN_PRODUCT: Allowed = {
     "max_registers": (0,),
 }
 _ONE_TILE: Allowed = {"order": ("row_major",), "group": (1,), "grid": ("tiles",), "per_sm": (1,)}
+_WHOLE_ROWS: Allowed = {"columns": (8192,)}
 PARTS = {
     MATMUL_4096: RecordedPart(
         ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"),
@@ -140,11 +141,12 @@ PARTS = {
         ops.softmax(4096, 8192, dtype="bfloat16"),
         (
             (
-                "row_looped",
+                "reduction",
                 {
                     **_ONE_TILE,
-                    "rows": (1, 2, 4),
                     "columns": (512, 1024, 2048, 4096),
+                    "split": (1,),
+                    "rows": (1, 2, 4),
                     "accumulate": ("row", "thread"),
                     "warps": (4, 8, 16),
                     "stages": (1, 3),
@@ -152,19 +154,19 @@ PARTS = {
                 },
             ),
             (
-                "row_split",
+                "reduction",
                 {
+                    "columns": (512, 1024, 2048),
                     "split": (2, 4),
                     "rows": (1, 2),
-                    "columns": (512, 1024, 2048),
                     "accumulate": ("thread",),
                     "warps": (4, 8, 16),
                     "stages": (1, 3),
                     "streaming": (False,),
                 },
             ),
-            ("row_whole", _ONE_TILE),
-            ("row_whole", {**_ONE_TILE, "grid": ("persistent",), "per_sm": (4,)}),
+            ("reduction", {**_ONE_TILE, **_WHOLE_ROWS}),
+            ("reduction", {**_ONE_TILE, **_WHOLE_ROWS, "grid": ("persistent",), "per_sm": (4,)}),
         ),
     ),
 }
