@@ -16,6 +16,7 @@ from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from best_spaces import build
 from cost_models.program_counts import count
+from row_kinds import kind_of
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
 from search_spaces.anchors.rows.contributions import unchanged
@@ -101,7 +102,7 @@ def looped(workload: Workload, target: Target, wanted: int) -> list[TileProgram]
     while len(found) < wanted:
         schedule = space.sample(rng)
         (kernel, *_) = schedule.program.kernels
-        if schedule.sketch == "row_looped" and any(isinstance(s, For) and s.extent > 1 for s in kernel.body):
+        if kind_of(schedule) == "streamed" and any(isinstance(s, For) and s.extent > 1 for s in kernel.body):
             found[schedule.one_line] = schedule.program
     return list(found.values())
 

@@ -54,7 +54,7 @@ def workload_of(name: str) -> Workload:
 def test_rows_and_columns_are_folded_in_one_walk(triton_interpreter, name: str) -> None:
     workload = workload_of(name)
     inputs = random_inputs(workload, seed=2)
-    space = build(workload, TARGET).restricted("row_crossed", rows=(4, 16, 32))
+    space = build(workload, TARGET).restricted("crossed_reduction", rows=(4, 16, 32))
     rng = np.random.default_rng(3)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(2)):
         by_numpy = interpreted(workload, schedule.program, [x.double() for x in inputs])
