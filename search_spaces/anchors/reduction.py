@@ -69,7 +69,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     """In the order in which they are decided, the kind of program first."""
     structure, target = reduced.structure, reduced.target
     columns, split = _columns(reduced)
-    streams = len(columns.knob.values[-1]) > 1
+    streams = why_not_streamed(reduced) is None
     tiles = (
         columns,
         split,

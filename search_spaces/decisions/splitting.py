@@ -15,7 +15,7 @@ from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice
 
 NAMES = ("split",)
-WHERE_NOT = "Where nothing is reduced, or whole rows are in a tile."
+WHERE_NOT = "Where nothing is reduced, or rows stay in a tile whole."
 
 
 def splitting(parts: Iterable[int], most: int, likely: int = 1) -> Decision:

@@ -183,11 +183,6 @@ def row_tiling(structure: Structure, target: Target) -> Tiling:
     return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
 
 
-def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: str) -> Tile:
-    """Reduce the stage's body over the columns of the emitter's place; padding columns are left out."""
-    return fold_along(rows, emitter, stage, {rows.structure.column: columns}, name)
-
-
 def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[Axis, Slice], name: str) -> Tile:
     """Reduce the stage's body over pieces of these axes, the last one first; padding is left out."""
     assert stage.reduction is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from search_spaces.anchors.rows.aligned_rows import ALIGNED, with_aligned
@@ -37,58 +37,46 @@ def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values,
     knobs = {d.name: d.knob for d in decisions}
     if not reduced.on_gpu:
         return tuple(start(decisions, values) for values in _on_cpu(reduced, knobs))
-    kinds = (_streamed(reduced, knobs), _shared(reduced, knobs), _resident(reduced, knobs))
     found: list[Values] = []
-    for kind, values in zip(("streamed", "shared", "resident"), kinds, strict=True):
-        own = [start(decisions, v) for v in values]
-        aligned = ALIGNED.name in knobs and not (kind == "streamed" and reduced.skips)
-        found += with_aligned(own) if aligned and own else own
-    return tuple(found)
+    shared = PROGRAMS_PER_SM if len(knobs["split"].values) > 1 else ()
+    for programs in (0, *shared) if _is_cut(knobs["columns"].values[-1]) else ():
+        own = [start(decisions, values) for values in _cut(reduced, knobs, programs)]
+        aligned = ALIGNED.name in knobs and (programs or not reduced.skips)
+        found += with_aligned(own) if aligned else own
+    whole = [start(decisions, values) for values in _resident(reduced, knobs)]
+    return (*found, *(with_aligned(whole) if ALIGNED.name in knobs else whole))
 
 
-def _streamed(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
-    """Each row read as seldom as can be."""
-    if not _is_cut(knobs["columns"].values[-1]):
-        return
-    can_thread = "thread" in knobs["accumulate"].values
-    shapes = [*_shapes(reduced)]
-    if not reduced.structure.outer:
-        _, size, warps = shapes[0]
-        shapes.append((_SEVERAL, size // _SEVERAL, warps))
-    for (rows, columns, warps), online in product(shapes, reduced.walks.starts):
+def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:
+    """Rows in pieces, each row read as seldom as can be; or so many programs a multiprocessor, where rows alone make
+    too few to keep memory busy."""
+    structure, columns = reduced.structure, knobs["columns"]
+    outer = math.prod(x.extent for x in structure.parallel[:-1])
+    most = SPLITS[0] if programs else 1
+    pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
+    for (rows, width, warps), online in product(_shapes(reduced, not programs), reduced.walks.starts):
+        height = nearest(knobs["rows"], rows)
+        assert isinstance(height, tuple)
+        split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
+        if split < most:
+            continue
         # By point an exponential more is computed for every element of what is rescaled.
-        by_row = online and len(reduced.walks.starts) == 1 and not reduced.structure.outer
+        by_row = online and len(reduced.walks.starts) == 1 and not structure.outer
+        ways = ("thread", "point" if programs else "row") if by_row else ("point",)
         # Fewer programs of more waves are resident, so each has more in flight.
-        stages = _STAGES_SCANNED if reduced.structure.scans and reduced.structure.outer else warps // 4
+        stages = 1 if programs else _STAGES_SCANNED if structure.scans and structure.outer else warps // 4
         yield Values(
-            _tiles(knobs, rows, columns),
-            split=1,
+            columns=nearest(columns.restricted(pieces), width),
+            split=nearest(knobs["split"], split),
+            rows=height,
             online=online,
-            accumulate=("thread" if can_thread else "row") if by_row else "point",
+            accumulate=next(way for way in ways if way in knobs["accumulate"].values),
             warps=warps,
             stages=nearest(knobs["stages"], stages),
         )
 
 
-def _shared(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
-    """Where rows alone make too few programs to keep memory busy."""
-    if len(knobs["split"].values) == 1:
-        return
-    outer = math.prod(x.extent for x in reduced.structure.parallel[:-1])
-    can_thread = "thread" in knobs["accumulate"].values
-    halves = [v for v in knobs["columns"].values if not why_not_split(reduced, Values(split=SPLITS[0], columns=v))]
-    shorter = {**knobs, "columns": knobs["columns"].restricted(halves)}
-    for rows, columns, warps in _shapes(reduced):
-        tiles = _tiles(shorter, rows, columns)
-        for programs, online in product(PROGRAMS_PER_SM, reduced.walks.starts):
-            split = programs * reduced.target.num_sms / (outer * tiles.tiling("rows")[0])
-            if split >= SPLITS[0]:
-                accumulate = "thread" if online and can_thread else "point"
-                stages, parts = knobs["stages"].values[0], nearest(knobs["split"], split)
-                yield Values(tiles, split=parts, online=online, accumulate=accumulate, warps=warps, stages=stages)
-
-
-def _resident(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
+def _resident(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]:
     """As many whole rows as give every thread some vectors."""
     whole = knobs["columns"].values[0]
     if _is_cut(whole):
@@ -100,33 +88,25 @@ def _resident(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
         yield Values(columns=whole, rows=nearest(knobs["rows"], rows), accumulate="point", warps=warps)
 
 
-def _on_cpu(reduced: ReducedRows, knobs: dict[str, Knob]) -> Iterator[Values]:
+def _on_cpu(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]:
     """Rows that lie across memory: long pieces of it, and running values that stay in a first-level cache."""
-    if not reduced.structure.outer:
-        return
-    held = reduced.target.l1_bytes // _RUNNING_BYTES // _PART_OF_L1
-    rows = min(held, reduced.structure.rows / reduced.target.num_sms)
-    for columns, count, prefetch, online in _ON_CPU:
+    resident = reduced.target.l1_bytes // _RUNNING_BYTES // _PART_OF_L1
+    rows = nearest(knobs["rows"], min(resident, reduced.structure.rows / reduced.target.num_sms))
+    for width, vectors, prefetch, online in _ON_CPU if reduced.structure.outer else ():
         # Squares about a mean in one loop: one time through memory less, and nothing dear for it.
         if not online or len(reduced.walks.starts) > 1:
-            tiles = _tiles(knobs, rows, columns)
-            yield Values(tiles, split=1, online=online, vectors=count, prefetch=prefetch)
+            columns = nearest(knobs["columns"], width)
+            yield Values(columns=columns, rows=rows, online=online, vectors=vectors, prefetch=prefetch)
 
 
-def _shapes(reduced: ReducedRows) -> Iterator[tuple[int, int, int]]:
-    """(rows, columns, warps) of the tiles of streams."""
+def _shapes(reduced: ReducedRows, several: bool) -> list[tuple[int, int, int]]:
+    """(rows, columns, warps) of the tiles of pieces; one with several rows, where these lie along memory."""
     tiles = thread_tiles(reduced.target)[_STREAMED]
     if reduced.structure.outer:
         widths = _SCANNED if reduced.structure.scans else _ACROSS
-        yield from ((size // width, width, warps) for (size, warps), width in zip(tiles, widths, strict=False))
-        return
-    yield from ((1, size, warps) for size, warps in tiles)
-
-
-def _tiles(knobs: dict[str, Knob], rows: float, columns: float) -> Values:
-    """The nearest tiles of streams."""
-    pieces = knobs["columns"].restricted([v for v in knobs["columns"].values if _is_cut(v)])
-    return Values(rows=nearest(knobs["rows"], rows), columns=nearest(pieces, columns))
+        return [(size // width, width, warps) for (size, warps), width in zip(tiles, widths, strict=False)]
+    shapes = [(1, size, warps) for size, warps in tiles]
+    return [*shapes, *((_SEVERAL, size // _SEVERAL, warps) for _, size, warps in shapes[:several])]
 
 
 def _is_cut(columns: KnobValue) -> bool:
