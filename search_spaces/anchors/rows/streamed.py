@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.anchors.rows.kept_loops import KeptLoops, Walking
+from search_spaces.anchors.rows.kept_loops import KeptLoops
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, folds_of_rows
 from search_spaces.anchors.rows.row_parts import ready_early, split_outputs, storing
 from search_spaces.anchors.rows.running_folds import alike, reduce_columns
@@ -60,22 +60,22 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     workload, structure = reduced.workload, reduced.structure
     rows, walk = reduced.streams(values)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
-    how = Walking(reduced.accumulated(values), values.flag("online"))
+    by, online = reduced.accumulated(values), values.flag("online")
     body: list[Statement] = []
     whole = replace(rows, structure=replace(structure, folds=folds_of_rows(structure)))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
-    for number, group in enumerate(reduced.of_whole_rows.when(how.online)):
+    for number, group in enumerate(reduced.of_whole_rows.when(online)):
         scanned, start = scanning(whole, group.stages, names)
         guards = frozenset() if start else alike(reduced.unchanged, group)
         some = replace(walk, unchanged=guards, rows=rows.place)
         body += start
         if early and number == 0:
             some = storing(some, rows, early, names)
-        body += reduce_columns(scanned, some, group, names, known, how.by)
+        body += reduce_columns(scanned, some, group, names, known, by)
     points = [] if early else points
     if structure.kept:
-        body += KeptLoops(rows, walk, how, names, reduced.unchanged).statements(known, points)
+        body += KeptLoops(rows, walk, by, online, names, reduced.unchanged).statements(known, points)
         points = []
 
     scanned, start = scanning(rows, points, names)
