@@ -48,9 +48,8 @@ from search_spaces.workloads.workload import Axis, Workload
 _STARTS = slice(4)
 # Rows and columns that are written out, where points share what they read; tiles are then half as large.
 _UNROLLED_STARTS = ((1, 1), (1, 4), (2, 2), (2, 4))
-
-# (vectors, their width at most, warps) of tiles to start from whose rows and columns are one axis.
-_FLAT_SEEDS = ((1024, 4, 8), (512, 4, 4), (1024, 8, 8), (2048, 2, 8))
+# The same where rows and columns are one axis, and the columns of a vector of each at most.
+_FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
 
 # Positions of the axes of a tile. Of rows that are short, a tile has more.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -175,15 +174,19 @@ def _starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> t
                 rest /= chosen[-1]
         for written_out in _UNROLLED_STARTS if unrolled else _UNROLLED_STARTS[:1]:
             found.append(start(decisions, Values({**values, **dict(zip(UNROLLED, written_out, strict=True))})))
-    return tuple(found) + _flat_starts(axes, decisions)
+    return tuple(found) + _flat_starts(axes, target, decisions)
 
 
-def _flat_starts(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Rows and columns as one axis, in vectors as wide as divide the rows."""
+    knobs = {d.name: d.knob for d in decisions}
+    if "flat" not in knobs:
+        return ()
     width = max(w for w in COLUMNS_WRITTEN_OUT if axes.column.extent % w == 0)
-    starts = _FLAT_SEEDS if any(d.name == "flat" for d in decisions) else ()
+    tiles = zip(thread_tiles(target)[_FLAT_STARTS], _FLAT_WIDTHS, strict=False)
     given = (
-        Values(flat=flat, warps=warps, unrolled_columns=min(width, most), selected=True) for flat, most, warps in starts
+        Values(flat=nearest(knobs["flat"], size / most), warps=warps, unrolled_columns=min(width, most), selected=True)
+        for (size, warps), most in tiles
     )
     return tuple(start(decisions, values) for values in given)
 
