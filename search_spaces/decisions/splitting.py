@@ -15,9 +15,12 @@ from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice
 
 NAMES = ("split",)
-WHERE_NOT = "Where nothing is reduced, or whole rows are in a tile."
+WHERE_NOT = "Where nothing is reduced, or rows stay in a tile whole."
 
 
-def splitting(parts: Iterable[int], most: int) -> Decision:
-    """Into how many parts: one of these up to the most that are worth a program, or one where none is."""
-    return Decision(Choice("split", tuple(p for p in parts if p <= max(1, most))))
+def splitting(parts: Iterable[int], most: int, likely: int = 1) -> Decision:
+    """Into how many parts: one of these up to the most that are worth a program, or one where none is.
+
+    `likely`: the first of them is drawn so many times as often as each other one.
+    """
+    return Decision(Choice("split", tuple(p for p in parts if p <= max(1, most)), likely=likely))

@@ -16,7 +16,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
 
 NAMES = ("store", "a_load", "b_load", "rows_load", "walked_load", "epilogue_load")
-WHERE_NOT = "Where a device has no descriptors, or tiles are rows alone, which pointers move in whole vectors."
+WHERE_NOT = "Where a device has no descriptors; for rows and points, whose whole vectors pointers move as well."
 
 
 def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:

@@ -5,6 +5,7 @@ Values are JSON scalars or tuples of integers, so that schedules are hashable an
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ class Knob(Protocol):
         ...
 
     def sample(self, rng: np.random.Generator) -> KnobValue:
-        """A value, each equally likely."""
+        """A value; each equally likely, unless the knob says otherwise."""
         ...
 
     def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
@@ -77,6 +78,8 @@ class Knob(Protocol):
 class Choice:
     """One of a few values. `ordered`: neighbours are the adjacent values; otherwise all others.
 
+    `likely`: the first value is drawn so many times as often as each other one.
+
     Raises:
         UnmatchedError: there is no value.
     """
@@ -84,12 +87,13 @@ class Choice:
     name: str
     values: tuple[KnobValue, ...]
     ordered: bool = True
+    likely: int = 1
 
     def __post_init__(self) -> None:
         _check_some(self)
 
     def sample(self, rng: np.random.Generator) -> KnobValue:
-        return self.values[int(rng.integers(len(self.values)))]
+        return _drawn(self.values, self.likely, rng)
 
     def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
         near = self.neighbours(value)
@@ -102,7 +106,8 @@ class Choice:
         return self.values[max(0, at - 1) : at] + self.values[at + 1 : at + 2]
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Choice:
-        return replace(self, values=tuple(v for v in self.values if v in allowed))
+        values = tuple(v for v in self.values if v in allowed)
+        return replace(self, values=values, likely=self.likely if self.values[0] in allowed else 1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ class Tiling:
     """How one loop is cut into nested levels, outermost first; the product covers the extent.
 
     Before: for m in 512.  After (4, 16, 8): for m.0 in 4, for m.1 in 16, for m.2 in 8. Also called split or factorise.
-    A mutation moves a factor from one level to another: exactly two levels change, in opposite directions.
+    A mutation moves a factor from one level to another: exactly two levels change, in opposite directions. A value of
+    fewer levels has one iteration of the outermost ones. `likely`: the first value is drawn so many times as often.
 
     Raises:
         UnmatchedError: there is no value.
@@ -120,6 +126,7 @@ class Tiling:
     extent: int
     levels: tuple[str, ...]
     values: tuple[tuple[int, ...], ...]
+    likely: int = 1
 
     def __post_init__(self) -> None:
         _check_some(self)
@@ -129,7 +136,7 @@ class Tiling:
         return {v: _moves_from(v, self.values) for v in self.values}
 
     def sample(self, rng: np.random.Generator) -> KnobValue:
-        return self.values[int(rng.integers(len(self.values)))]
+        return _drawn(self.values, self.likely, rng)
 
     def mutate(self, value: KnobValue, rng: np.random.Generator) -> KnobValue:
         near = self._moves[value]
@@ -141,7 +148,13 @@ class Tiling:
         return self._moves[value]
 
     def restricted(self, allowed: Sequence[KnobValue]) -> Tiling:
-        return replace(self, values=tuple(v for v in self.values if v in allowed))
+        values = tuple(v for v in self.values if v in allowed)
+        return replace(self, values=values, likely=self.likely if self.values[0] in allowed else 1)
+
+
+def _drawn(values: Sequence[KnobValue], likely: int, rng: np.random.Generator) -> KnobValue:
+    """One of the values, the first one so many times as often as each other."""
+    return values[max(0, int(rng.integers(len(values) + likely - 1)) - likely + 1)]
 
 
 def _check_some(knob: Knob) -> None:
@@ -154,7 +167,8 @@ def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tu
     """The tilings that differ from `value` by moving one factor, smallest moves first, at most 8."""
     found: list[tuple[float, tuple[int, ...]]] = []
     for other in values:
-        changed = [math.log2(o / v) for o, v in zip(other, value, strict=True) if o != v]
+        levels = itertools.zip_longest(reversed(other), reversed(value), fillvalue=1)
+        changed = [math.log2(o / v) for o, v in levels if o != v]
         if len(changed) == 2 and changed[0] * changed[1] < 0:
             found.append((max(map(abs, changed)), other))
     return tuple(v for _, v in sorted(found)[:8])

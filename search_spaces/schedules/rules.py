@@ -37,6 +37,17 @@ class Rule:
     why_broken: Callable[[Values], str | None]
 
 
+def only(name: str, value: KnobValue, beside: tuple[str, ...], where: Callable[[Values], bool], why: str) -> Rule:
+    """The rule that a knob has one value where these others, which are decided before it, leave it no meaning."""
+
+    def why_broken(values: Values) -> str | None:
+        if values[name] == value or not where(values):
+            return None
+        return f"{name}={values[name]}: {why}; only {value} is allowed"
+
+    return Rule((*beside, name), why_broken)
+
+
 class _Asked:
     """A rule, and whether it allowed what it was asked for before: far more is drawn than there is to ask."""
 

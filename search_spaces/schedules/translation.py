@@ -8,7 +8,14 @@ from typing import Any
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
 # Sketches that were called otherwise.
-_SKETCHES: Mapping[str, str] = {"fused_dot_gpu": "tiled_dot_gpu"}
+_SKETCHES: Mapping[str, str] = {
+    "fused_dot_gpu": "tiled_dot_gpu",
+    "row_crossed": "crossed_reduction",
+    "row_looped": "reduction",
+    "row_split": "reduction",
+    "row_whole": "reduction",
+    "scan_split": "reduction",
+}
 _ORDER: Mapping[Any, Mapping[str, KnobValue]] = {"mn": {"order": "row_major"}, "nm": {"order": "column_major"}}
 _PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
     False: {"grid": "tiles", "per_sm": 1},
@@ -33,8 +40,8 @@ _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]
 }
 # Decisions that schedules of one sketch did not name, and what they did.
 _ADDED: Mapping[str, Mapping[str, KnobValue]] = {"chained_dot_cpu": {"prefetch": 0}}
-# Tilings that older schedules do not name: their tiles have one position.
-_UNCUT = ("planes", "volumes")
+# Tilings that older schedules do not name: their tiles have one position, or the whole axis.
+_ONE_POSITION, _WHOLE = ("planes", "volumes"), ("columns",)
 # Decisions that are none any more where all values are one kernel.
 _SETTLED = ("group", "order", "stages")
 # What a schedule did that does not name a decision.
@@ -48,6 +55,7 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "grid": "tiles",
     "group": 1,
     "join": "after",
+    "online": False,
     "order": "row_major",
     "partials": "workspace",
     "per_sm": 1,
@@ -55,6 +63,7 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "skip": False,
     "specialize": "none",
     "split": 1,
+    "stages": 1,
     "tail": "masked",
     "unrolled_columns": 1,
     "unrolled_rows": 1,
@@ -93,6 +102,9 @@ def _value(knob: Knob, values: Values) -> KnobValue | None:
 
 def _undecided(knob: Knob) -> KnobValue | None:
     value = _UNDECIDED.get(knob.name)
-    if knob.name in _UNCUT:
-        return next((v for v in knob.values if isinstance(v, tuple) and v[1:] == (1,)), None)
+    tilings = [v for v in knob.values if isinstance(v, tuple)]
+    if knob.name in _ONE_POSITION:
+        return next((v for v in tilings if v[1:] == (1,)), None)
+    if knob.name in _WHOLE:
+        return next((v for v in tilings if len(v) == 1), None)
     return value if value in knob.values else None

@@ -13,6 +13,7 @@ joins what they have folded by the rule by which folds move ("Flash-Decoding").
 
 from __future__ import annotations
 
+from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
@@ -28,7 +29,6 @@ from search_spaces.sketches.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.shared_walk import joining, store_parts, workspaces
 from search_spaces.sketches.chains.walked_positions import integral_differences
-from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.names import Names

@@ -40,7 +40,8 @@ class Structure:
 
     Tiles hold several positions of the last of the parallel axes, and of the last of the reduced ones. `outer`:
     neighbours in memory are neighbours along a parallel axis, the last one, as where each column of a row-major matrix
-    is summed. `even`: they are so in every tensor. `kept_count`: how many reduced axes some folds keep.
+    is summed. `even`: they are so in every tensor. `kept_count`: how many reduced axes some folds keep. `crossed`:
+    folds of the parallel axis, which nothing that has rows reads (`structure.crossed`).
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class Structure:
     even: bool = True
     kept_count: int = 0
     scans: tuple[Stage, ...] = ()
+    crossed: tuple[Stage, ...] = ()
 
     @property
     def kept(self) -> tuple[Axis, ...]:

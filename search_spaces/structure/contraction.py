@@ -41,6 +41,8 @@ _MULTIPLIED = ("float32", "float16", "bfloat16")
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 # Tiles along an axis of a set are not wanted longer.
 _LONG = 128
+# Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
+SHORT_AXIS = 16
 
 
 @dataclass(frozen=True)

@@ -9,47 +9,20 @@ last[c] = top[c] * 2                            what is computed of it
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.stages import inline, with_axes_named
+from search_spaces.structure.stages import with_axes_named
 from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
-from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import accesses
-from search_spaces.workloads.workload import Axis, Stage, Workload
+from search_spaces.workloads.workload import Workload
 
 
-@dataclass(frozen=True)
-class Crossed:
-    """`rows`: the part that folds columns or none, with axes r and c; `outputs`: those of its outputs that are stored.
-
-    `folds` fold the rows; `last`: the outputs computed of these. `workload` has all stages.
-    """
-
-    workload: Workload
-    rows: Structure
-    outputs: tuple[Stage, ...]
-    folds: tuple[Stage, ...]
-    last: tuple[Stage, ...]
-
-    @property
-    def row(self) -> Axis:
-        return self.rows.parallel[-1]
-
-    @property
-    def column(self) -> Axis:
-        return self.rows.column
-
-    def body_of(self, stage: Stage) -> Expression:
-        """What the stage computes at one point, with everything inlined but folds."""
-        return inline(stage.expression, {s.name: s for s in self.workload.stages if s.is_pointwise})
-
-
-def crossed_of(workload: Workload) -> Crossed:
-    """The structure of the workload, with its axes merged and called r and c.
+def crossed_of(workload: Workload) -> Structure:
+    """The structure of the workload, with its axes merged and called r and c: of its rows, and the `crossed` folds.
 
     Raises:
         UnmatchedError: why it has none.
@@ -72,8 +45,8 @@ def crossed_of(workload: Workload) -> Crossed:
     return _divided(with_axes_named(workload, names))
 
 
-def _divided(workload: Workload) -> Crossed:
-    """The part of the rows, and that of the columns, which nothing of the rows reads."""
+def _divided(workload: Workload) -> Structure:
+    """The part of the rows, with the folds of columns, which nothing of the rows reads."""
     down = [s for s in workload.stages if s.reduction and [x.name for x in s.reduction.axes] == ["r"]]
     late = _reading(workload, {s.name for s in down})
     for stage in workload.stages:
@@ -82,9 +55,9 @@ def _divided(workload: Workload) -> Crossed:
         if stage.reduction and any(a.tensor in late for a in accesses(stage.expression)):
             raise UnmatchedError(f"{stage.name} folds what is computed from folds of all rows")
     outputs = [s for s in workload.stages if s.name in workload.output_names]
-    first = [s for s in outputs if s.name not in late]
+    first = [s.name for s in outputs if s.name not in late]
     across = [s.name for s in workload.stages if s.reduction and s not in down]
-    kept = [s.name for s in first] or across[-1:]
+    kept = first or across[-1:]
     strides = dict(zip(workload.output_names, workload.output_strides, strict=True))
     needed = _needed(workload, {*kept, *across})
     part = replace(
@@ -96,8 +69,7 @@ def _divided(workload: Workload) -> Crossed:
     rows = structure_of(part)
     if [x.name for x in rows.parallel] != ["r"] or [x.name for x in rows.reduced] != ["c"] or rows.outer:
         raise UnmatchedError("rows do not lie along memory")
-    last = tuple(s for s in outputs if s.name in late)
-    return Crossed(workload, rows, tuple(first), tuple(down), last)
+    return replace(rows, workload=workload, crossed=tuple(down))
 
 
 def _reading(workload: Workload, names: Collection[str]) -> set[str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from search_spaces import InputError, Schedule, SearchSpace
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import TuningRecord
+
+# More than values of the same levels are ever apart: a loop that is not cut is unlike one that is.
+_OTHER_LEVELS = 100.0
 
 
 def transferred(space: SearchSpace, records: Sequence[TuningRecord], count: int) -> list[Schedule]:
@@ -56,10 +60,10 @@ def _nearest(value: KnobValue | None, allowed: tuple[KnobValue, ...]) -> KnobVal
 
 
 def _distance(a: KnobValue, b: KnobValue) -> float:
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) > 1:
-        # Inner levels say more than the outermost, which follows from them and the size.
-        first, *inner = (_distance(x, y) for x, y in zip(a, b, strict=True))
-        return 0.01 * first + sum(inner)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        # Inner levels say more than the outermost, which follows from them and the size; how many there are says most.
+        *inner, first = (_distance(x, y) for x, y in zip_longest(reversed(a), reversed(b), fillvalue=1))
+        return 0.01 * first + sum(inner) + _OTHER_LEVELS * (len(a) != len(b))
     if isinstance(a, int) and isinstance(b, int) and not isinstance(a, bool) and not isinstance(b, bool):
         return abs(math.log2((abs(a) + 1) / (abs(b) + 1)))
     return 0.0 if a == b else math.inf

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from search_spaces.anchors.rows.row_parts import folded_in, spread
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
-from search_spaces.sketches.rows.row_parts import folded_in, spread
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression

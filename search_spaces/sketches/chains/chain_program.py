@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from search_spaces.anchors.rows.moving import MovingFolds, Running
+from search_spaces.anchors.rows.row_parts import folded_in
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import (
     Load,
@@ -15,8 +17,6 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tiles import Tile
 from search_spaces.sketches.chains.chain_tiles import ChainTile
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
-from search_spaces.sketches.rows.moving import MovingFolds, Running
-from search_spaces.sketches.rows.row_parts import folded_in
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.rows.moving import Added
+from search_spaces.anchors.rows.row_parts import folded_in, spread
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import (
     Dot,
@@ -20,8 +22,6 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.chains.chain_program import ChainProgram, inside
 from search_spaces.sketches.chains.walk_parts import WalkPart
 from search_spaces.sketches.dots.dot_tiles import precision_of
-from search_spaces.sketches.rows.moving import Added
-from search_spaces.sketches.rows.row_parts import folded_in, spread
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.folds.dependent import Fold
 from search_spaces.workloads.expressions.expression import (

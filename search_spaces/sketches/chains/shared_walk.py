@@ -11,6 +11,7 @@ attention, Dao et al., "Flash-Decoding for long-context inference", 2023).
 
 from __future__ import annotations
 
+from search_spaces.anchors.rows.row_parts import folded_in, spread
 from search_spaces.programs.lowering import start_of, workspace_name
 from search_spaces.programs.statements import Load, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
@@ -19,7 +20,6 @@ from search_spaces.schedules.knobs import Values, cover, padded
 from search_spaces.sketches.chains.chain_bodies import finished
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.chain_tiles import ChainTile
-from search_spaces.sketches.rows.row_parts import folded_in, spread
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.folds.dependent import Fold
 from search_spaces.workloads.names import Names

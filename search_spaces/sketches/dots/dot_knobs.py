@@ -26,7 +26,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS
-from search_spaces.structure.contraction import Contraction, is_computed
+from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses
@@ -45,8 +45,6 @@ _TILED = frozenset({"m", "n", "k"})
 # Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MIN_SPLIT = 128
-# Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
-SHORT_AXIS = 16
 
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:

@@ -31,6 +31,7 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from best_spaces import build
 from isolated_python import IsolatedPython
+from row_kinds import kind_of
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
 from search_spaces.programs.statements import Load, Store, statements
@@ -139,8 +140,8 @@ def counted() -> Workload:
 
 CASES = {
     "pointwise": (ops.pointwise(24, 40, "gelu_residual"), lambda s: True),
-    "row reduction": (ops.layernorm(10, 200), lambda s: s.sketch == "row_looped"),
-    "split row reduction": (ops.row_sum(3, 5000), lambda s: s.sketch == "row_split"),
+    "row reduction": (ops.layernorm(10, 200), lambda s: kind_of(s) == "streamed"),
+    "split row reduction": (ops.row_sum(3, 5000), lambda s: kind_of(s) == "shared"),
     "matmul by pointers": (ops.matmul(48, 40, 72, epilogue="bias_relu"), by_pointers),
     "matmul by descriptors": (ops.matmul(64, 64, 64, dtype="float16"), lambda s: s.knobs["b_load"] == "descriptor"),
     "atomic split-k": (

@@ -15,11 +15,14 @@ from autosched.strategies.bayesian.candidates import Candidates
 from autosched.strategies.evolution.knob_columns import KnobColumns
 from autosched.strategies.evolution.model_prior import ModelPrior
 from autosched.strategies.evolution.population import Evolution
+from row_kinds import kind_of
 from search_spaces import Schedule, SearchSpace, ops, target_named
 from search_spaces.devices.target import cpu
+from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import TuningRecord
 
 CPU = cpu("A CPU", lanes=16, threads=1, l1_bytes=32 * 1024, l2_bytes=2**20, fp32_flops=1e11)
+THIN = best_spaces.build(ops.matmul(3, 2048, 1024, dtype="float16"), target_named("h200"))
 ROWS = spaces.build(ops.softmax(4096, 4096, dtype="bfloat16"), target_named("h200"))
 PRODUCT = best_spaces.build(ops.matmul(256, 256, 256), CPU)
 
@@ -51,26 +54,33 @@ def drawn(space: SearchSpace, count: int) -> list[Schedule]:
 
 
 def test_schedules_of_all_sketches_and_backends_are_described_and_told_apart() -> None:
-    schedules = drawn(ROWS, 300)
-    described = KnobColumns(ROWS)(schedules)
-    assert len({(s.sketch, s.backend) for s in schedules}) == 6
+    schedules = drawn(THIN, 300)
+    described = KnobColumns(THIN)(schedules)
+    assert len({(s.sketch, s.backend) for s in schedules}) == len(THIN.sketches) * len(THIN.backends) > 3
     assert described.columns.min() >= 0
     assert described.columns.max() <= 1
     assert len(np.unique(described.columns, axis=0)) == len(schedules)
 
 
 def test_a_knob_that_a_sketch_has_not_is_as_far_from_all_its_values() -> None:
-    whole = next(s for s in drawn(ROWS, 50) if s.sketch == "row_whole")
-    looped = [s for s in drawn(ROWS, 300) if s.sketch == "row_looped"]
-    # Stages are a knob of loops: one stage is no nearer to none than four are.
-    few, many = (
-        next(s for s in looped if s.knobs["stages"] == stages and s.backend == whole.backend) for stages in (1, 4)
-    )
-    columns = KnobColumns(ROWS)([whole.unbound, few, _with(few, "stages", many.knobs.integer("stages"))]).columns
+    thin = next(s for s in drawn(THIN, 50) if s.sketch == "thin_dot_gpu")
+    tiled = next(s for s in drawn(THIN, 50) if s.sketch == "tiled_dot_gpu" and s.backend == thin.backend)
+    # Registers are capped in tiled products: at none they are no nearer to what has no cap than at few.
+    caps = THIN.sketch(tiled.sketch).decisions("").knobs
+    few, many = ((_with(tiled, "max_registers", v)) for k in caps if k.name == "max_registers" for v in k.values[:2])
+    columns = KnobColumns(THIN)([thin.unbound, few, many]).columns
     assert np.isclose(abs(columns[0] - columns[1]).sum(), abs(columns[0] - columns[2]).sum())
 
 
-def _with(schedule: Schedule, knob: str, value: int) -> Schedule:
+def test_rows_in_one_piece_are_nearest_to_long_pieces() -> None:
+    streamed = next(s for s in drawn(ROWS, 50) if kind_of(s) == "streamed")
+    columns = next(k for k in ROWS.sketch(streamed.sketch).knobs if k.name == "columns").values
+    told = KnobColumns(ROWS)([_with(streamed, "columns", v) for v in (columns[0], columns[1], columns[-1])]).columns
+    assert len(columns[0]) == 1
+    assert abs(told[0] - told[2]).sum() < abs(told[0] - told[1]).sum()
+
+
+def _with(schedule: Schedule, knob: str, value: KnobValue) -> Schedule:
     values = tuple((name, value if name == knob else old) for name, old in schedule.values)
     return Schedule(schedule.sketch, values, backend=schedule.backend)
 

@@ -20,6 +20,7 @@ from autosched.strategies.strategy import draw
 from cost_models import CostModel
 from cost_models.roofline import latency_s
 from recorded_spaces import read_table, table_space
+from row_kinds import of_kind
 from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import KnobValue, Values
@@ -216,8 +217,14 @@ def test_exhaustive_search_follows_the_order_of_the_space() -> None:
 @pytest.mark.parametrize("strategy", ["evolutionary", "random", "exhaustive"])
 def test_what_was_tried_before_a_knob_was_added_is_known_and_never_tried_again(strategy: str) -> None:
     whole = best_spaces.build(ops.softmax(512, 50257, dtype="bfloat16"), H200)
-    space = whole.restricted(
-        "row_looped", rows=[(512, 1)], columns=[(25, 2048), (13, 4096)], warps=[4, 8], stages=[1, 2], grid=["tiles"]
+    space = of_kind(
+        whole,
+        "streamed",
+        rows=[(512, 1)],
+        columns=[(25, 2048), (13, 4096)],
+        warps=[4, 8],
+        stages=[1, 2],
+        grid=["tiles"],
     )
     added = {"aligned": False}
     device, everything = Device(space, 0), list(space)

@@ -99,7 +99,7 @@ def test_a_record_whose_knobs_are_in_another_order_binds() -> None:
 
 def test_an_unbound_schedule_says_how_to_bind_it() -> None:
     with pytest.raises(InputError, match=r"SearchSpace\.bind"):
-        _ = Schedule("row_whole", ()).program
+        _ = Schedule("reduction", ()).program
 
 
 def test_a_tiling_moves_a_factor_between_two_levels() -> None:
@@ -207,14 +207,14 @@ def test_a_change_takes_along_what_it_leaves_without_meaning() -> None:
 
 def test_a_space_can_be_restricted_to_some_values() -> None:
     space = best_spaces.build(ops.softmax(12, 100), H200)
-    part = space.restricted("row_whole", warps=[4, 8, 99], grid=["tiles"])
-    assert {s.sketch for s in part} == {"row_whole"}
+    part = space.restricted("reduction", warps=[4, 8, 99], grid=["tiles"])
+    assert {s.sketch for s in part} == {"reduction"}
     assert {s.knobs["warps"] for s in part} == {4, 8}
     assert all(space.bind(s) == s for s in part)
-    with pytest.raises(InputError, match="unknown knob of row_whole 'wraps'; did you mean 'warps'"):
-        space.restricted("row_whole", wraps=[4])
+    with pytest.raises(InputError, match="unknown knob of reduction 'wraps'; did you mean 'warps'"):
+        space.restricted("reduction", wraps=[4])
     with pytest.raises(InputError, match=r"warps: none of \[5\] is a value"):
-        space.restricted("row_whole", warps=[5])
+        space.restricted("reduction", warps=[5])
 
 
 @pytest.mark.parametrize("m", [16, 512])

@@ -10,6 +10,7 @@ import torch
 
 import best_spaces
 from autosched.checking.trial_data import TrialData
+from row_kinds import of_kind
 from schedule_checks import HERE, fault, faults, tried
 from search_spaces import Axis, EmptySearchSpaceError, Reduction, Schedule, Stage, Target, Tensor, Workload
 from search_spaces.devices.target import GPUS, cpu
@@ -34,7 +35,7 @@ def test_reductions_over_different_axes_are_refused_with_the_rules_tried(target:
         Stage("out", (b, c), ex.mul(x, Access("rows", (axis_index("r"), axis_index("b")))), Reduction("sum", (r,))),
     )
     workload = Workload("both_sums", (Tensor("x", (64, 8, 50), "float32"),), both)
-    with pytest.raises(EmptySearchSpaceError, match=r"no sketch rule matches both_sums .*row_whole"):
+    with pytest.raises(EmptySearchSpaceError, match=r"no sketch rule matches both_sums .*reduction"):
         best_spaces.build(workload, target)
 
 
@@ -46,8 +47,8 @@ def test_reductions_over_both_of_two_axes_are_one_walk_on_a_gpu() -> None:
         Stage("out", (c,), ex.mul(x, Access("rows", (axis_index("r"),))), Reduction("sum", (r,))),
     )
     workload = Workload("both_sums", (Tensor("x", (64, 50), "float32"),), both)
-    assert [s.name for s in best_spaces.build(workload, GPUS["h200"]).sketches] == ["row_crossed"]
-    with pytest.raises(EmptySearchSpaceError, match="row_crossed"):
+    assert [s.name for s in best_spaces.build(workload, GPUS["h200"]).sketches] == ["crossed_reduction"]
+    with pytest.raises(EmptySearchSpaceError, match="crossed_reduction"):
         best_spaces.build(workload, TARGETS[0])
 
 
@@ -104,8 +105,8 @@ def test_what_is_refused_is_refused_by_what_it_is() -> None:
 
 def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
     space = best_spaces.build(activation_and_sums(64, 50_000), TARGETS[1])
-    for sketch in ("row_looped", "row_split"):
-        program = space.restricted(sketch).sample(np.random.default_rng(0)).program
+    for kind in ("streamed", "shared"):
+        program = of_kind(space, kind).sample(np.random.default_rng(0)).program
         loops = [s for kernel in program.kernels for s in statements(kernel.body) if isinstance(s, For)]
         assert len(loops) == 1
         assert any(isinstance(s, Store) for s in loops[0].body)
@@ -114,7 +115,7 @@ def test_what_needs_no_fold_is_written_while_the_first_fold_reads() -> None:
 def test_threads_of_a_cpu_share_rows_that_are_fewer_than_they() -> None:
     target = dataclasses.replace(HERE, threads=3, num_sms=3)
     workload = folded({"i": 31, "j": 700}, "", "ij", "ij", ("sum", "max"))
-    space = best_spaces.build(workload, target).restricted("row_split")
+    space = of_kind(best_spaces.build(workload, target), "shared")
     data = TrialData.drawn(workload, 1, torch.device("cpu"))
     assert not [found for s in tried(space, 4, 0) if (found := fault(s, data, target))]
 

@@ -22,6 +22,7 @@ from autosched.checking.trial_data import TrialData
 from cuda_on_cpu import EmulatedProgram
 from dependent_workloads import place_of_extreme
 from random_workloads import random_workload
+from row_kinds import first_start, of_kind
 from scanned_workloads import recurrence, running, running_place
 from search_spaces import Target, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
@@ -48,10 +49,9 @@ BACKEND = CudaBackend()
 A100, V100 = target_named("a100"), target_named("v100")
 
 
-def program_of(workload: Workload, sketch: str, target: Target = A100) -> TileProgram:
+def program_of(workload: Workload, kind: str, target: Target = A100) -> TileProgram:
     space = spaces.build(workload, target, [TritonBackend()])
-    (found,) = [s for s in space.sketches if s.name == sketch]
-    return found.lower(found.seeds[0])
+    return first_start(space, kind).program
 
 
 def program(*body: Statement, warps: int = 4, out: tuple[int, ...] = (16, 64)) -> TileProgram:
@@ -87,25 +87,25 @@ def check(made: TileProgram, directory: Path, x: np.ndarray | None = None) -> No
 
 class TestKernelsComputeWhatTheirWorkloadSays:
     @pytest.mark.parametrize(
-        ("workload", "sketch", "target"),
+        ("workload", "kind", "target"),
         [
             (ops.pointwise(5, 77, "bias_silu_residual", dtype="bfloat16"), "pointwise", V100),
             (adam(7, 29), "pointwise", A100),
             (transposed(2, 37, 45), "pointwise", A100),
-            (ops.softmax(9, 301, dtype="float16"), "row_whole", V100),
-            (ops.layernorm(5, 1300), "row_looped", A100),
-            (ops.row_sum(3, 5000), "row_split", V100),
-            (quantised(3, 300), "row_whole", A100),
-            (folds_of_folds(3, 25, 20), "row_whole", A100),
-            (place_of_extreme(5, 1300), "row_looped", A100),
-            (running(3, 700, "prod", reverse=True), "row_looped", V100),
-            (running_place(2, 2100), "row_whole", A100),
-            (recurrence(2, 4096), "scan_split", A100),
+            (ops.softmax(9, 301, dtype="float16"), "resident", V100),
+            (ops.layernorm(5, 1300), "streamed", A100),
+            (ops.row_sum(3, 5000), "shared", V100),
+            (quantised(3, 300), "resident", A100),
+            (folds_of_folds(3, 25, 20), "resident", A100),
+            (place_of_extreme(5, 1300), "streamed", A100),
+            (running(3, 700, "prod", reverse=True), "streamed", V100),
+            (running_place(2, 2100), "resident", A100),
+            (recurrence(2, 4096), "shared", A100),
         ],
         ids=lambda given: given if isinstance(given, str) else getattr(given, "name", None),
     )
-    def test_workload(self, workload: Workload, sketch: str, target: Target, tmp_path: Path) -> None:
-        judge(workload, program_of(workload, sketch, target), target, tmp_path)
+    def test_workload(self, workload: Workload, kind: str, target: Target, tmp_path: Path) -> None:
+        judge(workload, program_of(workload, kind, target), target, tmp_path)
 
 
 def judge(workload: Workload, found: TileProgram, target: Target, directory: Path) -> None:
@@ -130,8 +130,8 @@ class TestLoadsAhead:
 
     def program(self, target: Target) -> TileProgram:
         space = spaces.build(self.WORKLOAD, target, [BACKEND])
-        (point, *_) = space.restricted(
-            "row_looped", stages=[3 if target.features.copy_bytes else 1], columns=[(10, 512)], warps=[2]
+        (point, *_) = of_kind(
+            space, "streamed", stages=[3 if target.features.copy_bytes else 1], columns=[(10, 512)], warps=[2]
         )
         return space.lower(point)
 
@@ -195,7 +195,7 @@ def test_the_extreme_of_a_row_with_nan_is_nan(operator: str, tmp_path: Path) -> 
 
 class TestText:
     def test_the_schedule_and_the_program_stand_on_top(self) -> None:
-        found = program_of(ops.softmax(8, 64), "row_whole")
+        found = program_of(ops.softmax(8, 64), "resident")
         text = BACKEND.render(found, "rows=8x1", A100)
         assert text.startswith("// rows=8x1\n//\n// kernel max_sum_8: grid")
         assert text == BACKEND.render(found, "rows=8x1", A100)
@@ -207,7 +207,7 @@ class TestText:
         assert f" load<{count}, 1>(" in BACKEND.render(replace(made, buffers=buffers), "", A100)
 
     def test_threads_meet_once_for_each_fold_across_warps(self) -> None:
-        text = BACKEND.render(program_of(ops.softmax(8, 4096), "row_whole"), "", A100)
+        text = BACKEND.render(program_of(ops.softmax(8, 4096), "resident"), "", A100)
         assert text.count("__syncthreads();") == 2
 
     def test_what_lies_the_other_way_round_in_memory_goes_through_shared_memory(self) -> None:
@@ -236,10 +236,10 @@ class TestText:
 
 
 @pytest.mark.parametrize("target", ["v100", "a100", "h200"])
-@pytest.mark.parametrize("sketch", ["row_whole", "row_looped"])
-def test_code_is_made_for_every_architecture_without_spilling(sketch: str, target: str) -> None:
+@pytest.mark.parametrize("kind", ["resident", "streamed"])
+def test_code_is_made_for_every_architecture_without_spilling(kind: str, target: str) -> None:
     device = target_named(target)
-    found = program_of(ops.layernorm(64, 1000, dtype="float16"), sketch, device)
+    found = program_of(ops.layernorm(64, 1000, dtype="float16"), kind, device)
     facts = BACKEND.compile(BACKEND.render(found, "", device), found, device).facts
     assert facts.spill_bytes == 0
     assert 0 < (facts.registers or 0) <= 255
@@ -249,7 +249,7 @@ def test_code_is_made_for_every_architecture_without_spilling(sketch: str, targe
 def test_rows_of_float16_are_computed_by_code_for_volta(columns: int, tmp_path: Path) -> None:
     """Of whole vectors, which are inside or outside together, and others."""
     workload = ops.layernorm(6, columns, dtype="float16")
-    judge(workload, program_of(workload, "row_whole", V100), V100, tmp_path)
+    judge(workload, program_of(workload, "resident", V100), V100, tmp_path)
 
 
 @pytest.mark.parametrize("target", ["a100", "h200"])
@@ -273,15 +273,15 @@ class TestGoldens:
         check_golden("cuda", BACKEND.render(found, "a schedule", A100))
 
     def test_softmax(self, check_golden: Callable[[str, str], None]) -> None:
-        found = program_of(ops.softmax(1000, 3000), "row_whole", V100)
+        found = program_of(ops.softmax(1000, 3000), "resident", V100)
         check_golden("cuda", BACKEND.render(found, "a schedule", V100))
 
     def test_layernorm(self, check_golden: Callable[[str, str], None]) -> None:
-        found = program_of(ops.layernorm(1000, 768, dtype="float16"), "row_whole", V100)
+        found = program_of(ops.layernorm(1000, 768, dtype="float16"), "resident", V100)
         check_golden("cuda", BACKEND.render(found, "a schedule", V100))
 
     def test_running_product(self, check_golden: Callable[[str, str], None]) -> None:
-        found = program_of(running(64, 2048, "prod"), "row_whole")
+        found = program_of(running(64, 2048, "prod"), "resident")
         check_golden("cuda", BACKEND.render(found, "a schedule", A100))
 
 

@@ -18,6 +18,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.machine import devices
 from autosched.standalone import references
 from cost_models.program_counts import count
+from row_kinds import KINDS, first_start, kind_of, of_kind, parts
 from scanned_workloads import LONG, SCANS, counted, left, recurrence, renamed, right, running, running_place, scan
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import InputError, Schedule, Workload
@@ -31,14 +32,13 @@ H200 = GPUS["h200"]
 TRITON = TritonBackend()
 
 
-def sampled(workload: Workload, sketch: str, count: int) -> list[Schedule]:
-    space = best_spaces.build(workload, H200)
-    only = dataclasses.replace(space, sketches=tuple(s for s in space.sketches if s.name == sketch))
+def sampled(workload: Workload, kind: str, count: int) -> list[Schedule]:
+    only = of_kind(best_spaces.build(workload, H200), kind)
     return [only.sample(np.random.default_rng(seed)) for seed in range(count)]
 
 
-def sketches(workload: Workload) -> tuple[str, ...]:
-    return tuple(s.name for s in best_spaces.build(workload, H200).sketches)
+def kinds(workload: Workload) -> tuple[str, ...]:
+    return tuple(kind_of(part.sample(np.random.default_rng(0))) for part in parts(best_spaces.build(workload, H200)))
 
 
 HERE = devices.cpu_target()
@@ -66,7 +66,7 @@ def test_kernels_of_a_cpu_compute_scans(workload: Workload) -> None:
             assert error_ratio(output, expected) <= 1, str(schedule)
 
 
-CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LONG) for sketch in sketches(w)]
+CASES = [pytest.param(w, sketch, id=f"{w.label}-{sketch}") for w in (*SCANS, *LONG) for sketch in kinds(w)]
 
 
 @pytest.mark.parametrize(("workload", "sketch"), CASES)
@@ -91,7 +91,7 @@ SMALL = (
 @pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.label)
 def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, triton_interpreter) -> None:
     inputs = random_inputs.random_inputs(workload, seed=3)
-    for schedule in (s for sketch in sketches(workload) for s in sampled(workload, sketch, 1)):
+    for schedule in (s for sketch in kinds(workload) for s in sampled(workload, sketch, 1)):
         got = triton_interpreter.computed(TRITON.render(schedule.program, "", H200), workload, schedule.program, inputs)
         for mine, wanted in zip(got, interpreted(workload, schedule.program, inputs), strict=True):
             np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5, err_msg=str(schedule))
@@ -101,7 +101,7 @@ def test_triton_computes_scans_as_the_interpreter_does(workload: Workload, trito
     "workload", [running(8, 100), recurrence(64, 64, along="r"), recurrence(2, 2500)], ids=lambda w: w.label
 )
 def test_scans_compile_without_a_gpu(workload: Workload) -> None:
-    for sketch in sketches(workload):
+    for sketch in kinds(workload):
         (schedule,) = sampled(workload, sketch, 1)
         TRITON.compile(TRITON.render(schedule.program, "", H200), schedule.program, H200)
 
@@ -166,7 +166,7 @@ def test_a_combination_reads_nothing_but_its_own_values() -> None:
 
 
 def test_a_row_in_one_tile_is_scanned_at_once() -> None:
-    (schedule,) = sampled(running(8, 100), "row_whole", 1)
+    (schedule,) = sampled(running(8, 100), "resident", 1)
     scans = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Scan)]
     assert [s.axis for s in scans] == ["c"]
 
@@ -185,7 +185,7 @@ def test_scans_are_printed_as_plain_pytorch(workload: Workload) -> None:
 
 
 def test_combinations_are_counted_as_operations_for_every_step_of_a_tile() -> None:
-    (schedule,) = sampled(recurrence(8, 128), "row_whole", 1)
+    (schedule,) = sampled(recurrence(8, 128), "resident", 1)
     (scan,) = [s for k in schedule.program.kernels for s in statements(k.body) if isinstance(s, Scan)]
     without = dataclasses.replace(
         schedule.program.kernels[0], body=tuple(_without_scan(schedule.program.kernels[0].body))
@@ -205,10 +205,10 @@ def _without_scan(body: tuple[Statement, ...]) -> Iterator[Statement]:
             yield statement
 
 
-@pytest.mark.parametrize("sketch", ["row_whole", "row_looped", "scan_split"])
-def test_scan_for_triton(sketch: str, check_golden: Callable[[str, str], None]) -> None:
-    (found,) = [s for s in best_spaces.build(recurrence(2, 4096), H200).sketches if s.name == sketch]
-    check_golden("triton", TRITON.render(found.lower(found.seeds[0]), sketch, H200))
+@pytest.mark.parametrize("kind", KINDS)
+def test_scan_for_triton(kind: str, check_golden: Callable[[str, str], None]) -> None:
+    found = first_start(best_spaces.build(recurrence(2, 4096), H200), kind)
+    check_golden("triton", TRITON.render(found.program, kind, H200))
 
 
 def test_scan_for_a_cpu(check_golden: Callable[[str, str], None]) -> None:

@@ -12,6 +12,7 @@ from autosched import ops
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
+from row_kinds import of_kind
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, Workload
 from search_spaces.devices.target import GPUS
@@ -31,8 +32,8 @@ WORKLOADS = {
 }
 
 
-def samples(workload: Workload, sketch: str, count: int) -> list[Schedule]:
-    space = best_spaces.build(workload, GPUS["h200"]).restricted(sketch, accumulate=("thread",))
+def samples(workload: Workload, kind: str, count: int) -> list[Schedule]:
+    space = of_kind(best_spaces.build(workload, GPUS["h200"]), kind, accumulate=("thread",))
     rng = np.random.default_rng(1)
     return [space.sample(rng) for _ in range(count)]
 
@@ -41,7 +42,7 @@ def samples(workload: Workload, sketch: str, count: int) -> list[Schedule]:
 def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
     workload, backend = WORKLOADS[name], TritonBackend()
     inputs = random_inputs(workload, seed=3)
-    schedules = [*samples(workload, "row_looped", 5), *samples(workload, "row_split", 2)]
+    schedules = [*samples(workload, "streamed", 5), *samples(workload, "shared", 2)]
     for number, schedule in enumerate(schedules):
         results = [interpreted(workload, schedule.program, [x.double() for x in inputs])]
         if number < 2:
@@ -57,7 +58,7 @@ def test_folds_by_thread_are_right(triton_interpreter, name: str) -> None:
 
 def test_a_thread_rescales_once_for_all_that_it_has_of_a_turn() -> None:
     space = best_spaces.build(ops.softmax(64, 50000, dtype="float16"), GPUS["h200"])
-    chosen = space.restricted("row_looped", accumulate=("thread",), columns=((13, 4096),), warps=(4,), online=(True,))
+    chosen = of_kind(space, "streamed", accumulate=("thread",), columns=((13, 4096),), warps=(4,), online=(True,))
     source = TritonBackend().render(chosen.sample(np.random.default_rng(0)).program, "", GPUS["h200"])
     assert "_regrouped = tl.reshape(" in source
     assert ", 4, 128, 8])" in source

@@ -15,6 +15,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
+from row_kinds import kind_of, of_kind
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload
 from search_spaces.devices.target import GPUS
@@ -26,7 +27,6 @@ from search_spaces.workloads.expressions.expression import Access, Expression, L
 
 H200 = GPUS["h200"]
 HERE = devices.cpu_target()
-GPU_SKETCHES = ("row_looped", "row_split", "row_whole")
 
 
 def at(*names: str) -> tuple[Affine, ...]:
@@ -229,7 +229,7 @@ def test_infinities_come_out_as_in_pytorch() -> None:
 def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_in_memory() -> None:
     workload = column_fold(65536, 1024, dtype="bfloat16")
     space = best_spaces.build(workload, H200)
-    shared = [s for s in space.seeds() if s.sketch == "row_split"]
+    shared = [s for s in space.seeds() if kind_of(s) == "shared"]
     assert max(s.program.kernels[0].grid.programs for s in shared) >= 4 * H200.num_sms
     for schedule in shared:
         body = schedule.program.kernels[0].body
@@ -243,8 +243,8 @@ def test_long_columns_are_shared_by_enough_programs_of_rows_that_are_neighbours_
 @pytest.mark.parametrize("outer", [True, False])
 def test_reductions_that_do_not_need_each_other_share_a_walk(outer: bool) -> None:
     space = best_spaces.build(cosine(3000, 3000, outer), H200)
-    for sketch in ("row_looped", "row_split"):
-        for schedule in schedules(space, sketch, 3):
+    for kind in ("streamed", "shared"):
+        for schedule in schedules(of_kind(space, kind), "reduction", 3):
             bodies = [s.body for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]
             assert len(bodies) == 1
             assert sum(isinstance(s, Load) for s in bodies[0]) == 2

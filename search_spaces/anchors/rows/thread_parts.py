@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from search_spaces.anchors.rows.aligned_rows import vector_of_rows
+from search_spaces.anchors.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Reduce
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.knobs import Values
-from search_spaces.sketches.rows.aligned_rows import ALIGNED, AlignedRows, vector_of_rows
-from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.walking import gathers
 from search_spaces.workloads.workload import Stage
@@ -77,17 +77,10 @@ def accumulations(structure: Structure) -> tuple[str, ...]:
     return ("row", "point") if in_order else ("row", "point", "thread")
 
 
-def accumulated(
-    structure: Structure,
-    target: Target,
-    values: Values,
-    aligned: AlignedRows | None,
-    otherwise: Literal["row", "point"],
-) -> Accumulated:
-    """Where running values are kept, as the knobs say, or else `otherwise`."""
-    chosen = values.get("accumulate", otherwise)
+def accumulated(structure: Structure, target: Target, values: Values, by_vectors: bool) -> Accumulated:
+    """Where running values are kept; on a CPU by row. `by_vectors`: rows are read by whole vectors."""
+    chosen = values.get("accumulate", "row")
     if chosen != "thread":
         return "point" if chosen == "point" else "row"
-    by_vectors = aligned is None or values.flag(ALIGNED.name)
     vector = vector_of_rows(structure, target) if by_vectors else 1
     return ThreadParts(values.tile("columns"), target.wave * values.integer("warps"), vector)

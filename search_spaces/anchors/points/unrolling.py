@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.points.flat_rows import FlatRows
 from search_spaces.programs.lowering import Emitter, Place
 from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Interleave, Statement
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.sketches.points.flat_rows import FlatRows
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from search_spaces.decisions.decision import Decision
-from search_spaces.decisions.ordering import group, order
-from search_spaces.decisions.persistence import persistence
+from search_spaces.anchors.rows.column_walk import ColumnWalk
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import GridAxis
@@ -16,11 +13,9 @@ from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Reduce, Statement, fold_identity
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Tiling, cover
-from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
-from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.chains.finding import chain_of
-from search_spaces.structure.contraction import contraction
+from search_spaces.structure.contraction import SHORT_AXIS, contraction
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Expression
@@ -35,17 +30,6 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 # GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
 ROWS_OUTER = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-
-
-def row_grid(structure: Structure, target: Target) -> tuple[Decision, ...]:
-    """Which rows follow each other on a GPU, and whether programs have several tiles of them."""
-    outer = [x.extent for x in structure.parallel[:-1]]
-    several = bool(outer) and outer[-1] > 1
-    return (
-        order(several),
-        group(several),
-        *persistence(target, ("rows",), lambda values: math.prod(outer) * values.tiling("rows")[0]),
-    )
 
 
 def rows_on(workload: Workload, target: Target) -> Structure:
@@ -197,11 +181,6 @@ def row_tiling(structure: Structure, target: Target) -> Tiling:
         candidates = ROWS_OUTER if structure.outer else ROWS
         heights = tuple(h for h in candidates if h < 2 * max(extent, candidates[0]))
     return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
-
-
-def fold(rows: RowTiles, emitter: Emitter, stage: Stage, columns: Slice, name: str) -> Tile:
-    """Reduce the stage's body over the columns of the emitter's place; padding columns are left out."""
-    return fold_along(rows, emitter, stage, {rows.structure.column: columns}, name)
 
 
 def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[Axis, Slice], name: str) -> Tile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -26,11 +27,12 @@ from dependent_workloads import (
     place_of_extreme,
     variance,
 )
+from row_kinds import of_kind
 from schedule_checks import HERE
 from scheduled_tensors import interpreted, launched_on
-from search_spaces import target_named
-from search_spaces.sketches.rows.row_parts import rows_on
-from search_spaces.sketches.rows.running_folds import groups
+from search_spaces import InputError, target_named
+from search_spaces.anchors.rows.row_parts import rows_on
+from search_spaces.anchors.rows.running_folds import groups
 from structured_workloads import normalised
 
 H200 = target_named("h200")
@@ -45,17 +47,14 @@ def walks(workload: Workload, online: bool = True) -> int:
 
 
 def online(workload: Workload, target: Target, number: int, seed: int = 0) -> list[Schedule]:
-    """So many schedules of every sketch, in which dependent folds share a walk."""
+    """So many schedules of every kind in which dependent folds can share a walk, where they do."""
     space, rng = best_spaces.build(workload, target), np.random.default_rng(seed)
-    found: dict[str, dict[Schedule, None]] = {}
-    for _ in range(2000):
-        schedule = space.sample(rng)
-        if dict(schedule.values).get("online") is True:
-            found.setdefault(schedule.sketch, {})[schedule] = None
-        wanted = {s.name for s in space.sketches if s.name in ("row_looped", "row_split")}
-        if all(len(found.get(name, ())) >= number for name in wanted):
-            break
-    return [s for made in found.values() for s in list(made)[:number]]
+    found: list[Schedule] = []
+    for kind in ("streamed", "shared"):
+        with suppress(InputError):
+            part = of_kind(space, kind, online=(True,))
+            found += list(dict.fromkeys(part.sample(rng) for _ in range(20 * number)))[:number]
+    return found
 
 
 def run(schedule: Schedule, workload: Workload, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -249,7 +248,7 @@ def test_programs_without_a_column_of_their_own_change_nothing() -> None:
         (place_of_extreme(2, 5120), x.argmax(1)),
     ):
         space = best_spaces.build(workload, H200)
-        shared = space.restricted("row_split", split=(4,), online=(True,), columns=((5, 1024),))
+        shared = of_kind(space, "shared", split=(4,), online=(True,), columns=((5, 1024),))
         schedule = shared.sample(np.random.default_rng(0))
         torch.testing.assert_close(by_numpy(schedule, workload, [x])[0].to(right), right)
 

@@ -12,6 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from search_spaces.anchors.points.flat_rows import SIZES, FlatRows, why_not_flat
+from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
+from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
+from search_spaces.anchors.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
+from search_spaces.anchors.points.unrolling import ROWS as ROWS_WRITTEN_OUT
+from search_spaces.anchors.points.unrolling import Unrolling, is_shared
+from search_spaces.anchors.thread_tiles import thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.persistence import persistence
 from search_spaces.decisions.prefetching import prefetching
@@ -26,16 +33,10 @@ from search_spaces.programs.selecting import Selections
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.points.flat_rows import SIZES, FlatRows, why_not_flat
-from search_spaces.sketches.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.sketches.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
-from search_spaces.sketches.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.sketches.points.unrolling import ROWS as ROWS_WRITTEN_OUT
-from search_spaces.sketches.points.unrolling import Unrolling, is_shared
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply
@@ -43,15 +44,12 @@ from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
-# (elements a thread, warps) of the tiles to start from: one to four vectors of 16 bytes of a narrow type a thread.
-_SEEDS = ((8, 4), (16, 4), (16, 8), (32, 4))
-
-# The same of points that share what they read, and so many of their rows and columns that are written out.
-_SHARING_SEEDS = ((4, 4), (8, 4), (8, 8), (16, 4), (16, 1))
-_UNROLLED_SEEDS = ((1, 1), (1, 4), (2, 2), (2, 4))
-
-# (vectors, their width at most, warps) of tiles to start from whose rows and columns are one axis.
-_FLAT_SEEDS = ((1024, 4, 8), (512, 4, 4), (1024, 8, 8), (2048, 2, 8))
+# Of the tiles of some vectors a thread, those that are started from: one to four vectors.
+_STARTS = slice(4)
+# Rows and columns that are written out, where points share what they read; tiles are then half as large.
+_UNROLLED_STARTS = ((1, 1), (1, 4), (2, 2), (2, 4))
+# The same where rows and columns are one axis, and the columns of a vector of each at most.
+_FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
 
 # Positions of the axes of a tile. Of rows that are short, a tile has more.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -82,7 +80,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
         rules=_rules(axes, named),
         decided_first=tuple(x for x in ("flat",) if x in named),
-        starts=_starts(axes, target.wave, decisions) if target.kind == "gpu" else (),
+        starts=_starts(axes, target, decisions) if target.kind == "gpu" else (),
     )
     return (derived(anchor, decisions),)
 
@@ -93,22 +91,21 @@ def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
         found += [Rule((tiled, name), partial(_why_not_unrolled, tiled, name))] if name in knobs else []
     if "flat" in knobs:
         own = [name for name in (*_TILED, "unrolled_rows") if name in knobs]
-        found += [Rule(("flat", name), partial(_why_not_beside_flat, name, knobs[name].values[0])) for name in own]
+        found += [
+            only(name, knobs[name].values[0], ("flat",), _is_flat, "rows and columns are one axis") for name in own
+        ]
         found.append(Rule(("flat", "unrolled_columns"), partial(_why_not_divided, axes.column.extent)))
     return tuple(found)
 
 
-def _why_not_beside_flat(name: str, only: KnobValue, values: Values) -> str | None:
-    """Rows and columns that are walked as one have no tiles of their own."""
-    if values.integer("flat") == 0 or values[name] == only:
-        return None
-    return f"{name}={values[name]} of rows and columns that are one axis; only {only} is allowed"
+def _is_flat(values: Values) -> bool:
+    return values.integer("flat") > 0
 
 
 def _why_not_divided(extent: int, values: Values) -> str | None:
     """Vectors end where rows do."""
     width = values.integer("unrolled_columns")
-    if values.integer("flat") == 0 or extent % width == 0:
+    if not _is_flat(values) or extent % width == 0:
         return None
     return f"unrolled_columns={width} does not divide {extent} columns, which are one axis with the rows"
 
@@ -152,12 +149,14 @@ def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
     return Tiling(name, axis.extent, ("grid", "tile"), tuple(cover(axis.extent, (size,)) for size in sizes))
 
 
-def _starts(axes: TiledAxes, wave: int, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+def _starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
     knobs = {d.name: d.knob for d in decisions}
     unrolled = not knobs.keys().isdisjoint(UNROLLED)
-    threads = _SHARING_SEEDS if unrolled else _SEEDS
-    sizes = [(elements * wave * warps, warps, elements * wave * warps) for elements, warps in threads]
+    tiles = thread_tiles(target)[_STARTS]
+    if unrolled:
+        tiles = (*((size // 2, warps) for size, warps in tiles), (tiles[0][0] // 2, 1))
+    sizes = [(size, warps, size) for size, warps in tiles]
     if axes.turned:
         sizes = [(size, warps, _TURNED_COLUMNS) for size, warps, _ in sizes[:2]] + sizes
     found = []
@@ -173,17 +172,21 @@ def _starts(axes: TiledAxes, wave: int, decisions: Sequence[Decision]) -> tuple[
                 values[name] = chosen = nearest(knobs[name], max(1, rest))
                 assert isinstance(chosen, tuple)
                 rest /= chosen[-1]
-        for written_out in _UNROLLED_SEEDS if unrolled else _UNROLLED_SEEDS[:1]:
+        for written_out in _UNROLLED_STARTS if unrolled else _UNROLLED_STARTS[:1]:
             found.append(start(decisions, Values({**values, **dict(zip(UNROLLED, written_out, strict=True))})))
-    return tuple(found) + _flat_starts(axes, decisions)
+    return tuple(found) + _flat_starts(axes, target, decisions)
 
 
-def _flat_starts(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     """Rows and columns as one axis, in vectors as wide as divide the rows."""
+    knobs = {d.name: d.knob for d in decisions}
+    if "flat" not in knobs:
+        return ()
     width = max(w for w in COLUMNS_WRITTEN_OUT if axes.column.extent % w == 0)
-    starts = _FLAT_SEEDS if any(d.name == "flat" for d in decisions) else ()
+    tiles = zip(thread_tiles(target)[_FLAT_STARTS], _FLAT_WIDTHS, strict=False)
     given = (
-        Values(flat=flat, warps=warps, unrolled_columns=min(width, most), selected=True) for flat, most, warps in starts
+        Values(flat=nearest(knobs["flat"], size / most), warps=warps, unrolled_columns=min(width, most), selected=True)
+        for (size, warps), most in tiles
     )
     return tuple(start(decisions, values) for values in given)
 

@@ -16,11 +16,12 @@ from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from best_spaces import build
 from cost_models.program_counts import count
+from row_kinds import kind_of
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
+from search_spaces.anchors.rows.contributions import unchanged
 from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
-from search_spaces.sketches.rows.contributions import unchanged
 from search_spaces.structure.axes import structure_of
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import (
@@ -101,7 +102,7 @@ def looped(workload: Workload, target: Target, wanted: int) -> list[TileProgram]
     while len(found) < wanted:
         schedule = space.sample(rng)
         (kernel, *_) = schedule.program.kernels
-        if schedule.sketch == "row_looped" and any(isinstance(s, For) and s.extent > 1 for s in kernel.body):
+        if kind_of(schedule) == "streamed" and any(isinstance(s, For) and s.extent > 1 for s in kernel.body):
             found[schedule.one_line] = schedule.program
     return list(found.values())
 

@@ -14,6 +14,7 @@ from autosched import ops
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
+from row_kinds import of_kind
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.devices.target import GPUS
@@ -78,20 +79,20 @@ def test_printed_triton_is_right(triton_interpreter, name: str) -> None:
             assert error_ratio(torch.from_numpy(output), expected) <= 1, str(schedule)
 
 
-def printed(workload: Workload, sketch: str, **allowed) -> str:
-    space = best_spaces.build(workload, H200).restricted(sketch, aligned=(True,), **allowed)
+def printed(workload: Workload, kind: str, **allowed) -> str:
+    space = of_kind(best_spaces.build(workload, H200), kind, aligned=(True,), **allowed)
     return TritonBackend().render(space.sample(np.random.default_rng(0)).program, "", H200)
 
 
 def test_iterations_within_a_row_are_not_masked() -> None:
-    source = printed(WORKLOADS["sum of long rows"], "row_looped", columns=((5, 1024),), accumulate=("point",))
+    source = printed(WORKLOADS["sum of long rows"], "streamed", columns=((5, 1024),), accumulate=("point",))
     (loop,) = re.findall(r"tl.load\(in0_ptr \+ \(offs_r\[:, None\] \* 5001\) // 4 \* 4 \+ offs_c\[None, :\]\)", source)
     assert "mask" not in loop
 
 
 def test_what_does_not_end_with_a_vector_is_not_read_beyond_its_end() -> None:
     """The last row's last vector would be outside of the tensor, so elements are masked one by one."""
-    whole, cut = (printed(ops.softmax(rows, 333, dtype="float16"), "row_whole") for rows in (16, 15))
+    whole, cut = (printed(ops.softmax(rows, 333, dtype="float16"), "resident") for rows in (16, 15))
     assert "mask=(offs_c[None, :] < end_c[:, None])" in whole
     assert "end_c" not in cut
     assert re.search(r"mask=.*in_c", cut)
@@ -107,14 +108,14 @@ def test_rows_whose_tile_is_too_long_with_what_lies_before_them_are_read_as_they
 ) -> None:
     """Up to 7 elements of 16 bits lie before a row in its first vector."""
     space = best_spaces.build(ops.softmax(16, columns, dtype="float16"), H200)
-    as_it_begins = space.restricted("row_whole", aligned=(False,)).sample(np.random.default_rng(0))
-    by_vectors = space.bind(Schedule("row_whole", {**as_it_begins.knobs, "aligned": True}))
+    as_it_begins = of_kind(space, "resident", aligned=(False,)).sample(np.random.default_rng(0))
+    by_vectors = space.bind(Schedule("reduction", {**as_it_begins.knobs, "aligned": True}))
     refused = space.why_illegal(by_vectors)
     assert refused is None if reason is None else reason in (refused or "")
 
 
 def test_records_from_before_say_that_rows_are_read_as_they_begin() -> None:
     space = best_spaces.build(WORKLOADS["softmax"], H200)
-    schedule = space.restricted("row_whole", aligned=(False,)).sample(np.random.default_rng(0))
+    schedule = of_kind(space, "resident", aligned=(False,)).sample(np.random.default_rng(0))
     old = {name: value for name, value in schedule.knobs.items() if name != "aligned"}
-    assert space.bind(Schedule("row_whole", old)).program == schedule.program
+    assert space.bind(Schedule("reduction", old)).program == schedule.program

@@ -54,7 +54,7 @@ def workload_of(name: str) -> Workload:
 def test_rows_and_columns_are_folded_in_one_walk(triton_interpreter, name: str) -> None:
     workload = workload_of(name)
     inputs = random_inputs(workload, seed=2)
-    space = build(workload, TARGET).restricted("row_crossed", rows=(4, 16, 32))
+    space = build(workload, TARGET).restricted("crossed_reduction", rows=(4, 16, 32))
     rng = np.random.default_rng(3)
     for schedule in dict.fromkeys(space.sample(rng) for _ in range(2)):
         by_numpy = interpreted(workload, schedule.program, [x.double() for x in inputs])
@@ -77,7 +77,7 @@ def test_the_gradient_of_a_norm_is_one_kernel_on_a_gpu_and_several_on_a_cpu() ->
 
 def test_rows_that_need_whole_columns_are_refused() -> None:
     (workload,) = trace(lambda x: (x.sum(0), x.sum(1)), X).workloads
-    assert {s.name for s in crossed_of(workload).folds} == {"out1"}
+    assert {s.name for s in crossed_of(workload).crossed} == {"out1"}
     with pytest.raises(UnmatchedError, match="both of two axes"):
         crossed_of(trace(lambda x: x.sum(0), X).workloads[0])
     traced = trace(lambda x: (x - x.mean(0)).square().sum(1), X)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
+from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, most_elements, thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.streaming import streaming
 from search_spaces.decisions.warps import num_warps
@@ -26,9 +28,8 @@ from search_spaces.schedules.knobs import Choice, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
-from search_spaces.sketches.row_whole import MAX_ELEMENTS
-from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
-from search_spaces.structure.crossed import Crossed, crossed_of
+from search_spaces.structure.axes import Structure
+from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage, Workload
@@ -39,123 +40,123 @@ _BLOCKS = (1, 2, 4, 8, 16, 32)
 # Parts and columns that a program of the second kernel joins at once.
 _PARTS, _COLUMNS = 64, 64
 _LAST_WARPS = 4
-# (elements a thread, warps) of tiles to start from, and how many programs each multiprocessor then has.
-_SEEDS = ((16, 4), (32, 4), (16, 8), (32, 8))
-_PROGRAMS_PER_SM = (2, 4, 8)
+# Of the tiles of some vectors a thread, those with more than one and with all loads of a tile in flight.
+_STARTS = slice(1, 5)
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for folds over both axes of what has two, on a GPU."""
-    crossed = crossed_of(workload)
+    structure = crossed_of(workload)
     if target.kind != "gpu":
         raise UnmatchedError("a CPU folds rows and columns one after the other")
-    if _width(crossed) > MAX_ELEMENTS:
-        raise UnmatchedError(f"a tile of a row has {_width(crossed)} elements; at most {MAX_ELEMENTS} are allowed")
+    most = most_elements(target)
+    if _width(structure) > most:
+        raise UnmatchedError(f"a tile of a row has {_width(structure)} elements; at most {most} are allowed")
     decisions = (
-        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(crossed) <= MAX_ELEMENTS))),
+        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(structure) <= most))),
         Decision(Choice("blocks", _BLOCKS)),
         num_warps(target),
         streaming(workload, target),
     )
     anchor = Anchor(
-        "row_crossed",
-        lambda values: _lower(crossed, values),
-        (Rule(("rows", "blocks"), lambda values: _why_idle(crossed, values)),),
-        _starts(crossed, target, decisions),
+        "crossed_reduction",
+        lambda values: _lower(structure, values),
+        (Rule(("rows", "blocks"), lambda values: _why_idle(structure, values)),),
+        _starts(structure, target, decisions),
     )
     return (derived(anchor, decisions),)
 
 
-def _width(crossed: Crossed) -> int:
-    return max(16, padded(crossed.column.extent))
+def _width(structure: Structure) -> int:
+    return max(16, padded(structure.column.extent))
 
 
-def _why_idle(crossed: Crossed, values: Values) -> str | None:
+def _why_idle(structure: Structure, values: Values) -> str | None:
     """A program has no more tiles than there are."""
     rows, blocks = values.integer("rows"), values.integer("blocks")
-    if rows * (blocks // 2) >= crossed.row.extent and blocks > 1:
-        return f"blocks={blocks} of {rows} rows; only {crossed.row.extent} rows are there"
+    if rows * (blocks // 2) >= structure.rows and blocks > 1:
+        return f"blocks={blocks} of {rows} rows; only {structure.rows} rows are there"
     return None
 
 
-def _starts(crossed: Crossed, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+def _starts(structure: Structure, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
     found: dict[tuple[int, int, int], Values] = {}
-    for elements, warps in _SEEDS:
-        rows = max(1, elements * warps * target.wave // _width(crossed))
-        for programs in _PROGRAMS_PER_SM:
-            wanted = crossed.row.extent / (rows * programs * target.num_sms)
+    for elements, warps in thread_tiles(target)[_STARTS]:
+        rows = max(1, elements // _width(structure))
+        for programs in PROGRAMS_PER_SM:
+            wanted = structure.rows / (rows * programs * target.num_sms)
             blocks = max(b for b in _BLOCKS if b <= max(1.0, wanted))
             if rows in decisions[0].knob.values:
                 found[rows, blocks, warps] = start(decisions, Values(rows=rows, blocks=blocks, warps=warps))
     return tuple(found.values())
 
 
-def _lower(crossed: Crossed, values: Values) -> TileProgram:
-    parts = _Parts(crossed, values.integer("rows"), values.integer("blocks"))
-    workload = crossed.workload
+def _lower(structure: Structure, values: Values) -> TileProgram:
+    parts = _Parts(structure, values.integer("rows"), values.integer("blocks"))
+    workload = structure.workload
     names = Names({s.name for s in workload.stages})
     first = Kernel(f"{workload.name}_rows", Grid((GridAxis("r.0", parts.count),)), tuple(parts.folded(names)))
     second = Kernel(
         f"{workload.name}_columns",
-        Grid((GridAxis("c.0", -(-crossed.column.extent // _COLUMNS)),)),
+        Grid((GridAxis("c.0", -(-structure.column.extent // _COLUMNS)),)),
         tuple(parts.joined(names)),
         Launch(num_warps=_LAST_WARPS),
         auxiliary=True,
     )
-    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, crossed.folds)), (first, second))
+    return TileProgram(workload.name, buffers(workload, *map(parts.workspace, structure.crossed)), (first, second))
 
 
 @dataclass(frozen=True)
 class _Parts:
     """The bodies of both kernels, where a program folds so many tiles of so many rows."""
 
-    crossed: Crossed
+    structure: Structure
     height: int
     blocks: int
 
     @property
     def count(self) -> int:
         """How many programs fold rows."""
-        return -(-self.crossed.row.extent // (self.height * self.blocks))
+        return -(-self.structure.rows // (self.height * self.blocks))
 
     def workspace(self, fold: Stage) -> Buffer:
         """A partial result for every program and column."""
         return Buffer(
-            self._workspace_name(fold), (self.count, self.crossed.column.extent), folded_in(fold), "workspace"
+            self._workspace_name(fold), (self.count, self.structure.column.extent), folded_in(fold), "workspace"
         )
 
     def _workspace_name(self, fold: Stage) -> str:
-        return workspace_name(self.crossed.workload, f"partial_{fold.name}")
+        return workspace_name(self.structure.workload, f"partial_{fold.name}")
 
     def _inputs(self) -> dict[str, str]:
-        return {t.name: t.dtype for t in self.crossed.workload.inputs}
+        return {t.name: t.dtype for t in self.structure.workload.inputs}
 
     def folded(self, names: Names) -> list[Statement]:
         """Tile by tile: folds of its rows, what is stored of them, and folds of its columns added to those before."""
-        crossed = self.crossed
+        structure = self.structure
         start = Affine.of(("r.0", self.height * self.blocks), ("block", self.height))
-        columns = Slice(Affine(), _width(crossed), "c")
+        columns = Slice(Affine(), _width(structure), "c")
         place = {"r": Slice(start, self.height, "r"), "c": columns}
-        rows = RowTiles(crossed.rows, self.height)
+        rows = RowTiles(structure, self.height)
         emitter = Emitter(place, self._inputs(), names)
-        for stage in crossed.rows.folds:
-            emitter.tiles[stage.name] = fold_along(rows, emitter, stage, {crossed.rows.column: columns}, stage.name)
-        rows.store(crossed.outputs, emitter)
-        shape = (_width(crossed),)
-        running = [Tile(names.fresh(f"running_{s.name}"), ("c",), shape, folded_in(s)) for s in crossed.folds]
-        for stage, tile in zip(crossed.folds, running, strict=True):
-            values = spread(emitter, emitter.tile(crossed.body_of(stage), f"{stage.name}_body"), self._extents(place))
+        for stage in structure.folds:
+            emitter.tiles[stage.name] = fold_along(rows, emitter, stage, {structure.column: columns}, stage.name)
+        rows.store((s for s in structure.outputs if structure.row in s.axes), emitter)
+        shape = (_width(structure),)
+        running = [Tile(names.fresh(f"running_{s.name}"), ("c",), shape, folded_in(s)) for s in structure.crossed]
+        for stage, tile in zip(structure.crossed, running, strict=True):
+            values = spread(emitter, emitter.tile(structure.body_of(stage), f"{stage.name}_body"), self._extents(place))
             part = Tile(names.fresh(f"{stage.name}_part"), ("c",), tile.shape, tile.dtype)
             assert stage.reduction is not None
-            bound = Bound(start, crossed.row.extent)
+            bound = Bound(start, structure.rows)
             emitter.body.append(Reduce(part, values.name, "r", stage.reduction.operator, bound))
             emitter.assign(tile, combine_operator(stage), tile, part)
         return [
-            *(Fill(t, identity(s)) for s, t in zip(crossed.folds, running, strict=True)),
+            *(Fill(t, identity(s)) for s, t in zip(structure.crossed, running, strict=True)),
             For("block", self.blocks, tuple(emitter.body)),
             *(
                 Store(self._workspace_name(s), (Slice(Affine.of(("r.0", 1))), columns), t.name)
-                for s, t in zip(crossed.folds, running, strict=True)
+                for s, t in zip(structure.crossed, running, strict=True)
             ),
         ]
 
@@ -169,7 +170,7 @@ class _Parts:
         turn = Slice(Affine.of(("turn", _PARTS)), _PARTS, "s")
         before: list[Statement] = []
         body: list[Statement] = []
-        for stage in self.crossed.folds:
+        for stage in self.structure.crossed:
             assert stage.reduction is not None
             dtype, operator = folded_in(stage), stage.reduction.operator
             total = Tile(names.fresh(stage.name), ("c",), (_COLUMNS,), dtype)
@@ -181,8 +182,8 @@ class _Parts:
             step = Emitter(place, {}, names, body=body)
             step.assign(total, combine_operator(stage), total, part)
             emitter.tiles[stage.name] = total
-        for output in self.crossed.last:
+        for output in (s for s in self.structure.outputs if self.structure.row not in s.axes):
             known = emitter.tiles.get(output.name)
-            result = known or emitter.tile(self.crossed.body_of(output), output.name)
+            result = known or emitter.tile(self.structure.body_of(output), output.name)
             emitter.store(output.name, ("c",), spread(emitter, result, {"c": _COLUMNS}))
         return [*before, For("turn", -(-self.count // _PARTS), tuple(body)), *emitter.body]

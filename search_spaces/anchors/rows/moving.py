@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from search_spaces.anchors.rows.row_parts import combine_operator, identity
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Dot, Fill, Reduce, Statement
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.sketches.rows.row_parts import combine_operator, identity
 from search_spaces.structure.folds.dependent import Fold, Group, before, was
 from search_spaces.structure.folds.moving import reads
 from search_spaces.workloads.expressions.affine import Affine

@@ -18,15 +18,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.moving import MovingFolds, Running
+from search_spaces.anchors.rows.row_parts import RowTiles, fold_along, folded_in
+from search_spaces.anchors.rows.thread_parts import THREAD, Accumulated, ThreadParts
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Position, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
-from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.moving import MovingFolds, Running
-from search_spaces.sketches.rows.row_parts import RowTiles, fold_along, folded_in
-from search_spaces.sketches.rows.thread_parts import THREAD, Accumulated, ThreadParts
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.folds import dependent
 from search_spaces.structure.folds.dependent import Fold, Group, before

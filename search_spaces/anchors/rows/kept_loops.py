@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, identity
+from search_spaces.anchors.rows.running_folds import alike, groups, reduce_columns
+from search_spaces.anchors.rows.thread_parts import Accumulated
 from search_spaces.programs.statements import Fill, Statement
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.sketches.rows.column_walk import ColumnWalk
-from search_spaces.sketches.rows.row_parts import RowTiles, combine_operator, identity
-from search_spaces.sketches.rows.running_folds import alike, groups, reduce_columns
-from search_spaces.sketches.rows.thread_parts import Accumulated
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -27,20 +27,16 @@ from search_spaces.workloads.workload import Stage
 
 
 @dataclass(frozen=True)
-class Walking:
-    """How columns are folded and written: by row, point or thread, with dependent folds in one walk or in several."""
-
-    by: Accumulated
-    online: bool
-
-
-@dataclass(frozen=True)
 class KeptLoops:
-    """The statements of one program; `walk` goes over all reduced axes; `where`: where points leave folds unchanged."""
+    """The statements of one program; `walk` goes over all reduced axes; `where`: where points leave folds unchanged.
+
+    `by`: what keeps running values; `online`: folds share a loop with those that they depend on.
+    """
 
     rows: RowTiles
     walk: ColumnWalk
-    how: Walking
+    by: Accumulated
+    online: bool
     names: Names
     where: Mapping[str, frozenset[Affine]]
 
@@ -89,10 +85,10 @@ class KeptLoops:
         rows = replace(self.rows, structure=replace(self.structure, folds=needed))
         inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
         body: list[Statement] = []
-        for group in groups(rows.structure, self.how.online) if needed else ():
+        for group in groups(rows.structure, self.online) if needed else ():
             place = {**self.rows.walked, **self.rows.place}
             walk = replace(inner, unchanged=alike(self.where, group), rows=place)
-            body += reduce_columns(rows, walk, group, self.names, within, self.how.by)
+            body += reduce_columns(rows, walk, group, self.names, within, self.by)
         running = {s.name: self.rows.statistic(s) for s in folded}
         emitter = self.rows.emitter(None, self.names, within)
         for stage in folded:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from search_spaces.anchors.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Combination, Fill, Load, Map, Position, Scan, Statement, View
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.sketches.rows.row_parts import RowTiles, folded_in, spread
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Integer, Literal

@@ -1,0 +1,109 @@
+"""Reductions and scans of the rows of a workload on a target: what programs of every kind are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from search_spaces.anchors.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows
+from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.contributions import unchanged
+from search_spaces.anchors.rows.row_parts import RowTiles, rows_on
+from search_spaces.anchors.rows.running_folds import Walks, walks_on
+from search_spaces.anchors.rows.thread_parts import Accumulated, accumulated
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import Launch
+from search_spaces.schedules.knobs import Values
+from search_spaces.structure.axes import Structure
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.workload import Stage, Workload
+
+
+@dataclass(frozen=True)
+class ReducedRows:
+    """The structure, its folds as the target has them, and where rows begin; None where they begin at vectors."""
+
+    structure: Structure
+    target: Target
+    walks: Walks
+    aligned: AlignedRows | None
+
+    @staticmethod
+    def of(workload: Workload, target: Target) -> ReducedRows:
+        """Raises UnmatchedError where nothing is reduced, or dots reduce it."""
+        structure = rows_on(workload, target)
+        return ReducedRows(structure, target, walks_on(structure, target), aligned_rows(structure, target))
+
+    @property
+    def workload(self) -> Workload:
+        return self.structure.workload
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.target.kind == "gpu"
+
+    @property
+    def launch(self) -> Launch:
+        return Launch(lanes=self.target.lanes)
+
+    @cached_property
+    def unchanged(self) -> Mapping[str, frozenset[Affine]]:
+        """For every fold where a point leaves it as it is."""
+        return unchanged(self.structure)
+
+    @property
+    def skips(self) -> bool:
+        """Whether streams leave out columns that leave every fold as it is."""
+        return any(self.unchanged.values())
+
+    @cached_property
+    def of_whole_rows(self) -> Walks:
+        """The walks of the folds over all reduced axes."""
+        folds = folds_of_rows(self.structure)
+        return walks_on(replace(self.structure, folds=folds), self.target) if self.structure.kept else self.walks
+
+    def aligned_as(self, values: Values) -> AlignedRows | None:
+        """How rows are read by whole vectors, where they are."""
+        return self.aligned if values.get(ALIGNED.name) else None
+
+    def accumulated(self, values: Values) -> Accumulated:
+        """Where running values are kept."""
+        by_vectors = self.aligned is None or values.flag(ALIGNED.name) or (self.skips and values.integer("split") == 1)
+        return accumulated(self.structure, self.target, values, by_vectors)
+
+    def streams(self, values: Values) -> tuple[RowTiles, ColumnWalk]:
+        """The rows of a program that streams its columns, and the loop over these."""
+        split = values.integer("split")
+        walk = ColumnWalk(
+            self.structure.column,
+            values.tile("columns"),
+            split,
+            one_by_one=self.structure.outer and not self.on_gpu,
+            around=self.structure.reduced[:-1],
+            shares_around=split > 1 and shares_around(self.structure, split),
+            backwards=self.structure.backwards,
+        )
+        rows = RowTiles(self.structure, values.tile("rows"), walk.walked)
+        aligned = self.aligned_as(values)
+        return rows, replace(walk, skew=aligned.skew(rows.place)) if aligned else walk
+
+
+def is_resident(values: Values) -> bool:
+    """Whether whole rows are in a tile: the loop over their columns is not cut."""
+    return len(values.tiling("columns")) == 1
+
+
+def is_split(values: Values) -> bool:
+    """Whether several programs share each row."""
+    return values.integer("split") > 1
+
+
+def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
+    """The folds over all reduced axes."""
+    return tuple(s for s in structure.folds if s.reduction and set(s.reduction.axes) == set(structure.reduced))
+
+
+def shares_around(structure: Structure, split: int) -> bool:
+    """Whether so many programs share the outermost reduced axis, and not the columns."""
+    return len(structure.reduced) > 1 and structure.reduced[0].extent >= split

@@ -1,0 +1,113 @@
+"""Reductions of rows to start a search from: each kind with tiles of a few vectors a thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
+from search_spaces.anchors.rows.aligned_rows import ALIGNED, with_aligned
+from search_spaces.anchors.rows.reduced_rows import ReducedRows
+from search_spaces.anchors.rows.resident import padded_elements
+from search_spaces.anchors.rows.row_parts import ROWS_OUTER
+from search_spaces.anchors.rows.shared import SPLITS, why_not_split
+from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, thread_tiles
+from search_spaces.decisions.decision import Decision, start
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+
+# Whole rows that are started from at most; a tile of nearly a row is one of it.
+_MOST_RESIDENT = 6
+_NEARLY = 0.7
+# Of the tiles of some vectors a thread, those with more than one and with all loads of an iteration in flight.
+_STREAMED = slice(1, 5)
+# Rows of a tile, where one has several that lie along memory.
+_SEVERAL = 4
+# Columns of an iteration where rows are neighbours in memory, of fewer and of more waves. Scans fold across the threads
+# of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
+_ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
+_STAGES_SCANNED = 3
+# (columns, vectors, bytes of prefetching, online) on a CPU, where rows lie across memory.
+_ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
+# Bytes of a running value, and the part of a first-level cache that a CPU's program has of them.
+_RUNNING_BYTES, _PART_OF_L1 = 4, 2
+
+
+def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+    """Rows that are streamed, then shared, then resident, each where they can be."""
+    knobs = {d.name: d.knob for d in decisions}
+    if not reduced.on_gpu:
+        return tuple(start(decisions, values) for values in _on_cpu(reduced, knobs))
+    found: list[Values] = []
+    shared = PROGRAMS_PER_SM if len(knobs["split"].values) > 1 else ()
+    for programs in (0, *shared) if _is_cut(knobs["columns"].values[-1]) else ():
+        own = [start(decisions, values) for values in _cut(reduced, knobs, programs)]
+        aligned = ALIGNED.name in knobs and (programs or not reduced.skips)
+        found += with_aligned(own) if aligned else own
+    whole = [start(decisions, values) for values in _resident(reduced, knobs)]
+    return (*found, *(with_aligned(whole) if ALIGNED.name in knobs else whole))
+
+
+def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:
+    """Rows in pieces, each row read as seldom as can be; or so many programs a multiprocessor, where rows alone make
+    too few to keep memory busy."""
+    structure, columns = reduced.structure, knobs["columns"]
+    outer = math.prod(x.extent for x in structure.parallel[:-1])
+    most = SPLITS[0] if programs else 1
+    pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
+    for (rows, width, warps), online in product(_shapes(reduced, not programs), reduced.walks.starts):
+        height = nearest(knobs["rows"], rows)
+        assert isinstance(height, tuple)
+        split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
+        if split < most:
+            continue
+        # By point an exponential more is computed for every element of what is rescaled.
+        by_row = online and len(reduced.walks.starts) == 1 and not structure.outer
+        ways = ("thread", "point" if programs else "row") if by_row else ("point",)
+        # Fewer programs of more waves are resident, so each has more in flight.
+        stages = 1 if programs else _STAGES_SCANNED if structure.scans and structure.outer else warps // 4
+        yield Values(
+            columns=nearest(columns.restricted(pieces), width),
+            split=nearest(knobs["split"], split),
+            rows=height,
+            online=online,
+            accumulate=next(way for way in ways if way in knobs["accumulate"].values),
+            warps=warps,
+            stages=nearest(knobs["stages"], stages),
+        )
+
+
+def _resident(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]:
+    """As many whole rows as give every thread some vectors."""
+    whole = knobs["columns"].values[0]
+    if _is_cut(whole):
+        return
+    columns = padded_elements(reduced)
+    least = _NEARLY * (ROWS_OUTER[0] if reduced.structure.outer else 1)
+    sizes = [(elements / columns, warps) for elements, warps in thread_tiles(reduced.target)]
+    for rows, warps in [(rows, warps) for rows, warps in sizes if rows >= least][:_MOST_RESIDENT]:
+        yield Values(columns=whole, rows=nearest(knobs["rows"], rows), accumulate="point", warps=warps)
+
+
+def _on_cpu(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]:
+    """Rows that lie across memory: long pieces of it, and running values that stay in a first-level cache."""
+    resident = reduced.target.l1_bytes // _RUNNING_BYTES // _PART_OF_L1
+    rows = nearest(knobs["rows"], min(resident, reduced.structure.rows / reduced.target.num_sms))
+    for width, vectors, prefetch, online in _ON_CPU if reduced.structure.outer else ():
+        # Squares about a mean in one loop: one time through memory less, and nothing dear for it.
+        if not online or len(reduced.walks.starts) > 1:
+            columns = nearest(knobs["columns"], width)
+            yield Values(columns=columns, rows=rows, online=online, vectors=vectors, prefetch=prefetch)
+
+
+def _shapes(reduced: ReducedRows, several: bool) -> list[tuple[int, int, int]]:
+    """(rows, columns, warps) of the tiles of pieces; one with several rows, where these lie along memory."""
+    tiles = thread_tiles(reduced.target)[_STREAMED]
+    if reduced.structure.outer:
+        widths = _SCANNED if reduced.structure.scans else _ACROSS
+        return [(size // width, width, warps) for (size, warps), width in zip(tiles, widths, strict=False)]
+    shapes = [(1, size, warps) for size, warps in tiles]
+    return [*shapes, *((_SEVERAL, size // _SEVERAL, warps) for _, size, warps in shapes[:several])]
+
+
+def _is_cut(columns: KnobValue) -> bool:
+    return isinstance(columns, tuple) and len(columns) > 1

@@ -1,4 +1,0 @@
-"""What pointwise sketches share: which axes their tiles have.
-
-Knows no sketch.
-"""
