@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +16,16 @@ from torch import Tensor
 
 from autosched import trace
 from autosched.backends import spaces
-from autosched.backends.backend import CompileError
 from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.cuda.resources import resources
+from autosched.backends.cuda.source import launched
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
 from chained_workloads import Scores, attention, paged_attention
 from cost_models.program_counts import count
-from scheduled_tensors import interpreted
+from cuda_on_cpu import EmulatedProgram
+from scheduled_tensors import interpreted, launched_on
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
@@ -33,7 +36,7 @@ from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import KnobValue, cover
 from search_spaces.workloads.expressions.affine import Affine
 
-H200, TRITON = target_named("h200"), TritonBackend()
+H200, A100, TRITON = target_named("h200"), target_named("a100"), TritonBackend()
 ROWS, COLUMNS, DEPTH = 64, 96, 16
 # Rows of a block, and its columns: no tile of columns ends with those of 24.
 SIZES = {8: 8, 16: 24, 32: 32}
@@ -352,7 +355,7 @@ def test_a_loop_says_which_tile_marks_its_iterations() -> None:
     assert f", where {marks}\n" in to_text(schedule.program)
 
 
-def marked_sum(extent: int) -> TileProgram:
+def marked_sum(extent: int, stages: int = 0) -> TileProgram:
     """The sum of rows of x within 1 <= i < 5 that are marked."""
     marks, row, total = Tile("marks", ("i",), (8,), "bool"), Tile("row", ("n",), (4,)), Tile("total", ("n",), (4,))
     columns, i = Slice(Affine(), 4, "n"), Affine.of(("i.0", 1))
@@ -363,6 +366,7 @@ def marked_sum(extent: int) -> TileProgram:
             "i.0",
             extent,
             (Load(row, "x", (Slice(i), columns)), Map(total, "add", ("total", "row"))),
+            stages,
             useful=(Bound(Affine.of(("i.0", -1)), 0),),
             until=(Bound(i, 5),),
             marks="marks",
@@ -392,10 +396,36 @@ def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, k
     np.testing.assert_array_equal(interpret(program, [x, marks])[0], want)
 
 
-def test_cuda_says_that_it_cannot_skip_what_is_marked() -> None:
-    with pytest.raises(CompileError, match=r"loop i\.0 makes the iterations that marks marks"):
-        CudaBackend().render(marked_sum(7), "", H200)
-    workload, _ = traced(expanded, 16)
-    schedule, both = skipping(workload)[0], spaces.build(workload, H200)
-    reason = both.why_illegal(both.bind(replace(schedule, backend="cuda")))
-    assert reason == "skip=True: backend 'cuda' has no kernels of it; expected one of [False]"
+@pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])
+@pytest.mark.parametrize("stages", [0, 3])
+def test_cuda_makes_marked_iterations_that_are_within_bounds(kept: list[int], stages: int, tmp_path: Path) -> None:
+    program = marked_sum(7, stages)
+    x, marks, out = torch.arange(28.0).reshape(7, 4), torch.tensor(kept, dtype=torch.bool), torch.empty(4)
+    EmulatedProgram(program, A100, tmp_path)([x, marks, out])
+    torch.testing.assert_close(out, x[[i for i in range(1, 5) if kept[i]]].sum(0))
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "tile", "stages"),
+    [(expanded, 32, 16, 3), (expanded, 32, 32, 3), (fused, 16, 16, 1), (windowed, 32, 16, 2)],
+)
+def test_cuda_computes_the_same(function: Function, size: int, tile: int, stages: int, tmp_path: Path) -> None:
+    workload, places = traced(function, size)
+    space, rng = spaces.build(workload, A100, [CudaBackend()]), np.random.default_rng(0)
+    tiles: dict[str, list[KnobValue]] = {"m": [cover(size, (16,))], "c": [cover(SIZES[size], (tile,))]}
+    part = space.restricted("chained_dot_gpu", skip=[True], split=[1], stages=[stages], warps=[2], **tiles)
+    schedule, arguments = part.sample(rng), given(size)
+    inputs = [arguments[n].reshape(shape).contiguous() for n, *shape in places]
+    out = torch.empty(1, 2, ROWS, DEPTH, dtype=torch.float16)
+    EmulatedProgram(schedule.program, A100, tmp_path)(launched_on(workload, inputs, out))
+    close(out, wanted(function, arguments))
+    assert CudaBackend().compile(CudaBackend().render(schedule.program, "", A100), schedule.program, A100).binaries
+
+
+def test_what_cuda_lists_of_iterations_is_counted_in_shared_memory() -> None:
+    for workload in (traced(expanded, 32)[0], attention(2, 64, 96, 32, scores=Scores(padding=True))):
+        part = spaces.build(workload, A100, [CudaBackend()]).restricted("chained_dot_gpu", skip=[True])
+        for number in range(8):
+            program = part.sample(np.random.default_rng(number)).program
+            needed = [resources(program, kernel, A100).shared_memory_bytes for kernel in program.kernels]
+            assert needed == [kernel.shared_bytes for kernel in launched(program, A100)]
