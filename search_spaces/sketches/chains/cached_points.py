@@ -130,8 +130,8 @@ class CachedPoints:
     def body(self) -> tuple[Statement, ...]:
         """The three parts, one after the other."""
         marking = [] if self.pieces is None else self.pieces.marking()
-        summed = self._summed_in_pieces() if self.cut else self._summed()
-        return (*marking, *self._multiplied(), *self.folds.statements(), *summed)
+        summed = self._summed_in_pieces if self.cut else self._summed
+        return (*marking, *self._multiplied(), *self.folds.statements(), *summed())
 
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
         """Where the program's rows lie, or others that are given, and where other axes do."""
