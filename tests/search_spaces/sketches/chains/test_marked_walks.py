@@ -411,20 +411,27 @@ def test_cuda_makes_marked_iterations_that_are_within_bounds(kept: list[int], st
 
 
 @pytest.mark.parametrize(
-    ("function", "size", "tile", "stages"),
-    [(expanded, 32, 16, 3), (expanded, 32, 32, 3), (fused, 16, 16, 1), (windowed, 32, 16, 2)],
+    ("device", "function", "size", "tile", "stages"),
+    [
+        ("a100", expanded, 32, 16, 3),
+        ("v100", expanded, 32, 32, 3),
+        ("a100", fused, 16, 16, 1),
+        ("a100", windowed, 32, 16, 2),
+    ],
 )
-def test_cuda_computes_the_same(function: Function, size: int, tile: int, stages: int, tmp_path: Path) -> None:
-    workload, places = traced(function, size)
-    space, rng = spaces.build(workload, A100, [CudaBackend()]), np.random.default_rng(0)
+def test_cuda_computes_the_same(
+    device: str, function: Function, size: int, tile: int, stages: int, tmp_path: Path
+) -> None:
+    target, (workload, places) = target_named(device), traced(function, size)
+    space, rng = spaces.build(workload, target, [CudaBackend()]), np.random.default_rng(0)
     tiles: dict[str, list[KnobValue]] = {"m": [cover(size, (16,))], "c": [cover(SIZES[size], (tile,))]}
     part = space.restricted("chained_dot_gpu", skip=[True], split=[1], stages=[stages], warps=[2], **tiles)
     schedule, arguments = part.sample(rng), given(size)
     inputs = [arguments[n].reshape(shape).contiguous() for n, *shape in places]
     out = torch.empty(1, 2, ROWS, DEPTH, dtype=torch.float16)
-    EmulatedProgram(schedule.program, A100, tmp_path)(launched_on(workload, inputs, out))
+    EmulatedProgram(schedule.program, target, tmp_path)(launched_on(workload, inputs, out))
     close(out, wanted(function, arguments))
-    assert CudaBackend().compile(CudaBackend().render(schedule.program, "", A100), schedule.program, A100).binaries
+    assert CudaBackend().compile(CudaBackend().render(schedule.program, "", target), schedule.program, target).binaries
 
 
 def test_what_cuda_lists_of_iterations_is_counted_in_shared_memory() -> None:
