@@ -217,7 +217,7 @@ def test_exhaustive_search_follows_the_order_of_the_space() -> None:
 def test_what_was_tried_before_a_knob_was_added_is_known_and_never_tried_again(strategy: str) -> None:
     whole = best_spaces.build(ops.softmax(512, 50257, dtype="bfloat16"), H200)
     space = whole.restricted(
-        "row_looped", rows=[(512, 1)], columns=[(25, 2048), (13, 4096)], warps=[4, 8], stages=[1, 2], grid=["tiles"]
+        "row_looped", rows=[(512, 1)], columns=[(25, 2048)], warps=[4, 8], stages=[1, 2], grid=["tiles"]
     )
     added = {"aligned": False}
     device, everything = Device(space, 0), list(space)
