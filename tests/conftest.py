@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
+
+# Threads of BLAS and OpenMP spin while they wait for each other, as workers that share cores mostly do.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gc
 import pickle
 import subprocess
 import sys

@@ -43,8 +43,8 @@ class Offers:
     The greater these are, the more schedules there are. `tiles`: tile sizes along an axis, beside powers of two up to
     256; `groups`: consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an
     integer dot; `blocks`: thread blocks of a cluster, each of which has a part of a tile, and which share their loads;
-    `walks`: a producer loads the operands of chained dots, too; `skips`: a loop can make only the iterations that a
-    tile marks; `words`: values of decisions that not all backends tell apart (`schedules.words`).
+    `walks`: a producer loads the operands of chained dots, too; `words`: values of decisions that not all backends tell
+    apart (`schedules.words`).
 
     The greater these are, the fewer there are. `dot_registers`: registers that a dot takes beside its accumulators, of
     those that a thread is launched with, where that is known; `waits`: the operands of every dot stay in shared memory
@@ -60,7 +60,6 @@ class Offers:
     dot_registers: int = 0
     waits: bool = False
     walks: bool = True
-    skips: bool = True
     kept_registers: int = 0
     words: frozenset[str] = EVERY_WORD
 
@@ -99,7 +98,6 @@ class Offers:
             min(self.dot_registers, other.dot_registers),
             self.waits and other.waits,
             self.walks or other.walks,
-            self.skips or other.skips,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

@@ -7,7 +7,8 @@ After:   grid b.0, m.0 (shared out to threads):
            for j, i: points[i, j] = dot(row panel i of q, column panel j of k)        up to where a mask ends
            top, total = folds of the rows of points;  points = exp(points - top)
            for i, j: out[i, j] = dot(row panel i of points, column panel j of v) / total
-With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and then out = sums / total.
+With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and then out = sums / total. Where a mask that
+is data rules pieces out, or what is walked is blocks, all of these are made piece by piece (`cached_pieces`).
 
 `points` are of one program alone: a tile of rows by all that is walked, which is what its core's cache holds. Register
 tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
@@ -15,11 +16,13 @@ tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from functools import partial
 
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.skipping import is_skipping
 from search_spaces.decisions.unrolling import unrolling
 from search_spaces.decisions.vectors import vectorizing
 from search_spaces.devices.target import Target
@@ -31,7 +34,9 @@ from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Value
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
+from search_spaces.sketches.chains.cached_pieces import is_in_pieces
 from search_spaces.sketches.chains.cached_points import CachedPoints, runs_along
+from search_spaces.sketches.chains.marked_walks import conditions_along, skips
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.register_tiles import (
     REGISTER_ROWS,
@@ -84,6 +89,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
             Rule(("m", "carried"), partial(_why_uneven, "carried")),
             Rule(("inner",), lambda values: why_too_many_registers(target, values.tiling("inner"))),
             Rule(("carried",), lambda values: why_too_many_registers(target, values.tiling("carried"))),
+            Rule(("c", "inner", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
             Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
             Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
         ),
@@ -94,8 +100,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 def _check(chain: Chain) -> None:
     """Raise UnmatchedError for what is not two plain products, one after the other."""
-    if len(chain.inner) != 1 or len(chain.carried) != 1 or chain.beside or chain.points or len(chain.walked) != 1:
-        raise UnmatchedError("not one product of what one other makes along one axis")
+    if len(chain.inner) != 1 or len(chain.carried) != 1 or chain.beside or chain.points or len(chain.walked) > 2:
+        raise UnmatchedError("not one product of what one other makes along one axis, or blocks of one")
     (inner,), (carried,) = chain.inner, chain.carried.values()
     for e in (inner.a, inner.b, carried.b):
         if not isinstance(e, Access) or not all(i.is_axis for i in e.index) or e.fill is not None:
@@ -114,7 +120,8 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     """
     (inner,), (carried,) = chain.inner, chain.carried.values()
     (axis,) = carried.carried
-    most = _MOST_CACHES * target.l2_bytes // (4 * chain.c.extent)
+    walked = math.prod(x.extent for x in chain.walked)
+    most = _MOST_CACHES * target.l2_bytes // (4 * walked)
     extent = chain.m.extent
     heights = [h for h in range(_FEWEST_ROWS, min(most, _MOST_ROWS) + 1) if extent % h == 0 and h % _STEP == 0]
     if not heights:
@@ -131,6 +138,7 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
         Decision(Choice("inner", _register_tiles(rows, chain.c, target))),
         Decision(Choice("carried", _register_tiles(rows, axis, target))),
         *(Decision(knob, bears_on="nothing") for knob in packing),
+        *skips(chain),
         unrolling(),
         vectorizing(),
         prefetching_rows(),
@@ -162,18 +170,22 @@ def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = "panels"
 def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tuple[Values, ...]:
     """Operands packed, in tiles that fill the multiply-add units, and rows for which packing pays."""
     knobs = {d.name: d.knob for d in decisions}
-    found, masked = [], bool(mask_of(chain).forms)
-    for height, inner, carried in _STARTS:
-        values: dict[str, KnobValue] = {name: k.values[-1] for name, k in knobs.items()}
+    found = []
+    for number, (height, inner, carried) in enumerate(_STARTS):
+        values = Values({name: k.values[-1] for name, k in knobs.items()})
         values["m"] = nearest(knobs["m"], height)
         for name, (rows, vectors) in (("inner", inner), ("carried", carried)):
             fitting = [t for t in knobs[name].values if isinstance(t, tuple) and _fits(t, values["m"], target)]
             wanted = Choice(name, tuple(fitting) or knobs[name].values)
             values[name] = nearest(wanted, rows, vectors * target.lanes)
         values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
+        if "skip" in knobs:
+            # How much a mask leaves is not known: much of it is best folded at once.
+            values["skip"] = number % 2 == 0
+        masked = bool(mask_of(chain).forms) or is_skipping(values)
         values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)
         values["pack_rows"] = knobs["pack_rows"].values[1]
-        found.append(Values(values))
+        found.append(values)
     return tuple(found)
 
 
@@ -185,6 +197,13 @@ def _fits(tile: tuple[int, ...], rows: KnobValue, target: Target) -> bool:
 def _why_uneven(knob: str, values: Values) -> str | None:
     height, rows = values.tile("m"), values.tiling(knob)[0]
     return f"{knob} has register tiles of {rows} rows, which do not divide {height}" if height % rows else None
+
+
+def _why_cut(chain: Chain, values: Values) -> str | None:
+    length, columns = values.tile("c"), values.tiling("inner")[1]
+    if not is_in_pieces(chain, values) or length % columns == 0:
+        return None
+    return f"inner has register tiles of {columns} columns, which do not divide pieces of {length}"
 
 
 def _why_long(target: Target, knob: str, values: Values) -> str | None:

@@ -24,7 +24,7 @@ TARGETS = (CPU, *(GPUS[name] for name in ("v100", "h200")))
 # Fewer than a tile has, about one tile, and a few tiles with a rest.
 ROWS = (1, 12, 17, 100)
 COLUMNS = (1, 16, 70, 5000)
-LEAST = Offers(walks=False, skips=False)
+LEAST = Offers(walks=False)
 
 
 def products() -> Iterator[Workload]:

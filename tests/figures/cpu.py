@@ -64,12 +64,16 @@ Function = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """A function of tensors of these shapes, and what else computes it; `trials` for each of its kernels."""
+    """A function of tensors of these shapes, and what else computes it; `trials` for each of its kernels.
+
+    `quarter`: the shape of one tensor more, of booleans: along the last axis a quarter holds.
+    """
 
     function: Function
     shapes: tuple[tuple[int, ...], ...]
     others: Mapping[str, Function]
     trials: int = 32
+    quarter: tuple[int, ...] = ()
 
 
 def written(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -101,6 +105,13 @@ def step_by_step(a: Tensor, x: Tensor) -> Tensor:
     return made
 
 
+def blocks(q: Tensor, k: Tensor, v: Tensor, kept: Tensor) -> Tensor:
+    """Attention to the blocks that are kept."""
+    rows, columns = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
+    seen = kept[:, :, rows // (q.shape[-2] // kept.shape[-2]), columns // (k.shape[-2] // kept.shape[-1])]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
 def normed(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.layer_norm(x @ w + b, w.shape[-1:])
 
@@ -116,6 +127,7 @@ CHAINS: Mapping[str, Case] = {
         {"sdpa": partial(_FUSED, is_causal=True), "written": written_causal},
     ),
     "decoding": Case(_FUSED, _DECODING, {"sdpa": _FUSED, "written": written}),
+    "blocks": Case(blocks, ((1, 4, 1024, 64),) * 3, {"sdpa": blocks}, quarter=(1, 4, 8, 8)),
     "softmax of product": Case(lambda x, w: torch.softmax(x @ w, -1), ((1024, 256), (256, 256)), {}),
     "norm of product": Case(normed, ((1024, 256), (256, 256), (256,)), {}),
     "adapter": Case(lambda x, w, a, b: x @ w + (x @ a) @ b, ((512, 512), (512, 512), (512, 16), (16, 512)), {}),
@@ -130,11 +142,13 @@ def chain_row(name: str, case: Case, trials: int | None, threads: int, log: Path
     target = autosched.cpu_target(threads)
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(shape, generator=generator) for shape in case.shapes]
+    if case.quarter:
+        inputs.append(torch.rand(case.quarter, generator=generator).argsort(-1) < case.quarter[-1] // 4)
     traced = autosched.trace(case.function, *inputs)
     result = autosched.tune(traced, target, trials or case.trials, log=log)
     print(result, flush=True)
     others = case.others or {"eager": case.function}
-    wanted = next(iter(others.values()))(*(x.double() for x in inputs))
+    wanted = next(iter(others.values()))(*(x if x.dtype == torch.bool else x.double() for x in inputs))
     torch.testing.assert_close(result.kernel(*inputs).double(), wanted, rtol=1e-3, atol=1e-3)
     runs = {"tuned": partial(result.kernel, *inputs), **{n: partial(f, *inputs) for n, f in others.items()}}
     with library_settings("ieee", target), torch.no_grad():

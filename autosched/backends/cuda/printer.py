@@ -14,10 +14,12 @@ from typing import Protocol
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language.grid import print_grid, stream_iterations
 from autosched.backends.cuda.language.index import Indexing
+from autosched.backends.cuda.language.iterations import Iterations, as_one, nested
 from autosched.backends.cuda.language.scope import RESERVED, call, cpp_identifiers, open_braces
 from autosched.backends.cuda.language.types import element_bytes, memory_type
 from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.memory.assignment import assigned
+from autosched.backends.cuda.memory.functions import LISTED_BYTES
 from autosched.backends.cuda.memory.moves import MemoryPrinter
 from autosched.backends.cuda.memory.places import Places
 from autosched.backends.cuda.registers.arithmetic import Arithmetic
@@ -88,7 +90,7 @@ class Products(Protocol):
         """Add what is to follow a statement that was just printed."""
         ...
 
-    def loop(self, s: For, printer: KernelPrinter) -> bool:
+    def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
         ...
 
@@ -109,7 +111,7 @@ class NoProducts:
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
         pass
 
-    def loop(self, s: For, printer: KernelPrinter) -> bool:
+    def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         return False
 
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
@@ -253,19 +255,53 @@ class KernelPrinter:
         self.products.printed(statement, self)
 
     def _for(self, s: For) -> None:
-        if self.products.loop(s, self):
+        if s.marks:
+            self._marked(s)
+            return
+        turns = Iterations(self.indexing.variable(s.variable), *self._first_and_end(s), (s.variable,))
+        if self.products.loop(s, turns, self):
             return
         if s.extent == 1 and s.bound is None and not (s.until or s.since):
             self.body(s.body)
             return
-        first, end = self.iterations(s)
-        variable = self.indexing.variable(s.variable)
+        self._loop(s, turns)
+
+    def _marked(self, s: For) -> None:
+        """A loop over marked iterations, which makes one loop with the one that is all of its body."""
+        with self.shared.taken():
+            open_braces(self.block, "")
+            loop, turns = as_one(s), self._listed(s)
+            if not self.products.loop(loop, turns, self):
+                self._loop(loop, turns)
+            self.block.close()
+
+    def _listed(self, s: For) -> Iterations:
+        """List the marked iterations in shared memory, in a place that is taken."""
+        inner, variable = nested(s), self.indexing.variable(s.variable)
+        listed, count, turn = (
+            self.identifiers.of((word, s.variable), f"{variable}_{word}") for word in ("marked", "count", "turn")
+        )
+        at, marks = self.shared.claim(LISTED_BYTES * s.extent), self.tiles[s.marks]
+        scratch = self.exchange.written(marks, marks.tile.axes[0])
+        self.block.write(f"int* const {listed} = reinterpret_cast<int*>(shared + {at});")
+        found = call("list_marked", scratch.pointer, *self._first_and_end(s), listed)
+        self.block.write(f"const int {count} = {found};")
+        self.shared.meet()
+        if inner is None:
+            return Iterations(turn, "0", count, (s.variable,), (f"const int {variable} = {listed}[{turn}];",))
+        each = inner.extent
+        lines = (
+            f"const int {variable} = {listed}[{turn} / {each}];",
+            f"const int {self.indexing.variable(inner.variable)} = {turn} % {each};",
+        )
+        return Iterations(turn, "0", f"{count} * {each}", (s.variable, inner.variable), lines)
+
+    def _loop(self, s: For, turns: Iterations) -> None:
         ahead = self.loads_ahead(s)
         if ahead is not None:
-            self._for_with_loads_ahead(s, ahead)
+            self._for_with_loads_ahead(s, turns, ahead)
             return
-        header = f"#pragma unroll {self._unrolled(s)}\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
-        open_braces(self.block, header, s.variable)
+        turns.open_loop(self.block, turns.first, turns.end, self._unrolled(s))
         with self.shared.repeated():
             self.body(s.body)
         self.block.close()
@@ -275,16 +311,13 @@ class KernelPrinter:
         ahead = LoadsAhead(s, self._memory, self.shared, self.features.copy_bytes) if self.features.copy_bytes else None
         return ahead if ahead is not None and ahead.loads else None
 
-    def _for_with_loads_ahead(self, s: For, ahead: LoadsAhead) -> None:
-        first, end = self.iterations(s)
-        variable = self.indexing.variable(s.variable)
+    def _for_with_loads_ahead(self, s: For, turns: Iterations, ahead: LoadsAhead) -> None:
         with self.shared.taken():
             open_braces(self.block, "")
-            end = ahead.begin(variable, first, end)
-            header = f"#pragma unroll 1\nfor (int {variable} = {first}; {variable} < {end}; ++{variable})"
-            open_braces(self.block, header, s.variable)
+            end = ahead.begin(turns)
+            turns.open_loop(self.block, turns.first, end, unroll=1)
             self.shared.forget()
-            ahead.turn(variable, first, end)
+            ahead.turn(turns, end)
             self.body([t for t in s.body if t not in ahead.loads])
             self.block.close()
             self.block.close()
@@ -299,7 +332,7 @@ class KernelPrinter:
         brought = sum(held)
         return max(1, min(s.extent, _IN_FLIGHT_BYTES // brought, _MOST_UNROLLED)) if brought else 1
 
-    def iterations(self, s: For) -> tuple[str, str]:
+    def _first_and_end(self, s: For) -> tuple[str, str]:
         """The first iteration of a loop that a block makes, and the one behind the last."""
         return stream_iterations(self.kernel.grid, s.variable) or first_and_end(s, self.indexing)
 

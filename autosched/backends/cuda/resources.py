@@ -14,8 +14,10 @@ from autosched.backends.cuda.dots.pipeline import slots
 from autosched.backends.cuda.dots.printer import Dots
 from autosched.backends.cuda.dots.staging import bytes_at_once, is_asynchronous
 from autosched.backends.cuda.dots.wmma import chunk_bytes
+from autosched.backends.cuda.language.iterations import as_one
 from autosched.backends.cuda.language.types import element_bytes, held_dtype
 from autosched.backends.cuda.memory.assignment import moving_layout
+from autosched.backends.cuda.memory.functions import LISTED_BYTES
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.exchange import Scratch, exchanged_along
 from autosched.backends.cuda.registers.layouts import Digit, Layout, simplified
@@ -137,6 +139,16 @@ class _Needs:
                 self._fold(s)
 
     def _loop(self, s: For) -> None:
+        if s.marks:
+            with self._shared.taken():
+                self._shared.claim(LISTED_BYTES * s.extent)
+                tile = self._tiles[s.marks]
+                self._scratch(Scratch(tile, tile.axes[0]).bytes)
+                self._staged_loop(as_one(s))
+        else:
+            self._staged_loop(s)
+
+    def _staged_loop(self, s: For) -> None:
         loads = [x for x in s.body if isinstance(x, Load) and x.dst.name in self.operands.staged]
         depth = min(max(1, s.pipeline_stages), s.extent)
         ahead = self.printer.loads_ahead(replace(s, body=tuple(x for x in s.body if x not in loads)))

@@ -16,7 +16,6 @@ from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.warps import why_no_groups
 from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
-from autosched.backends.printing.loops import why_marked
 from search_spaces import Target, TileProgram
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Map, Reduce, Scan, Store, produced, statements
@@ -61,8 +60,6 @@ def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter |
 
 
 def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrinter | HopperPrinter:
-    if why := why_marked(kernel.body):
-        raise CompileError(why)
     if not kernel.launch.producer_warps:
         return KernelPrinter(program, kernel, target.features, _products(program, kernel, target))
     if why := why_no_groups(target, kernel.launch.producer_warps):

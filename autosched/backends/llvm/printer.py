@@ -21,8 +21,7 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from autosched.backends.printing import quoting
-from autosched.backends.printing.loops import why_marked
-from search_spaces.programs.statements import Dot, For, Statement, Store, produced, read, statements
+from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 
@@ -60,8 +59,6 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         raise CompileError("atomic stores are not available on a CPU; programs own their output")
     if any(isinstance(s, For) and (s.until or s.since) for s in statements(kernel.body)):
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
-    if why := why_marked(kernel.body):
-        raise CompileError(why)
     names = [b.name for b in program.given]
     arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
     # Without this the tuning of some CPUs cuts a 512-bit vector in two.
@@ -83,6 +80,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     with code.loop(count, "tile") as tile:
         _place(code, kernel, plus(builder, first, tile))
         for body in _parts(kernel.body) if own else (kernel.body,):
+            body = _without_marks(code, body)
             part = replace(kernel, body=body)
             printer = contraction_printer(code, part) or row_printer(code, part)
             printer.body(body)
@@ -104,6 +102,21 @@ def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
             first, made = at, set()
         made |= {t.name for s in statements((statement,)) for t in produced(s)}
     yield body[first:]
+
+
+def _without_marks(code: Code, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements without loads of what marks iterations, which loops read where it lies.
+
+    Raises:
+        CompileError: what marks iterations is computed.
+    """
+    marks = {s.marks for s in statements(body) if isinstance(s, For) and s.marks}
+    for s in body:
+        if isinstance(s, Load) and s.dst.name in marks:
+            code.hold_marks(s)
+    for name in marks - code.marks.keys():
+        raise CompileError(f"{name} marks iterations of a loop, and is computed; expected a tile that is loaded")
+    return tuple(s for s in body if not (isinstance(s, Load) and s.dst.name in marks))
 
 
 def _place(code: Code, kernel: Kernel, number: IRValue) -> None:

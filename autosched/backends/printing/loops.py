@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autosched.backends.backend import CompileError
-from search_spaces.programs.statements import For, Statement, statements
+from search_spaces.programs.statements import For
 from search_spaces.programs.tiles import Bound
 from search_spaces.workloads.expressions.affine import Affine
 
@@ -25,14 +25,6 @@ class Words(Protocol):
     def rounded_up(self, text: str, divisor: int) -> str:
         """The quotient, rounded up; of what is less than 0 it may be cut towards 0."""
         ...
-
-
-def why_marked(body: Sequence[Statement]) -> str | None:
-    """Why a language cannot say a kernel's body whose loops make all of their iterations."""
-    marked = next((s for s in statements(tuple(body)) if isinstance(s, For) and s.marks), None)
-    if marked is None:
-        return None
-    return f"loop {marked.variable} makes the iterations that {marked.marks} marks; expected all within bounds"
 
 
 def iterations(loop: For, words: Words) -> str:

@@ -1,28 +1,35 @@
 """The body of a chain on a CPU: points of an inner product, folds of their rows, and a product of what these make.
 
 What one of these parts makes for the next lies in memory of the program's own: the points of its rows, and what every
-row is folded to.
+row is folded to. Where what is walked has several axes, or a mask rules out some of it, all parts go over pieces of it
+(`cached_pieces`):
+
+    for pieces: points = dot(rows, piece of k)
+    for pieces: top = max(top, max of points);  for pieces: total += sum of exp(points - top), which points become
+    sums = 0;  for pieces: sums += dot(points, piece of v)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_spaces.anchors.rows.row_parts import folded_in, spread
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
-from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Reduce, Statement, Store, View
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.chains.cached_folds import CachedFolds
+from search_spaces.sketches.chains.cached_pieces import Pieces, is_in_pieces
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Axis, Stage
+from search_spaces.workloads.workload import Axis
 
 # Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
 _PADDING = 16
@@ -72,35 +79,59 @@ class CachedPoints:
 
     @cached_property
     def points(self) -> Buffer:
-        return self._matrix("points", self.chain.c)
+        return self._matrix("points", math.prod(x.extent for x in self.chain.walked))
 
     @cached_property
     def sums(self) -> Buffer:
         """The sums of the carried product, where what is walked comes in pieces."""
-        return self._matrix("sums", self.carried.carried[0])
+        return self._matrix("sums", self.carried.carried[0].extent)
 
-    def _matrix(self, name: str, columns: Axis) -> Buffer:
-        return Buffer(self.names.fresh(name), (self.height, columns.extent + _PADDING), "float32", "own")
-
-    @property
-    def pieces(self) -> int:
-        """In how many pieces the carried product takes what is walked."""
-        return self.values.tiling("c")[0]
+    def _matrix(self, name: str, columns: int) -> Buffer:
+        return Buffer(self.names.fresh(name), (self.height, columns + _PADDING), "float32", "own")
 
     @cached_property
+    def pieces(self) -> Pieces | None:
+        """The pieces that all parts go over; None where the carried product alone does, if any."""
+        if not is_in_pieces(self.chain, self.values):
+            return None
+        return Pieces(self.chain, self.values, self._place(), self.names)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the carried product takes what is walked in several pieces."""
+        return self.pieces is not None or self.values.tiling("c")[0] > 1
+
+    @property
+    def walked(self) -> dict[str, Slice]:
+        """Where what is walked lies in an iteration."""
+        return {self.chain.c.name: _whole(self.chain.c)} if self.pieces is None else self.pieces.place
+
+    @property
+    def cached(self) -> Slice:
+        """Where the points of an iteration lie."""
+        return _whole(self.chain.c) if self.pieces is None else self.pieces.cached
+
+    @cached_property
+    def folds(self) -> CachedFolds:
+        return CachedFolds(self.chain, self.names, self.points.name, self._place(), self.height, self.pieces)
+
+    @property
     def folded(self) -> Mapping[str, Buffer]:
         """Where a program keeps what every row is folded to, of what the results are made of."""
-        read = {a.tensor for name, e in self.chain.results if self._has_columns(name) for a in accesses(e)}
-        folds = [f.name for f in self.chain.folds if f.name in read and f.name not in self.chain.carried]
-        return {f: Buffer(self.names.fresh(f"{f}_of_rows"), (self.height,), "float32", "own") for f in folds}
+        return self.folds.kept
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        return (self.points, *([self.sums] if self.pieces > 1 else []), *self.folded.values())
+        own = (self.points, *([self.sums] if self.cut else []), *self.folded.values())
+        if self.pieces is None:
+            return own
+        return (*own, *([] if self.folds.first is None else [self.folds.first]), *self.pieces.marks.values())
 
     def body(self) -> tuple[Statement, ...]:
         """The three parts, one after the other."""
-        return (*self._multiplied(), *self._fold(), *(self._summed_in_pieces() if self.pieces > 1 else self._summed()))
+        marking = [] if self.pieces is None else self.pieces.marking()
+        summed = self._summed_in_pieces if self.cut else self._summed
+        return (*marking, *self._multiplied(), *self.folds.statements(), *summed())
 
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
         """Where the program's rows lie, or others that are given, and where other axes do."""
@@ -115,51 +146,23 @@ class CachedPoints:
     def _multiplied(self) -> list[Statement]:
         """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""
         rows, columns = self.values.tiling("inner")
-        place = self._place(**{x.name: _whole(x) for x in (self.chain.c, *self.inner.summed)})
+        place = self._place(**self.walked, **{x.name: _whole(x) for x in self.inner.summed})
         a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
         b = self._operand(self.inner.b, place, self.chain.c, self._packing("pack_walked", self.chain.c, columns))
         sums = Tile(self.names.fresh("c"), (self.chain.m.name, self.chain.c.name), (rows, columns))
         at = (start_of(("i", rows)), start_of(("j", columns)))
         tile = self._register_tile(sums, a, b, at, self.inner.summed[0])
-        where = (self._own_rows(at[0], rows), Slice(at[1], columns, self.chain.c.name))
+        where = (self._own_rows(at[0], rows), Slice(self.cached.start + at[1], columns, self.chain.c.name))
         tile.append(Store(self.points.name, where, sums.name))
         inner = For("i", self.height // rows, tuple(tile))
-        loop = For("j", self.chain.c.extent // columns, (inner,), bound=self._end("j", columns))
+        if self.pieces is not None:
+            return [a.load, *self.pieces.each((b.load, For("j", (self.cached.extent or 1) // columns, (inner,))))]
+        loop = For("j", (self.cached.extent or 1) // columns, (inner,), bound=self._end("j", columns))
         return [a.load, b.load, loop]
-
-    def _fold(self) -> list[Statement]:
-        """The folds of rows of points, and what is multiplied in their place."""
-        m, c = self.chain.m.name, self.chain.c
-        dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
-        emitter = Emitter(self._place(**{c.name: _whole(c)}), dtypes, self.names)
-        extents = {m: self.height, c.name: c.extent}
-        rows, columns = self._own_rows(Affine(), self.height), _whole(c)
-        points = Tile(self.names.fresh("point"), (m, c.name), (self.height, c.extent))
-        emitter.body.append(Load(points, self.points.name, (rows, columns)))
-        emitter.tiles[self.inner.stage] = points
-        for fold in self.chain.folds:
-            if fold.name in self.chain.carried:
-                continue
-            emitter.tiles[fold.name] = self._row_fold(emitter, fold, extents)
-        weights = spread(emitter, emitter.tile(self.carried.a, "weight"), extents)
-        emitter.body.append(Store(self.points.name, (rows, columns), weights.name))
-        for kept, buffer in self.folded.items():
-            emitter.body.append(Store(buffer.name, (rows,), emitter.tiles[kept].name))
-        for name, result in self.chain.results:
-            if not self._has_columns(name):
-                emitter.store(name, self._axes(name), emitter.tile(result, "result"))
-        return emitter.body
-
-    def _row_fold(self, emitter: Emitter, fold: Stage, extents: Mapping[str, int]) -> Tile:
-        assert fold.reduction is not None
-        values = spread(emitter, emitter.tile(fold.expression, f"{fold.name}_body"), extents)
-        dst = Tile(self.names.fresh(fold.name), (self.chain.m.name,), (self.height,), folded_in(fold))
-        emitter.body.append(Reduce(dst, values.name, self.chain.c.name, fold.reduction.operator))
-        return dst
 
     def _summed(self) -> list[Statement]:
         """The carried product, and the results that are made of it."""
-        a, b, sums, at = self._sides(_whole(self.chain.c))
+        a, b, sums, at = self._sides(self.walked, self.cached)
         rows, columns = sums.shape
         tile = self._register_tile(sums, a, b, at, self.chain.c)
         axis, m = self.carried.carried[0], self.chain.m.name
@@ -171,12 +174,19 @@ class CachedPoints:
     def _summed_in_pieces(self) -> list[Statement]:
         """The same, piece by piece of what is walked, up to where a mask ends."""
         count, length = self.values.tiling("c")
-        a, b, sums, at = self._sides(Slice(start_of(("c.0", length)), length, self.chain.c.name))
+        own = Slice(start_of(("c.0", length)), length, self.chain.c.name)
+        walked, cached = ({own.axis: own}, own) if self.pieces is None else (self.walked, self.cached)
+        a, b, sums, at = self._sides(walked, cached)
         where = (self._own_rows(at[0], sums.shape[0]), Slice(at[1], sums.shape[1], sums.axes[1]))
         before = Tile(self.names.fresh("before"), sums.axes, sums.shape)
         tile = self._register_tile(sums, a, b, at, self.chain.c)
         join = (Load(before, self.sums.name, where), Map(sums, "add", (sums.name, before.name)))
-        tile += [If("c.0", 0, (), join), Store(self.sums.name, where, sums.name)]
+        store, axis = Store(self.sums.name, where, sums.name), self.carried.carried[0]
+        if self.pieces is not None:
+            loops = self.pieces.each((a.load, b.load, self._each_tile([*tile, *join, store], sums)))
+            start = self.folds.start_sums(self.sums.name, axis)
+            return [*start, *loops, *self._finished_rows()]
+        tile += [If("c.0", 0, (), join), store]
         loop = For("c.0", count, (a.load, b.load, self._each_tile(tile, sums)), bound=self._end("c.0", length))
         return [loop, *self._finished_rows()]
 
@@ -187,13 +197,15 @@ class CachedPoints:
         load = Load(whole, self.sums.name, (rows, _whole(axis)))
         return [load, *self._finished(whole, place, rows)]
 
-    def _sides(self, walked: Slice) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
+    def _sides(
+        self, walked: Mapping[str, Slice], cached: Slice
+    ) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
         """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
         rows, columns = self.values.tiling("carried")
         (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
-        place = self._place(**{c: walked, axis.name: _whole(axis)})
-        weights = Tile(self.names.fresh("weights"), (m, c), (self.height, walked.extent or 1))
-        own = (self._own_rows(Affine(), self.height), walked)
+        place = self._place(**walked, **{axis.name: _whole(axis)})
+        weights = Tile(self.names.fresh("weights"), (m, c), (self.height, cached.extent or 1))
+        own = (self._own_rows(Affine(), self.height), cached)
         b = self._operand(self.carried.b, place, axis, self._packing("pack_carried", axis, columns))
         sums = Tile(self.names.fresh("c"), (m, axis.name), (rows, columns))
         at = (start_of(("i2", rows)), start_of(("j2", columns)))
@@ -212,8 +224,8 @@ class CachedPoints:
             emitter.body.append(Load(tile, buffer.name, (rows,)))
             emitter.tiles[fold] = tile
         for name, result in self.chain.results:
-            if self._has_columns(name):
-                emitter.store(name, self._axes(name), emitter.tile(result, "result"))
+            if self.folds.has_columns(name):
+                emitter.store(name, self.folds.axes(name), emitter.tile(result, "result"))
         return emitter.body
 
     def _register_tile(
@@ -245,12 +257,6 @@ class CachedPoints:
         bodies = [f.expression for f in self.chain.folds if f.name not in self.chain.carried] + [self.carried.a]
         hidden = all(_is_selected(e, self.inner.stage, mask) for e in bodies)
         return found[0] if found and hidden else None
-
-    def _has_columns(self, name: str) -> bool:
-        return self.carried.carried[0].name in self._axes(name)
-
-    def _axes(self, name: str) -> tuple[str, ...]:
-        return tuple(x.name for s in self.chain.workload.stages if s.name == name for x in s.axes)
 
 
 def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:

@@ -22,7 +22,7 @@ from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, KnobValue, Tiling, Values, cover, nearest, padded
 from search_spaces.schedules.limits import Offers
-from search_spaces.sketches.chains.marked_walks import conditions_along
+from search_spaces.sketches.chains.marked_walks import skips
 from search_spaces.sketches.chains.specialized_walks import is_specialized, specialized_starts
 from search_spaces.sketches.chains.walk_parts import mask_of
 from search_spaces.sketches.dots.dot_knobs import least_tile
@@ -87,7 +87,6 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         *cut,
     )
     joins = ("after", "ahead") if shared and target.features.has(EARLY_LAUNCH) else ("after",)
-    skips = (False, True) if offers.skips else (False,)
     return (
         *map(Decision, tiles),
         Decision(Choice("direction", _directions(chain)), bears_on="nothing"),
@@ -100,7 +99,7 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         Decision(Choice("store", _store_addressing(chain, target))),
         specialization(offers.walks and is_specialized(chain, target)),
         overlapping(),
-        *([Decision(Choice("skip", skips))] if conditions_along(chain) else []),
+        *skips(chain),
         max_registers((80, 128, 168)),
         num_warps(target, 2, 8),
         # Which of the nested loops is pipelined depends on what the mask leaves of them.

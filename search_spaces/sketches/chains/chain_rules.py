@@ -98,8 +98,6 @@ class _ChainRules:
             return "skip may leave no iteration to begin with, which overlap needs"
         if values["specialize"] != "none" and values.tiling("c")[0] > 1 and len(self.chain.walked) > 1:
             return f"specialize={values['specialize']} has one loop; expected tiles with all columns of a block"
-        if values["skip"] and values.tiling("c")[0] == 1 and len(self.chain.walked) == 1:
-            return "skip leaves out iterations of a walk; a tile holds all that is walked"
         return None
 
 

@@ -24,9 +24,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.skipping import is_skipping, skipping
 from search_spaces.programs.statements import Reduce, Regroup, Statement
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.schedules.knobs import padded
+from search_spaces.schedules.knobs import Values, padded
 from search_spaces.sketches.chains.chain_program import ChainProgram
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.structure.chains.chain import Chain
@@ -45,11 +47,20 @@ def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
     """By walked axis, what holds where positions of it are of use for any row of a tile; no axis of which all are."""
     found: dict[str, list[Expression]] = {}
     for condition in sorted(mask_of(chain).conditions, key=to_text):
-        along = _walked(chain, condition)
+        along = walked_along(chain, condition)
         held = math.prod(x.extent for x in along)
         if along and along[0].extent > 1 and held <= _MOST_HELD and chain.m.name not in variables(condition):
             found.setdefault(along[0].name, []).append(condition)
     return found
+
+
+def skips(chain: Chain) -> tuple[Decision, ...]:
+    """The decision to skip, where a mask allows it."""
+
+    def iterations(values: Values) -> int:
+        return values.tiling("c")[0] if len(chain.walked) == 1 else chain.walked[0].extent
+
+    return (skipping("c", iterations),) if conditions_along(chain) else ()
 
 
 def why_not_brought(chain: Chain) -> str | None:
@@ -58,12 +69,12 @@ def why_not_brought(chain: Chain) -> str | None:
     read = found.get(chain.walked[0].name, [])
     if len(chain.walked) != 2 or len(found) != 1 or len(read) != 1 or not isinstance(read[0], Access):
         return "a mask that is computed, or not of blocks"
-    if len(_walked(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
+    if len(walked_along(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
         return f"a mask of more than {_MOST_BROUGHT} blocks of columns, or of what is in them"
     return None
 
 
-def _walked(chain: Chain, condition: Expression) -> list[Axis]:
+def walked_along(chain: Chain, condition: Expression) -> list[Axis]:
     """The walked axes along which a condition differs."""
     read = variables(condition)
     return [x for x in chain.walked if x.name in read]
@@ -89,7 +100,7 @@ class Marks:
     def of(program: ChainProgram) -> Marks:
         """Those of a program, before its loops; none where its schedule makes all iterations."""
         mask, walked, place = program.mask, program.chain.walked, program.tile.place
-        if "skip" not in program.tile.values or not program.tile.values.flag("skip"):
+        if not is_skipping(program.tile.values):
             return Marks(mask, program.chain.c.name, place)
         along = conditions_along(program.chain)
         last = max(n for n, x in enumerate(walked) if x.name in along)
@@ -98,7 +109,7 @@ class Marks:
         for axis, conditions in along.items():
             found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
             if place[axis].extent is None:
-                found.known |= {x for x in conditions if len(_walked(program.chain, x)) == 1}
+                found.known |= {x for x in conditions if len(walked_along(program.chain, x)) == 1}
         return found
 
     def name(self, axis: str) -> str:
@@ -116,7 +127,7 @@ def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[
     tile, place = program.tile, program.tile.place[axis]
     count = padded(tile.iterations[axis])
     along = {axis: Slice(_before(place.start, f"{axis}.0"), count * (place.extent or 1), axis)}
-    inner = [x for x in _walked(program.chain, condition) if x.name != axis]
+    inner = [x for x in walked_along(program.chain, condition) if x.name != axis]
     along |= {x.name: Slice(Affine(), padded(x.extent), x.name) for x in inner}
     emitter = replace(program.emitter(), place={**tile.place, **along})
     points = emitter.tile(condition, f"{axis}_marks")

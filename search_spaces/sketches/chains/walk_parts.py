@@ -92,6 +92,35 @@ class Mask:
                 return condition
 
 
+def ruled_out(e: Expression, failing: Expression) -> Expression:
+    """The expression where a condition does not hold."""
+
+    def chosen(part: Expression) -> Expression | None:
+        if not (isinstance(part, Apply) and part.operator == "where"):
+            return None
+        condition, *branches = part.arguments
+        holds = _holds(condition, failing)
+        return None if holds is None else ruled_out(branches[not holds], failing)
+
+    return rewritten(e, chosen)
+
+
+def _holds(condition: Expression, failing: Expression) -> bool | None:
+    """Whether a condition holds where another one does not, or None where that does not say it."""
+    if condition == failing:
+        return False
+    if condition == _denied(failing):
+        return True
+    match condition:
+        case Apply("eq", (denied, Literal(0.0) | Integer(0))):
+            held = _holds(denied, failing)
+            return None if held is None else not held
+        case Apply("mul" | "minimum" | "bitwise_and", arguments):
+            return False if any(_holds(a, failing) is False for a in arguments) else None
+        case _:
+            return None
+
+
 def _denied(condition: Expression) -> Expression | None:
     """Of what a condition is the opposite."""
     match condition:

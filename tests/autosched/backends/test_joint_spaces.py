@@ -57,7 +57,7 @@ class _Independent(CudaLimits):
 
     def offers(self, target: Target) -> Offers:
         found = super().offers(target)
-        return replace(found, dot_registers=0, waits=False, walks=True, skips=True, kept_registers=0)
+        return replace(found, dot_registers=0, waits=False, walks=True, kept_registers=0)
 
 
 @pytest.mark.parametrize("target", ["h200", "a100", "v100"])

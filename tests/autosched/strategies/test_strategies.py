@@ -221,7 +221,7 @@ def test_what_was_tried_before_a_knob_was_added_is_known_and_never_tried_again(s
         whole,
         "streamed",
         rows=[(512, 1)],
-        columns=[(25, 2048), (13, 4096)],
+        columns=[(25, 2048)],
         warps=[4, 8],
         stages=[1, 2],
         grid=["tiles"],

@@ -16,7 +16,7 @@ import torch
 import best_spaces
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import trace
-from chained_workloads import attention
+from chained_workloads import Scores, attention
 from fused_workloads import gated
 from scanned_workloads import recurrence
 from scheduled_tensors import interpreted
@@ -36,11 +36,11 @@ WORKLOADS = (
     ops.matmul(64, 64, 64),
     gated(64, 48, 80, "float16"),
     ops.matmul(3, 2048, 1024, dtype="float16"),
-    attention(2, 64, 96, 32),
+    attention(2, 64, 96, 32, scores=Scores(padding=True)),
     ops.softmax(24, 600),
     ops.row_sum(2, 40_000),
     ops.gelu_scale(5000),
-    recurrence(2, 20_000),
+    recurrence(2, 8192),
     trace(lambda x, w: (x * w).sum(-1), torch.empty(6, 16, 300), torch.empty(16, 300)).workloads[0],
 )
 MODULES = {

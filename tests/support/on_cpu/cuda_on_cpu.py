@@ -91,6 +91,12 @@ template <typename T> static T __shfl_xor_sync(unsigned, T x, int apart) { retur
 template <typename T> static T __shfl_up_sync(unsigned, T x, int by) { return from_lane(x, current % 32 - by); }
 template <typename T> static T __shfl_down_sync(unsigned, T x, int by) { return from_lane(x, current % 32 + by); }
 template <typename T> static T __shfl_sync(unsigned, T x, int lane) { return from_lane(x, lane); }
+static int __popc(unsigned x) { return __builtin_popcount(x); }
+static unsigned __ballot_sync(unsigned, bool holds) {
+    unsigned all = 0;
+    for (int lane = 0; lane < 32; ++lane) all |= unsigned(from_lane(int(holds), lane)) << lane;
+    return all;
+}
 """
 
 # What functions of inline PTX do, by how they begin.

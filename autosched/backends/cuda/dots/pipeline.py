@@ -27,6 +27,7 @@ from typing import Protocol
 
 from autosched.backends.cuda.dots.operands import BY_REGISTERS
 from autosched.backends.cuda.dots.staging import Copy, Staging
+from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.memory.ahead import LoadsAhead
 from autosched.backends.cuda.registers.shared import SharedMemory
@@ -51,22 +52,12 @@ class Steps(Protocol):
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Iterations of a loop: the loop's variable, by its name in the program and as it is printed, the first iteration
-    and the one behind the last, and how many are in shared memory at most."""
-
-    name: str
-    variable: str
-    first: str
-    end: str
-    depth: int
-
-
-@dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop. `loads`: what threads bring ahead for themselves."""
+    """Prints one such loop. `depth`: so many iterations are in shared memory at most; `loads`: what threads bring ahead
+    for themselves."""
 
-    turns: Turns
+    turns: Iterations
+    depth: int
     copies: Sequence[Copy]
     staging: Staging
     shared: SharedMemory
@@ -79,7 +70,7 @@ class Pipeline:
         stages."""
         rings = {c.load.dst.name: self._place(c) for c in self.copies}
         open_braces(self._block, "")
-        if self.turns.depth == 1:
+        if self.depth == 1:
             self._at_once(rings, print_body)
         else:
             self._ahead(rings, print_body, steps(rings))
@@ -91,13 +82,12 @@ class Pipeline:
 
     def _place(self, copy: Copy) -> str:
         """Where a tile is in shared memory, in the iteration of the loop's variable."""
-        count = slots(self.turns.depth, copy.asynchronous)
+        count = slots(self.depth, copy.asynchronous)
         first = self.shared.place(count * copy.stage.bytes)
-        return first if count == 1 else f"{first} + {self.turns.variable} % {count} * {copy.stage.bytes}"
+        return first if count == 1 else f"{first} + {self.turns.counter} % {count} * {copy.stage.bytes}"
 
     def _open(self, first: str, end: str) -> None:
-        variable = self.turns.variable
-        open_braces(self._block, f"for (int {variable} = {first}; {variable} < {end}; ++{variable})", self.turns.name)
+        self.turns.open_loop(self._block, first, end)
 
     def _at_once(self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None]) -> None:
         """Every iteration waits for its own operands."""
@@ -112,7 +102,7 @@ class Pipeline:
         self, rings: Mapping[str, str], print_body: Callable[[Mapping[str, str]], None], steps: Steps | None
     ) -> None:
         turns, block = self.turns, self._block
-        ahead = turns.depth - 1
+        ahead = self.depth - 1
         asynchronous = [c for c in self.copies if c.asynchronous]
         others = [c for c in self.copies if not c.asynchronous]
         block.write("__syncthreads();")
@@ -126,7 +116,7 @@ class Pipeline:
         self._define("put", others, lambda c: self.staging.put(c, rings[c.load.dst.name]))
         if asynchronous:
             self._open(turns.first, f"{turns.first} + {ahead}" if turns.first != "0" else str(ahead))
-            self._call("bring", turns.variable)
+            self._call("bring", turns.counter)
             block.write(f"{self._common('commit_copies')}();")
             block.close()
         if others:
@@ -135,41 +125,40 @@ class Pipeline:
         if steps is not None:
             self._by_steps(steps)
             return
-        end = self.loads.begin(turns.variable, turns.first, turns.end) if self.loads else turns.end
+        end = self.loads.begin(turns) if self.loads else turns.end
         self._open(turns.first, end)
         self._await(bool(asynchronous))
         self._bring_next(bool(asynchronous), bool(others))
         if self.loads:
-            self.loads.turn(turns.variable, turns.first, end)
+            self.loads.turn(turns, end)
         print_body(rings)
         if others:
-            self._call("put", f"{turns.variable} + 1")
+            self._call("put", f"{turns.counter} + 1")
         block.close()
 
     def _await(self, asynchronous: bool) -> None:
         """Wait until the next iteration's operands are there."""
         if asynchronous:
-            self._block.write(f"{self._common('await_copies')}<{self.turns.depth - 2}>();")
+            self._block.write(f"{self._common('await_copies')}<{self.depth - 2}>();")
         self._block.write("__syncthreads();")
 
     def _bring_next(self, asynchronous: bool, others: bool) -> None:
         """Begin to bring the operands of a later iteration."""
         turns = self.turns
         if asynchronous:
-            self._call("bring", f"{turns.variable} + {turns.depth - 1}")
+            self._call("bring", f"{turns.counter} + {self.depth - 1}")
             if not self.loads:  # Otherwise they are of the same group.
                 self._block.write(f"{self._common('commit_copies')}();")
         if others:
-            self._call("load", f"{turns.variable} + 1")
+            self._call("load", f"{turns.counter} + 1")
 
     def _by_steps(self, steps: Steps) -> None:
         """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
         one iteration to the next, so that threads meet while they multiply."""
         turns, block = self.turns, self._block
-        variable, last = turns.variable, steps.steps - 1
+        variable, last = turns.counter, steps.steps - 1
         block.write(steps.parts("[2]"))
-        header = f"const auto take_{variable} = [&](const int {variable}, const int step) {{"
-        block.open(header, turns.name, footer="};")
+        turns.open(block, f"const auto take_{variable} = [&](const int {variable}, const int step)", "};")
         for line in steps.take("[step % 2]"):
             block.write(line)
         block.close()
@@ -192,7 +181,7 @@ class Pipeline:
         operand is stored, and the next one loaded. Behind the last iteration, too, where nobody reads that: without
         conditions, both mix with the dot's instructions."""
         turns, block = self.turns, self._block
-        variable, count = turns.variable, len(copies)
+        variable, count = turns.counter, len(copies)
         names = [self.staging.printer.tiles.name(c.load.dst.name) for c in copies]
         for name, copy in zip(names, copies, strict=True):
             self._define(f"load_{name}", [copy], self.staging.load)
@@ -219,14 +208,14 @@ class Pipeline:
         """Define what brings operands of any iteration."""
         if not copies:
             return
-        header = f"const auto {what}_{self.turns.variable} = [&](const int {self.turns.variable}) {{"
-        self._block.open(header, self.turns.name, footer="};")
+        counter = self.turns.counter
+        self.turns.open(self._block, f"const auto {what}_{counter} = [&](const int {counter})", "};")
         for copy in copies:
             print_copy(copy)
         self._block.close()
 
     def _call(self, what: str, iteration: str) -> None:
-        self._block.write(f"if ({iteration} < {self.turns.end}) {what}_{self.turns.variable}({iteration});")
+        self._block.write(f"if ({iteration} < {self.turns.end}) {what}_{self.turns.counter}({iteration});")
 
     def _common(self, name: str) -> str:
         return self.staging.functions.common(name)

@@ -9,13 +9,14 @@ from autosched.backends.backend import CompileError
 from autosched.backends.cuda.dots.fma import FmaDot
 from autosched.backends.cuda.dots.functions import Functions
 from autosched.backends.cuda.dots.operands import Operands
-from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, Turns, bring_now
+from autosched.backends.cuda.dots.pipeline import Pipeline, Steps, bring_now
 from autosched.backends.cuda.dots.plans import DotPlan
 from autosched.backends.cuda.dots.sources import Made, Staged
 from autosched.backends.cuda.dots.staging import Copy, Staging
 from autosched.backends.cuda.dots.volta import VoltaDot
 from autosched.backends.cuda.dots.warp_mma import WarpDot
 from autosched.backends.cuda.dots.wmma import WmmaDot, spread_sums, sums_definition
+from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout
 from search_spaces.devices.features import Features
@@ -56,15 +57,12 @@ class Dots:
             staging.read(printer.tiles.declare(s.dst), self._at[name])
         return True
 
-    def loop(self, s: For, printer: KernelPrinter) -> bool:
+    def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
         loads = [x for x in s.body if self._is_staged(x)]
         if not loads:
             return False
         staging, outside = self._staging(printer), dict(self._at)
-        first, end = printer.iterations(s)
         depth = min(max(1, s.pipeline_stages), s.extent)
-        turns = Turns(s.variable, printer.indexing.variable(s.variable), first, end, depth)
-
         others = tuple(x for x in s.body if isinstance(x, Load) and x not in loads)
         ahead = printer.loads_ahead(replace(s, body=others)) if depth > 1 else None
 
@@ -74,7 +72,7 @@ class Dots:
 
         with printer.shared.taken():
             copies = [staging.copy(x) for x in loads if isinstance(x, Load)]
-            Pipeline(turns, copies, staging, printer.shared, ahead).print(
+            Pipeline(turns, depth, copies, staging, printer.shared, ahead).print(
                 body, lambda places: self._steps(s, copies, places, printer)
             )
         self._at = outside

@@ -31,7 +31,6 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
-    skips=False,
     kept_registers=KEPT_REGISTERS,
     words=frozenset(),
 )

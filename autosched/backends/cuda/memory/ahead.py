@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autosched.backends.cuda.language.index import scaled, sum_of
+from autosched.backends.cuda.language.iterations import Iterations
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.language.types import element_bytes, memory_type
 from autosched.backends.cuda.memory.moves import MemoryPrinter, Move
@@ -70,22 +71,23 @@ class LoadsAhead:
             and not copies(move.held.layout, self._memory.warps)
         )
 
-    def begin(self, variable: str, first: str, end: str) -> str:
+    def begin(self, turns: Iterations) -> str:
         """Bring the first iterations; what the end of the loop is called."""
+        variable = turns.counter
         block = self._memory.block
         self._at = self._shared.claim(self.bytes)
         name = self._memory.identifiers.of(("end", variable, self._at), f"{variable}_end")
-        block.write(f"const int {name} = {end};")
+        block.write(f"const int {name} = {turns.end};")
         open_braces(block, f"#pragma unroll\nfor (int ahead = 0; ahead < {self.depth}; ++ahead)")
-        block.write(f"const int {variable} = {sum_of(first, 'ahead')};")
-        self._bring(variable, name, "ahead")
+        block.write(f"const int {variable} = {sum_of(turns.first, 'ahead')};")
+        self._bring(turns, name, "ahead")
         block.close()
         return name
 
-    def turn(self, variable: str, first: str, end: str) -> None:
+    def turn(self, turns: Iterations, end: str) -> None:
         """Take what was brought for this iteration, and bring another."""
-        block = self._memory.block
-        number = variable if first == "0" else f"({variable} - ({first}))"
+        block, variable = self._memory.block, turns.counter
+        number = variable if turns.first == "0" else f"({variable} - ({turns.first}))"
         slot = "0" if self.depth == 1 else "slot"
         if self.depth > 1:
             block.write(f"const int slot = {number} % {self.depth};")
@@ -96,13 +98,13 @@ class LoadsAhead:
         block.write(f"const int ahead = {variable} + {self.depth};")
         open_braces(block, "")
         block.write(f"const int {variable} = ahead;")
-        self._bring(variable, end, slot)
+        self._bring(turns, end, slot)
         block.close()
         block.close()
 
-    def _bring(self, variable: str, end: str, slot: str) -> None:
+    def _bring(self, turns: Iterations, end: str, slot: str) -> None:
         block = self._memory.block
-        open_braces(block, f"if ({variable} < {end})")
+        turns.open_copy(block, f"{turns.counter} < {end}")
         for s in self._slots:
             self._copy(s, slot)
         block.close()

@@ -138,6 +138,24 @@ __device__ __forceinline__ void wait_ahead() {
 }
 """
 
+# Of an iteration's number in such a list.
+LISTED_BYTES = 4
+_LISTED = """\
+// The numbers of marked iterations, in order, and how many these are: one warp writes down what all count.
+template <typename T>
+__device__ __forceinline__ int list_marked(const T* marks, int first, int end, int* listed) {
+    const int lane = threadIdx.x % 32;
+    int count = 0;
+    for (int begin = first; begin < end; begin += 32) {
+        const bool marked = begin + lane < end && widened(marks[begin + lane]) != 0;
+        const uint32 all = __ballot_sync(0xffffffffu, marked);
+        if (marked && threadIdx.x < 32) listed[count + __popc(all & ((1u << lane) - 1))] = begin + lane;
+        count += __popc(all);
+    }
+    return count;
+}
+"""
+
 _ADDED = {
     "float32": """\
 __device__ __forceinline__ void add_atomically(float* to, float x) {
@@ -207,5 +225,6 @@ def definitions(text: str, moved: Collection[str], added: Collection[str], featu
         *(_packing(name) for name in _SHORT if name in moved and pairs),
         *(function for name, function in _TEXTS.items() if f"{name}<" in text),
         *([_AHEAD] if "copy_ahead<" in text else []),
+        *([_LISTED] if "list_marked(" in text else []),
         *(function for name, function in functions.items() if name in added),
     ]

@@ -215,6 +215,8 @@ def _parts(kernel: Kernel) -> tuple[tuple[Fill, ...], For, tuple[Statement, ...]
     fills = tuple(s for s in itertools.takewhile(lambda s: isinstance(s, Fill), kernel.body) if isinstance(s, Fill))
     match kernel.body[len(fills) :]:
         case (For() as loop, *epilogue) if fills:
+            if loop.marks:
+                refuse(kernel, f"{loop.variable} makes the iterations that {loop.marks} marks; expected all of them")
             for s in epilogue:
                 if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")

@@ -70,7 +70,8 @@ class ContractionPrinter:
     def statement(self, s: Statement) -> None:
         match s:
             case For():
-                self._for(s)
+                with self.code.turns(s):
+                    self.body(s.body)
             case If():
                 self._if(s)
             case Load() if s.guarded or any(p.step != 1 for p in s.slices):
@@ -101,13 +102,6 @@ class ContractionPrinter:
                         self.code.prefetch(address, write=True)
             case _:
                 raise CompileError(f"a contraction on a CPU cannot say {type(s).__name__}")
-
-    def _for(self, s: For) -> None:
-        code = self.code
-        with code.loop(code.trips(s.extent, s.bound, s.variable), s.variable) as value:
-            code.variables[s.variable] = value
-            self.body(s.body)
-        del code.variables[s.variable]
 
     def _if(self, s: If) -> None:
         """Both branches, and a phi for every element of a tile that either of them assigns."""

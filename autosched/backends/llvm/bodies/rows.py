@@ -79,10 +79,8 @@ class RowPrinter:
         code = self.code
         match s:
             case For():
-                with code.turns(s) as value:
-                    code.variables[s.variable] = value
+                with code.turns(s):
                     self.row_body(s.body)
-                del code.variables[s.variable]
             case If():
                 raise CompileError("a row kernel on a CPU cannot branch")
             case Fill():

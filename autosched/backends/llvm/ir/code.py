@@ -28,7 +28,7 @@ from autosched.backends.llvm.ir.values import (
     vector,
 )
 from search_spaces.programs.addressing import Address, Dimension, address
-from search_spaces.programs.statements import For
+from search_spaces.programs.statements import For, Load
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.workloads.dtypes import DTYPES, is_float
@@ -59,7 +59,8 @@ class Code:
     """An IR builder with what the printers of one kernel share.
 
     `variables` holds the grid and loop variables in scope; `extents` how far each runs; `base` the address of every
-    buffer; `lanes` the float32 elements of a vector.
+    buffer; `lanes` the float32 elements of a vector; `marks` where tiles lie that mark iterations: the first element,
+    how far apart they are, and their type.
     """
 
     b: Builder
@@ -70,6 +71,7 @@ class Code:
     extents: Mapping[str, int]
     variables: dict[str, IRValue] = field(default_factory=dict)
     scratch_bytes: int = 0
+    marks: dict[str, tuple[IRValue, int, str]] = field(default_factory=dict)
 
     @contextmanager
     def loop(self, extent: IRValue, name: str, step: int = 1) -> Iterator[IRValue]:
@@ -91,8 +93,20 @@ class Code:
         b.position_at_end(after)
 
     @contextmanager
-    def turns(self, s: For) -> Iterator[IRValue]:
-        """for the variable of a loop in its iterations, without those that are of no use; it has its value then."""
+    def turns(self, s: For) -> Iterator[None]:
+        """for the variable of a loop, which is in scope then, in its iterations: without those that are of no use, or
+        that a tile does not mark."""
+        with self._useful(s) as value:
+            self.variables[s.variable] = value
+            if s.marks:
+                with self.when(self._is_marked(s, value), f"{s.variable}.marked"):
+                    yield
+            else:
+                yield
+        del self.variables[s.variable]
+
+    @contextmanager
+    def _useful(self, s: For) -> Iterator[IRValue]:
         b, first, end = self.b, index(0), self.trips(s.extent, s.bound, s.variable)
         if not s.useful:
             with self.loop(end, s.variable) as value:
@@ -109,6 +123,18 @@ class Code:
         count = minus(b, end, first)
         with self.when(b.icmp_signed(">", count, index(0)), f"{s.variable}.some"), self.loop(count, s.variable) as turn:
             yield plus(b, first, turn)
+
+    def hold_marks(self, s: Load) -> None:
+        """Take a tile that marks iterations for what lies in memory where these begin."""
+        place = self.place(s.buffer, s.slices)
+        dtype, first = place.buffer.dtype, self.offset(place, lambda d: self.affine(d.slice.start))
+        address = self.address(self.base[s.buffer], first, dtype)
+        self.marks[s.dst.name] = (address, place.between(s.dst.axes[0]), dtype)
+
+    def _is_marked(self, s: For, iteration: IRValue) -> IRValue:
+        first, between, dtype = self.marks[s.marks]
+        mark = self.load(self.address(first, self.scaled(iteration, between), dtype), dtype, 1)
+        return condition(self.b, mark, 1)
 
     @contextmanager
     def when(self, condition: IRValue, name: str) -> Iterator[None]:

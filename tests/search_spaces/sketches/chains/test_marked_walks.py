@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +18,17 @@ from autosched import trace
 from autosched.backends import spaces
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda.backend import CudaBackend
+from autosched.backends.cuda.resources import resources
+from autosched.backends.cuda.source import launched
+from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
+from autosched.machine.devices import cpu_target
 from chained_workloads import Scores, attention, paged_attention
 from cost_models.program_counts import count
-from scheduled_tensors import interpreted
+from cuda_on_cpu import EmulatedProgram
+from scheduled_tensors import interpreted, launched_on
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
@@ -32,8 +38,10 @@ from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import KnobValue, cover
 from search_spaces.workloads.expressions.affine import Affine
+from untuned import untuned_kernel
 
-H200, TRITON = target_named("h200"), TritonBackend()
+H200, A100, TRITON = target_named("h200"), target_named("a100"), TritonBackend()
+CPU = cpu_target(1)
 ROWS, COLUMNS, DEPTH = 64, 96, 16
 # Rows of a block, and its columns: no tile of columns ends with those of 24.
 SIZES = {8: 8, 16: 24, 32: 32}
@@ -352,7 +360,7 @@ def test_a_loop_says_which_tile_marks_its_iterations() -> None:
     assert f", where {marks}\n" in to_text(schedule.program)
 
 
-def marked_sum(extent: int) -> TileProgram:
+def marked_sum(extent: int, stages: int = 0) -> TileProgram:
     """The sum of rows of x within 1 <= i < 5 that are marked."""
     marks, row, total = Tile("marks", ("i",), (8,), "bool"), Tile("row", ("n",), (4,)), Tile("total", ("n",), (4,))
     columns, i = Slice(Affine(), 4, "n"), Affine.of(("i.0", 1))
@@ -363,6 +371,7 @@ def marked_sum(extent: int) -> TileProgram:
             "i.0",
             extent,
             (Load(row, "x", (Slice(i), columns)), Map(total, "add", ("total", "row"))),
+            stages,
             useful=(Bound(Affine.of(("i.0", -1)), 0),),
             until=(Bound(i, 5),),
             marks="marks",
@@ -392,10 +401,122 @@ def test_marked_iterations_are_made_that_are_within_bounds(triton_interpreter, k
     np.testing.assert_array_equal(interpret(program, [x, marks])[0], want)
 
 
-def test_cuda_says_that_it_cannot_skip_what_is_marked() -> None:
-    with pytest.raises(CompileError, match=r"loop i\.0 makes the iterations that marks marks"):
-        CudaBackend().render(marked_sum(7), "", H200)
-    workload, _ = traced(expanded, 16)
-    schedule, both = skipping(workload)[0], spaces.build(workload, H200)
-    reason = both.why_illegal(both.bind(replace(schedule, backend="cuda")))
-    assert reason == "skip=True: backend 'cuda' has no kernels of it; expected one of [False]"
+@pytest.mark.parametrize("kept", [[1] * 7, [0] * 7, [1, 1, 0, 0, 1, 1, 1]])
+@pytest.mark.parametrize("stages", [0, 3])
+def test_cuda_makes_marked_iterations_that_are_within_bounds(kept: list[int], stages: int, tmp_path: Path) -> None:
+    program = marked_sum(7, stages)
+    x, marks, out = torch.arange(28.0).reshape(7, 4), torch.tensor(kept, dtype=torch.bool), torch.empty(4)
+    EmulatedProgram(program, A100, tmp_path)([x, marks, out])
+    torch.testing.assert_close(out, x[[i for i in range(1, 5) if kept[i]]].sum(0))
+
+
+@pytest.mark.parametrize(
+    ("device", "function", "size", "tile", "stages"),
+    [
+        ("a100", expanded, 32, 16, 3),
+        ("v100", expanded, 32, 32, 3),
+        ("a100", fused, 16, 16, 1),
+        ("a100", windowed, 32, 16, 2),
+    ],
+)
+def test_cuda_computes_the_same(
+    device: str, function: Function, size: int, tile: int, stages: int, tmp_path: Path
+) -> None:
+    target, (workload, places) = target_named(device), traced(function, size)
+    space, rng = spaces.build(workload, target, [CudaBackend()]), np.random.default_rng(0)
+    tiles: dict[str, list[KnobValue]] = {"m": [cover(size, (16,))], "c": [cover(SIZES[size], (tile,))]}
+    part = space.restricted("chained_dot_gpu", skip=[True], split=[1], stages=[stages], warps=[2], **tiles)
+    schedule, arguments = part.sample(rng), given(size)
+    inputs = [arguments[n].reshape(shape).contiguous() for n, *shape in places]
+    out = torch.empty(1, 2, ROWS, DEPTH, dtype=torch.float16)
+    EmulatedProgram(schedule.program, target, tmp_path)(launched_on(workload, inputs, out))
+    close(out, wanted(function, arguments))
+    assert CudaBackend().compile(CudaBackend().render(schedule.program, "", target), schedule.program, target).binaries
+
+
+def test_what_cuda_lists_of_iterations_is_counted_in_shared_memory() -> None:
+    for workload in (traced(expanded, 32)[0], attention(2, 64, 96, 32, scores=Scores(padding=True))):
+        part = spaces.build(workload, A100, [CudaBackend()]).restricted("chained_dot_gpu", skip=[True])
+        for number in range(8):
+            program = part.sample(np.random.default_rng(number)).program
+            needed = [resources(program, kernel, A100).shared_memory_bytes for kernel in program.kernels]
+            assert needed == [kernel.shared_bytes for kernel in launched(program, A100)]
+
+
+def unnormalised(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = ((q @ k.transpose(-1, -2)) * 0.25).masked_fill(~whole(mask), -math.inf)
+    return torch.exp(scores - scores.amax(-1, keepdim=True)) @ v
+
+
+def on_cpu(function: Function, size: int, **allowed: list[KnobValue]) -> tuple[Workload, Schedule]:
+    """The kernel that a function is on a CPU, and a schedule that skips what its mask rules out."""
+    (workload,) = trace(function, *floats(given(size))).for_target(CPU).workloads
+    space = spaces.build(workload, CPU).restricted("chained_dot_cpu", **({"skip": [True]} | allowed))
+    return workload, space.sample(np.random.default_rng(0))
+
+
+def floats(arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(x.float() if x.is_floating_point() else x for x in arguments)
+
+
+def made_on_a_cpu(function: Function, schedule: Schedule, arguments: tuple[Tensor, ...]) -> list[Tensor]:
+    """What the kernel makes, and what its program means."""
+    traced = trace(function, *arguments).for_target(CPU)
+    (workload,), (step,) = traced.workloads, traced.steps
+    assert step.assembled is not None
+    place = {a.name: n for n, a in enumerate(traced.arguments)}
+    inputs = [arguments[place[v.value.name]].reshape(v.shape).contiguous() for v in step.assembled.inputs]
+    (meant,) = interpreted(workload, schedule.program, inputs)
+    return [
+        x.reshape(1, 2, ROWS, DEPTH) for x in (untuned_kernel(schedule, workload, CPU)(*inputs), torch.tensor(meant))
+    ]
+
+
+@pytest.mark.parametrize("function", [expanded, fused, causal, windowed, unnormalised])
+def test_a_cpu_skips_blocks_too(function: Function) -> None:
+    q, k, v, mask = floats(given(32))
+    mask[0] = torch.tensor([[[True, False, True], [False, False, True]], [[False, True, False], [False] * 3]])
+    k[0, 1, :32] = v[0, 1, :32] = math.nan  # Nothing of the second head sees these.
+    _, schedule = on_cpu(function, 32)
+    want = function(q.double(), k.double().nan_to_num(), v.double().nan_to_num(), mask)
+    for got in made_on_a_cpu(function, schedule, (q, k, v, mask)):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_a_cpu_skips_pieces_of_which_no_column_is_left() -> None:
+    workload = attention(3, 32, 128, 16, "float32", scores=Scores(padding=True, causal=True))
+    q, k, v, kept = random_inputs(workload, seed=0)
+    kept[:] = False
+    kept[0, 40:50] = kept[0, 127] = kept[1, 0] = True
+    v[0, :32] = v[0, 64:96] = v[1, 32:] = k[1, 32:] = math.nan
+    part = spaces.build(workload, CPU).restricted("chained_dot_cpu", skip=[True], c=[(4, 32)])
+    schedule = part.sample(np.random.default_rng(0))
+    seen = kept[:, None] & torch.ones(32, 128, dtype=torch.bool).tril(96)
+    scores = (q.double() @ k.double().nan_to_num().mT * 16**-0.5).masked_fill(~seen, -math.inf)
+    want = torch.softmax(scores, -1) @ v.double().nan_to_num()
+    (meant,) = interpreted(workload, schedule.program, (q, k, v, kept))
+    for got in (untuned_kernel(schedule, workload, CPU)(q, k, v, kept), torch.from_numpy(meant)):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_on_a_cpu_too_one_piece_is_not_skipped_and_register_tiles_end_with_pieces() -> None:
+    workload = attention(1, 32, 128, 16, "float32", scores=Scores(padding=True))
+    space = spaces.build(workload, CPU)
+    start = space.sketch("chained_dot_cpu").seeds[0]
+    whole = Schedule("chained_dot_cpu", tuple({**start, "skip": True, "c": (1, 128)}.items()), "llvm")
+    assert "a tile holds all that is walked" in str(space.why_illegal(whole))
+    short = {**start, "skip": True, "c": (4, 32), "inner": (4, 64)}
+    assert "do not divide pieces of 32" in str(space.why_illegal(replace(whole, values=tuple(short.items()))))
+
+
+def test_a_cpu_reads_what_marks_iterations_where_it_lies() -> None:
+    program = marked_sum(7)
+    (kernel,) = program.kernels
+    load, *rest = kernel.body
+    assert isinstance(load, Load)
+    body = (load, Map(replace(load.dst, name="more"), "mul", ("marks", "marks")), *rest)
+    loops = tuple(replace(s, until=(), marks="more") if isinstance(s, For) else s for s in body)
+    with pytest.raises(
+        CompileError, match="more marks iterations of a loop, and is computed; expected a tile that is l"
+    ):
+        LlvmBackend().render(replace(program, kernels=(replace(kernel, body=loops),)), "", CPU)
