@@ -27,7 +27,7 @@ from search_spaces.decisions.prefetching import prefetching_rows
 from search_spaces.decisions.unrolling import unrolling
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
+from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Prefetch, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
@@ -64,7 +64,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if form is None or not (form.multiplies_tensors and form.is_row_major):
         return ()
     workload = form.workload
-    decisions = _decisions(workload, form, target)
+    decisions = _decisions(form, target)
     anchor = Anchor(
         "tiled_dot_cpu",
         lambda values: _lower(workload, form, target, values),
@@ -77,11 +77,11 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     return (derived(anchor, decisions),)
 
 
-def _decisions(workload: Workload, form: Contraction, target: Target) -> tuple[Decision, ...]:
+def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     packing_a: tuple[KnobValue, ...] = (
-        ("no", "rows", "panels") if _runs_along(workload, form.tensors[0], form.k.name) else ("no", "panels")
+        ("no", "rows", "panels") if form.map_of(form.tensors[0]).runs_along(form.k.name) else ("no", "panels")
     )
-    b_by_rows = _runs_along(workload, form.tensors[1], form.n.name)
+    b_by_rows = form.map_of(form.tensors[1]).runs_along(form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
     tiles: tuple[Knob, ...] = (
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
@@ -152,12 +152,6 @@ def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
 
 
-def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
-    """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
-    tensor = next(t for t in workload.inputs if t.name == access.tensor)
-    return access.index[-1].terms[0][0] == axis and tensor.effective_strides[-1] == 1
-
-
 def _why_long_body(target: Target, values: Values) -> str | None:
     return why_long_body(target, values.tiling("register"), values.integer("unroll"))
 
@@ -169,7 +163,7 @@ def _lower(workload: Workload, form: Contraction, target: Target, values: Values
     grid += tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
-    for x in reversed(form.reduced[:-1]):
+    for x in reversed(form.around):
         loop = For(f"{x.name}.0", x.extent, (loop,))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
@@ -208,9 +202,9 @@ class _Parts:
         self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
         self.n_start = start_of(*self.columns_before)
         self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
-        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.reduced[:-1]}
+        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.around}
         # The loops over the reduction, outermost first.
-        loops = (*((f"{x.name}.0", x.extent) for x in form.reduced[:-1]), ("k.0", self.steps))
+        loops = (*((f"{x.name}.0", x.extent) for x in form.around), ("k.0", self.steps))
         self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
         self.pack_in_i = values.word("inner") == "i_pack_j"
 
@@ -248,7 +242,7 @@ class _Parts:
     def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
         along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
-        slices = tuple(place[i.terms[0][0]] for i in access.index)
+        slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
         return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
 
@@ -299,8 +293,8 @@ class _Parts:
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
-        names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in {**self.outer, **self.around}]
         own, k = Slice(start_of((variable, width)), width, axis), self.form.k.name
+        names = filter(None, self.form.map_of(access).axes({axis, k}))
         pieces = {axis: own, k: Slice(Affine(), self.tile_k, k)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         slices = tuple(pieces[x] for x in names)

@@ -18,17 +18,27 @@ rounds to that is computed.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import accumulator_of, round_to
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Literal,
+    why_not_sliced,
+)
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -56,8 +66,8 @@ class Product:
 class Contraction:
     """Sums of products over one set of axes, then pointwise stages, some of which are outputs.
 
-    `axes` are those of every stage, outermost first; tiles lie along `m`, `n` and `k`, the last of the rows, of the
-    columns and of what is reduced. `results` are the outputs, each with everything inlined but the products.
+    `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
+    along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
     `workload` is what has these axes, whatever it calls them.
     """
 
@@ -66,21 +76,17 @@ class Contraction:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    k: Axis
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
 
     @property
-    def m(self) -> Axis:
-        return self.rows[-1]
-
-    @property
-    def n(self) -> Axis:
-        return self.columns[-1]
-
-    @property
-    def k(self) -> Axis:
-        return self.reduced[-1]
+    def around(self) -> tuple[Axis, ...]:
+        """What is reduced beside the axis that tiles lie along."""
+        return tuple(x for x in self.reduced if x != self.k)
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -105,6 +111,23 @@ class Contraction:
         """Whether it is one dot of two tensors."""
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
 
+    def is_thin(self, most: int) -> bool:
+        """Whether all rows, or all columns, are so many at most."""
+        return min(math.prod(x.extent for x in axes) for axes in (self.rows, self.columns)) <= most
+
+    def map_of(self, access: Access) -> OperandMap:
+        """Where one of the tensors is read."""
+        return OperandMap.of(self.workload, access)
+
+    def is_plain(self, access: Access) -> bool:
+        """Whether a tensor is read at axes alone, each as long as the dimension."""
+        return self.map_of(access).is_plain(self.extents)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """The extent of every axis."""
+        return {x.name: x.extent for x in (*self.axes, *self.reduced)}
+
     @property
     def is_row_major(self) -> bool:
         """Whether outputs have m before n."""
@@ -118,7 +141,8 @@ class Contraction:
     @property
     def is_matrix_product(self) -> bool:
         """Whether it is one dot of two tensors over single axes m, n and k, of which m and n are the last ones."""
-        return self.multiplies_tensors and self.is_ordered and len(self.rows) == len(self.columns) == 1
+        single = self.is_ordered and len(self.rows) == len(self.columns) == 1
+        return self.multiplies_tensors and single and all(map(self.is_plain, self.tensors))
 
     @property
     def is_tiled_dot(self) -> bool:
@@ -137,7 +161,7 @@ def contraction(workload: Workload) -> Contraction | None:
     they are in the workload.
     """
     found = _found(workload)
-    if found is None and (rows := with_unit_rows(workload)):
+    if found is None and has_plain_indices(workload) and (rows := with_unit_rows(workload)):
         workload, found = rows, _found(rows)
     if found is None:
         return None
@@ -146,7 +170,7 @@ def contraction(workload: Workload) -> Contraction | None:
         found = _found(with_axes_first(workload, batch)) or found
         workload = found.workload
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
-    names |= {x.name: f"k{i}" for i, x in enumerate(found.reduced)}
+    names |= {x.name: f"k{i}" for i, x in enumerate(found.around)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
     named = _found(with_axes_named(found.workload, names))
     return replace(named, workload=found.workload) if named else None
@@ -216,7 +240,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or any(s.scan for s in workload.stages) or not has_plain_indices(workload):
+    if not sums or any(s.scan for s in workload.stages) or not _reads_stages_in_place(workload):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None
@@ -236,8 +260,16 @@ def _found(workload: Workload) -> Contraction | None:
     if len(classes) != 1 or operand is None or not depends:
         return None
     ((of_a, of_b),) = classes
-    rows, columns = (_tiled_last(tuple(x for x in one if x not in two)) for one, two in ((of_a, of_b), (of_b, of_a)))
-    return Contraction(workload, axes, rows, columns, _tiled_last(reduction.axes), dots, operand, results)
+    rows, columns = (tuple(x for x in one if x not in two) for one, two in ((of_a, of_b), (of_b, of_a)))
+    tiled = _tiled(rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
+    return Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
+
+
+def _reads_stages_in_place(workload: Workload) -> bool:
+    """Whether every stage that is read is read at its own axes."""
+    own = {s.name: tuple(axis_index(x.name) for x in s.axes) for s in workload.stages}
+    read = (a for s in workload.stages for a in accesses(s.expression) if a.tensor in own)
+    return all(a.fill is None and a.index == own[a.tensor] for a in read)
 
 
 def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
@@ -265,10 +297,21 @@ def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(x for x in axes if x.name in names)
 
 
-def _tiled_last(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes with the one that tiles lie along last: the innermost of those that are long enough."""
-    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, _LONG), i))
-    return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
+def _tiled(
+    rows: Sequence[Axis], columns: Sequence[Axis], reduced: Sequence[Axis], read: Sequence[Access]
+) -> tuple[Axis, Axis, Axis]:
+    """The axes that tiles lie along: the innermost of those that are long enough, and such that indices move along one.
+
+    Where every choice leaves an index that moves along two, elements of that operand are gathered.
+    """
+
+    def worth(chosen: tuple[Axis, Axis, Axis]) -> tuple[bool, int, tuple[int, ...]]:
+        names = [x.name for x in chosen]
+        length = math.prod(min(x.extent, _LONG) for x in chosen)
+        places = tuple(axes.index(x) for axes, x in zip((rows, columns, reduced), chosen, strict=True))
+        return not any(why_not_sliced(a, names) for a in read), length, places
+
+    return max(itertools.product(rows, columns, reduced), key=worth)
 
 
 def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str]) -> str | None:

@@ -100,7 +100,10 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     every tile round in the loop. What is computed on the way is read where it lies.
     """
     side = form.operands[LOADS.index(knob)]
-    ways = addressing_of_all(workload, (a for e in side for a in whole_tiles(e, form)), target)
+    moved = [a for e in side for a in whole_tiles(e, form)]
+    if not all(map(form.is_plain, moved)):
+        return ("pointer",)
+    ways = addressing_of_all(workload, moved, target)
     if any(is_computed(e) for e in side) or target.features.descriptors is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
@@ -159,7 +162,7 @@ def _repeated(tensor: Tensor, access: Access | None) -> bool:
     if access is None:
         return False
     steps = zip(access.index, tensor.effective_strides, strict=True)
-    return any(stride == 0 and i.terms[0][0] in _TILED for i, stride in steps)
+    return any(stride == 0 and i.along(_TILED) for i, stride in steps)
 
 
 def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
@@ -181,8 +184,9 @@ def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Targe
 def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
     """How epilogues over axes m and n read what has as many elements as an output: a residual, a gate."""
     read = (x for _, epilogue in form.results for x in accesses(epilogue))
-    whole = (x for x in read if {"m", "n"} <= {i.terms[0][0] for i in x.index})
-    return addressing_of_all(workload, whole, target)
+    inputs = {t.name for t in workload.inputs}
+    whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
+    return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
 
 
 def fastest(loads: Knob) -> KnobValue:

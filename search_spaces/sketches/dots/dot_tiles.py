@@ -59,7 +59,7 @@ class DotTile:
     @property
     def loops(self) -> int:
         """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
-        around = len(self.form.reduced) - 1
+        around = len(self.form.around)
         held = around > 0 and self.values.tiling("k")[0] == self.splits == 1
         return around + (not held)
 
@@ -107,7 +107,7 @@ class DotTile:
         values, peeled = self.values, self.values["tail"] == "peeled"
         steps, tile_k = values.tiling("k")
         iterations = -(-steps // self.splits)
-        loops = [(f"{x.name}.0", x.extent) for x in self.form.reduced[:-1]]
+        loops = [(f"{x.name}.0", x.extent) for x in self.form.around]
         start = start_of()
         if self.loops > len(loops):
             loops.append(("k.0", iterations - peeled))
@@ -134,7 +134,7 @@ class DotTile:
 
     def _turn(self, operands: Operands, names: Names, along_k: Slice, beyond: bool) -> Turn:
         """What every iteration brings; `beyond`: whether some of it may lie beyond the end of k."""
-        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.reduced[:-1]}
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.around}
         place = {**self.output.place, **reduced, self.form.k.name: along_k}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
         reaches = beyond and self.form.k.extent % self.values.tile("k") != 0

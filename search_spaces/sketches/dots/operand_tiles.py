@@ -89,7 +89,8 @@ def _side(
     """Load and compute the operands of one side, each once an iteration."""
     # Tiles are computed the way round in which the first of them lies in memory.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
-    first = [i.terms[0][0] for i in order.index] if order else []
+    tiled = {x for x, piece in place.items() if piece.axis}
+    first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
     emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
     written = {e: _written(form, read, reaches) for e, read in operands.items()}
     for e in written.values():
@@ -122,7 +123,7 @@ def _written(form: Contraction, operand: Expression, reaches: bool) -> Expressio
 def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
     """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
     for access in accesses(operand):
-        names = {i.terms[0][0] for i in access.index}
+        names = {x for i in access.index for x in i.axes}
         if form.k.name in names and names & {form.m.name, form.n.name}:
             yield access
 
