@@ -185,12 +185,13 @@ class Emitter:
 
     def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
         """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""
-        missing = tuple(x for x in index if self.place[x].extent is not None and x not in src.axes)
+        along = sliced(self.place[x] for x in index)
+        missing = {x: extent for x, extent in along.items() if x not in src.axes}
         if not missing:
             return src
-        extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
         integral = is_integer(src.dtype)
-        zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
+        element = "int64" if integral else "float32"
+        zeros = Tile(self.names.fresh("everywhere"), tuple(missing), tuple(missing.values()), element)
         self.body.append(Fill(zeros, 0 if integral else 0.0))
         return self.map("add", src, zeros, dtype=zeros.dtype)
 

@@ -47,6 +47,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 _MAX_K = 2**24
 # What dots with prologues multiply.
 _MULTIPLIED = ("float32", "float16", "bfloat16")
+# Operands that are left out by a condition where no index leaves its tensor.
+BY_CONDITION = (*_MULTIPLIED, "int8")
 # Operators whose values are among those of their operands, up to the sign.
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 # Tiles along an axis of a set are not wanted longer.
@@ -110,6 +112,13 @@ class Contraction:
     def multiplies_tensors(self) -> bool:
         """Whether it is one dot of two tensors."""
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
+
+    def ends_with(self, axis: Axis) -> bool:
+        """Whether operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
+        if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
+            return True
+        read = (a for side in self.operands for e in side for a in accesses(e))
+        return all(self.map_of(a).is_zero_beyond(axis, self.extents) for a in read)
 
     def is_thin(self, most: int) -> bool:
         """Whether all rows, or all columns, are so many at most."""
@@ -262,7 +271,8 @@ def _found(workload: Workload) -> Contraction | None:
     ((of_a, of_b),) = classes
     rows, columns = (tuple(x for x in one if x not in two) for one, two in ((of_a, of_b), (of_b, of_a)))
     tiled = _tiled(rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
-    return Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
+    found = Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
+    return found if found.ends_with(found.k) else None
 
 
 def _reads_stages_in_place(workload: Workload) -> bool:

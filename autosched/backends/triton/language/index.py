@@ -203,10 +203,10 @@ class Indexing:
         return self.offsets(axis, piece.start, piece.extent, piece.step)
 
     def _counted(self, piece: Slice, flat: Flat) -> str:
-        """The identifier of positions that are counted along an axis of two dimensions."""
+        """The identifier of positions that are counted along an axis of several dimensions."""
         axis, extent = piece.axis, piece.extent or 1
-        count = self._identifiers.of(("count", axis, flat, extent), f"{'first' if flat.first else 'second'}_{axis}")
-        text = f"{self.offsets(axis, flat.start, extent)} {flat.operator} {flat.size}"
+        count = self._identifiers.of(("count", axis, flat, extent), f"{'second' if flat.size else 'first'}_{axis}")
+        text = f"{self.offsets(axis, flat.start, extent)} {flat.text('//')}"
         self._block.define(count, f"{count} = {text}", self.variables(flat.start))
         begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
         if begin == "0" and piece.step == 1:

@@ -1,0 +1,89 @@
+"""Tiles of a class of axes: along one of them, at one position of each other, or over the number that all of them are.
+
+A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
+
+    box      128 columns (of 14) of a row of an image; programs or loops go over rows and images
+    range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
+
+A range has no padding but at its end. Each index moves along a digit (`tiles.Flat`), and where memory has the digits
+in radix they are one position again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search_spaces.programs.lowering import start_of
+from search_spaces.programs.tiles import Flat, Slice
+from search_spaces.schedules.knobs import KnobValue
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.workload import Axis
+
+BOX, RANGE = "box", "range"
+# The classes of a contraction that tiles have an axis of, by its name.
+CLASSES = ("m", "n", "k")
+# The knobs of what moves tiles of a class.
+MOVED = {
+    "m": ("a_load", "store", "epilogue_load"),
+    "n": ("b_load", "store", "epilogue_load"),
+    "k": ("a_load", "b_load"),
+}
+
+
+@dataclass(frozen=True)
+class ClassTiles:
+    """Tiles of `size` positions of a class, along its axis `tiled`; `ranged`: or over all axes."""
+
+    axes: tuple[Axis, ...]
+    tiled: Axis
+    size: int
+    ranged: bool
+
+    @property
+    def positions(self) -> int:
+        """How many positions tiles lie along."""
+        return math.prod(x.extent for x in self.axes) if self.ranged else self.tiled.extent
+
+    @property
+    def count(self) -> int:
+        """How many tiles that takes."""
+        return -(-self.positions // self.size)
+
+    @property
+    def outermost(self) -> Axis:
+        """The axis whose positions a tile that reaches beyond the end leaves."""
+        return self.axes[0] if self.ranged else self.tiled
+
+    @property
+    def around(self) -> tuple[Axis, ...]:
+        """The axes that a tile has one position of."""
+        return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
+
+    def place(self, start: Affine, size: int | None = None) -> dict[str, Slice]:
+        """Where a tile (or so much of one) lies along every axis that it has several positions of."""
+        extent, name = size or self.size, self.tiled.name
+        if not self.ranged:
+            return {name: Slice(start, extent, name)}
+        place, divisor = dict[str, Slice](), self.positions
+        for x in self.axes:
+            divisor //= x.extent
+            flat = Flat(start, divisor, 0 if x == self.axes[0] else x.extent)
+            place[x.name] = Slice(start_of(), extent, name, flat=flat)
+        return place
+
+
+def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:
+    """The tiles of the class m, n or k of a contraction, as its knobs have them."""
+    axes, tiled = {"m": (form.rows, form.m), "n": (form.columns, form.n), "k": (form.reduced, form.k)}[name]
+    tiling = values[name]
+    assert isinstance(tiling, tuple)
+    return ClassTiles(axes, tiled, tiling[-1], values.get(f"{name}_axes", BOX) == RANGE)
+
+
+def tile_axes(form: Contraction, ranged: Mapping[str, bool]) -> dict[str, str]:
+    """The axis of tiles that runs along each axis of a contraction, where these classes are ranges."""
+    sets = {"m": (form.rows, form.m), "n": (form.columns, form.n), "k": (form.reduced, form.k)}
+    return {x.name: tiled.name for name, (axes, tiled) in sets.items() for x in axes if ranged.get(name) or x == tiled}
