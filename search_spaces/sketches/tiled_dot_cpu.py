@@ -61,7 +61,7 @@ MAX_CACHE_TILE = 4096
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
     form = contraction(workload) if target.kind == "cpu" else None
-    if form is None or not (form.multiplies_tensors and form.is_row_major):
+    if form is None or not (form.is_packed and form.is_row_major):
         return ()
     workload = form.workload
     decisions = _decisions(form, target)
@@ -78,11 +78,11 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 
 def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
-    packing_a: tuple[KnobValue, ...] = (
-        ("no", "rows", "panels") if form.map_of(form.tensors[0]).runs_along(form.k.name) else ("no", "panels")
-    )
-    b_by_rows = form.map_of(form.tensors[1]).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
+    a, b = form.tensors
+    by_rows = ("rows",) if form.map_of(a).runs_along(form.k.name) else ()
+    packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
+    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
     tiles: tuple[Knob, ...] = (
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
         Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
@@ -107,7 +107,8 @@ def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) ->
     columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
-    packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
+    packed_a = next(way for way in by_name["pack_a"].values if way != "no")
+    packed_b = by_name["pack_b"].values[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
     found = []
@@ -122,7 +123,7 @@ def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) ->
                 m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
                 n=nearest(by_name["n"], pieces, sweeps),
                 k=nearest(by_name["k"], form.k.extent / step, step),
-                pack_a="no" if few_rows else packed_a,
+                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
                 pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
                 order="row_major",
                 inner="i_pack_j",
@@ -244,7 +245,8 @@ class _Parts:
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
         slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
-        return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
+        dst, fill, guarded = Tile.along(slices, name, element), access.fill or 0.0, access.fill is not None
+        return Load(dst, access.tensor, slices, fill, panels=panels, guarded=guarded)
 
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""

@@ -120,6 +120,16 @@ class Contraction:
         read = (a for side in self.operands for e in side for a in accesses(e))
         return all(self.map_of(a).is_zero_beyond(axis, self.extents) for a in read)
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether tiles of two tensors can be packed into panels: one of them is read at axes alone, as all else is."""
+        if not self.multiplies_tensors:
+            return False
+        names = [x.name for x in (self.m, self.n, self.k)]
+        after = [a for _, e in self.results for a in accesses(e) if a.tensor != self.dots[0].stage]
+        sliced = all(why_not_sliced(a, names) is None for a in self.tensors)
+        return sliced and any(map(self.is_plain, self.tensors)) and all(map(self.is_plain, after))
+
     def is_thin(self, most: int) -> bool:
         """Whether all rows, or all columns, are so many at most."""
         return min(math.prod(x.extent for x in axes) for axes in (self.rows, self.columns)) <= most
