@@ -61,9 +61,9 @@ MAX_CACHE_TILE = 4096
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
     form = contraction(workload) if target.kind == "cpu" else None
-    if form is None or not (form.is_packed and form.is_row_major):
+    if form is None or not form.is_packed:
         return ()
-    workload = form.workload
+    workload, form = form.workload, form.row_major
     decisions = _decisions(form, target)
     anchor = Anchor(
         "tiled_dot_cpu",

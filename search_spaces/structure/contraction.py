@@ -153,6 +153,14 @@ class Contraction:
         return self.axes.index(self.m) < self.axes.index(self.n)
 
     @property
+    def row_major(self) -> Contraction:
+        """The same with rows and columns exchanged, unless outputs have m before n as it is."""
+        if self.is_row_major:
+            return self
+        dots = tuple(Product(d.stage, d.b, d.a) for d in self.dots)
+        return replace(self, rows=self.columns, columns=self.rows, m=self.n, n=self.m, dots=dots)
+
+    @property
     def is_ordered(self) -> bool:
         """Whether m and n are the last axes, and k all that is reduced."""
         return len(self.reduced) == 1 and self.axes[-2:] == (self.m, self.n)
