@@ -28,6 +28,7 @@ import numpy as np
 
 from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
+from search_spaces.structure.taps import with_taps
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import accumulator_of, round_to
 from search_spaces.workloads.expressions.affine import axis_index
@@ -187,6 +188,7 @@ def contraction(workload: Workload) -> Contraction | None:
     Its axes are called b (b0, b1 … when there are several), m, n and k (those beside it k0, k1 …) in the form, whatever
     they are in the workload.
     """
+    workload = with_taps(workload)
     found = _found(workload)
     if found is None and has_plain_indices(workload) and (rows := with_unit_rows(workload)):
         workload, found = rows, _found(rows)
