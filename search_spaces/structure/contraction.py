@@ -92,6 +92,11 @@ class Contraction:
         return tuple(x for x in self.reduced if x != self.k)
 
     @property
+    def classes(self) -> dict[str, tuple[tuple[Axis, ...], Axis]]:
+        """Rows, columns and what is reduced, by m, n and k: all axes of each, and the one that tiles lie along."""
+        return {"m": (self.rows, self.m), "n": (self.columns, self.n), "k": (self.reduced, self.k)}
+
+    @property
     def outer(self) -> tuple[Axis, ...]:
         """The axes of which a program has one position: those of the batch, rows and columns beside the tiled ones."""
         return tuple(x for x in self.axes if x not in (self.m, self.n))

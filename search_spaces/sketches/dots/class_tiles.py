@@ -20,6 +20,8 @@ from search_spaces.programs.tiles import Flat, Slice
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import why_not_sliced
+from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
 BOX, RANGE = "box", "range"
@@ -77,13 +79,32 @@ class ClassTiles:
 
 def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:
     """The tiles of the class m, n or k of a contraction, as its knobs have them."""
-    axes, tiled = {"m": (form.rows, form.m), "n": (form.columns, form.n), "k": (form.reduced, form.k)}[name]
-    tiling = values[name]
+    (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
     return ClassTiles(axes, tiled, tiling[-1], values.get(f"{name}_axes", BOX) == RANGE)
 
 
-def tile_axes(form: Contraction, ranged: Mapping[str, bool]) -> dict[str, str]:
-    """The axis of tiles that runs along each axis of a contraction, where these classes are ranges."""
-    sets = {"m": (form.rows, form.m), "n": (form.columns, form.n), "k": (form.reduced, form.k)}
-    return {x.name: tiled.name for name, (axes, tiled) in sets.items() for x in axes if ranged.get(name) or x == tiled}
+def class_positions(form: Contraction, name: str, ranged: bool) -> int:
+    """How many positions of a class tiles lie along, where they are ranges of it or not."""
+    axes, tiled = form.classes[name]
+    return ClassTiles(axes, tiled, 1, ranged).positions
+
+
+def may_range(form: Contraction, name: str) -> bool:
+    """Whether tiles of a class may be ranges of several axes, next to boxes of the other classes."""
+    return len(form.classes[name][0]) > 1 and why_not_ranged(form, {name: True}) is None
+
+
+def why_not_ranged(form: Contraction, ranged: Mapping[str, bool]) -> str | None:
+    """Why operands cannot be read where these classes are ranges, the others boxes: by slices, with an end."""
+    tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if ranged.get(name) or x == one]
+    read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
+    if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
+        return reason
+    ends = not ranged.get("k") or form.ends_with(form.reduced[0])
+    return None if ends else f"operands of {form.dtype} go on beyond the end of {form.reduced[0].name}"
+
+
+def fits(size: int, positions: int) -> bool:
+    """Whether a tile exceeds so many positions by less than a whole smaller tile."""
+    return size < 2 * positions

@@ -8,8 +8,8 @@ from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.sketches.dots.class_tiles import CLASSES, MOVED, RANGE
-from search_spaces.sketches.dots.dot_knobs import class_positions, fastest, fits, least_tile, tiles_in
+from search_spaces.sketches.dots.class_tiles import CLASSES, MOVED, RANGE, class_positions, fits
+from search_spaces.sketches.dots.dot_knobs import fastest, least_tile, tiles_in
 from search_spaces.sketches.dots.offered_starts import offered_starts
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted

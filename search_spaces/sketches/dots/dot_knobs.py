@@ -24,13 +24,13 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.schedules.limits import Offers
-from search_spaces.sketches.dots.class_tiles import CLASSES, class_tiles, tile_axes
+from search_spaces.sketches.dots.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.expression import Access, why_not_sliced
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
@@ -159,33 +159,6 @@ def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: 
     # The rows of a dot of 8 x 8 have to exceed it.
     fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
     return Tiling(axis.name, axis.extent, (level, "tile"), tuple(cover(axis.extent, (s,)) for s in fitting))
-
-
-def fits(size: int, positions: int) -> bool:
-    """Whether a tile exceeds so many positions by less than a whole smaller tile."""
-    return size < 2 * positions
-
-
-def class_positions(form: Contraction, name: str, ranged: bool) -> int:
-    """Of a class: how many positions tiles lie along, where they are ranges of it or not."""
-    axes = {"m": form.rows, "n": form.columns, "k": form.reduced}[name] if ranged else (getattr(form, name),)
-    return math.prod(x.extent for x in axes)
-
-
-def may_range(form: Contraction, name: str) -> bool:
-    """Whether tiles of a class may be ranges of several axes, beside boxes of the other classes."""
-    several = len({"m": form.rows, "n": form.columns, "k": form.reduced}[name]) > 1
-    return several and why_not_ranged(form, {name: True}) is None
-
-
-def why_not_ranged(form: Contraction, ranged: Mapping[str, bool]) -> str | None:
-    """Why operands cannot be read where these classes are ranges, the others boxes: by slices, with an end."""
-    tiled = tile_axes(form, ranged)
-    read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
-    if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
-        return reason
-    ends = not ranged.get("k") or form.ends_with(form.reduced[0])
-    return None if ends else f"operands of {form.dtype} go on beyond the end of {form.reduced[0].name}"
 
 
 def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
