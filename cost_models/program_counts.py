@@ -304,6 +304,11 @@ class _Walk:
         variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
+            if piece.flat is not None:
+                variables += (*piece.start.axes, *piece.flat.start.axes)
+                last = piece.flat.start.maximum(self._extents) + (piece.extent or 1) - 1
+                covered *= max(1.0, (piece.flat.of(last) + 1) / size) if not piece.flat.size else 1.0
+                continue
             extent = piece.extent or 1
             reach = piece.start.offset + (extent if piece.step == 1 else max(0, piece.step * (extent - 1)) + 1)
             for variable, step in piece.start.terms:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice
 from search_spaces.schedules.knobs import KnobValue
@@ -25,6 +26,8 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
 BOX, RANGE = "box", "range"
+# No tile is longer.
+LONGEST = 512
 # The classes of a contraction that tiles have an axis of, by its name.
 CLASSES = ("m", "n", "k")
 # The knobs of what moves tiles of a class.
@@ -101,6 +104,9 @@ def why_not_ranged(form: Contraction, ranged: Mapping[str, bool]) -> str | None:
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
         return reason
+    counted = max(class_positions(form, name, one) for name, one in ranged.items())
+    if counted > LARGEST_OFFSET - LONGEST:
+        return f"a range of {counted} positions; GPUs count at most {LARGEST_OFFSET} in 32 bits"
     ends = not ranged.get("k") or form.ends_with(form.reduced[0])
     return None if ends else f"operands of {form.dtype} go on beyond the end of {form.reduced[0].name}"
 

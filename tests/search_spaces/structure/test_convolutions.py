@@ -24,6 +24,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
 from convolutions import block, convolution, correlation, part_of_rows, weights_gradient
+from cost_models.program_counts import count
 from cuda_on_cpu import EmulatedProgram
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
@@ -146,20 +147,21 @@ def test_elements_are_gathered_where_an_index_moves_along_two_axes_of_a_tile(dty
         assert_close(workload, result, inputs, schedule)
 
 
-@pytest.mark.parametrize("name", ["3x3", "channels first", "weights"])
-def test_tiles_may_be_ranges_of_several_axes(name: str) -> None:
-    """Then all positions but the last ones are of use, and one loop is over all that is reduced."""
-    space = space_of(CONVOLUTIONS[name])
-    axes = next(k.name for k in space.sketches[0].knobs if k.name.endswith("_axes"))
-    ranges = space.restricted("tiled_dot_gpu", **{axes: ["range"]})
-    for schedule in (ranges.sample(np.random.default_rng(n)) for n in range(3)):
-        form = contraction(space.workload.scheduled)
-        assert form is not None
-        if axes == "k_axes":
-            continue
-        positions = math.prod(x.extent for x in (form.rows if axes == "m_axes" else form.columns))
-        (tiles,) = (x.extent for x in schedule.program.kernels[0].grid.axes if x.variable == f"{axes[0]}.0")
-        assert tiles == -(-positions // schedule.knobs.tile(axes[0]))
+@pytest.mark.parametrize(("name", "axes"), [("3x3", "m_axes"), ("channels first", "n_axes")])
+def test_tiles_may_be_ranges_of_several_axes(name: str, axes: str) -> None:
+    """Then all positions but the last ones are of use, and what a program reads depends on its tile as in a box."""
+    space, form = space_of(CONVOLUTIONS[name]), contraction(CONVOLUTIONS[name].scheduled)
+    assert form is not None
+    positions = math.prod(x.extent for x in (form.rows if axes == "m_axes" else form.columns))
+    schedule = space.restricted("tiled_dot_gpu", **{axes: ["range"]}).sample(np.random.default_rng(0))
+    kernel, variable = schedule.program.kernels[0], f"{axes[0]}.0"
+    assert [x.extent for x in kernel.grid.axes if x.variable == variable] == [
+        -(-positions // schedule.knobs.tile(axes[0]))
+    ]
+    image = form.tensors[axes == "n_axes"].tensor
+    read = [t for t in count(schedule.program)[0].loads if t.place == image]
+    assert read
+    assert all(variable in t.variables for t in read)
 
 
 @pytest.mark.parametrize("knobs", [{"grid": ["stream_k"]}, {"tail": ["peeled"]}, {"split": [2]}], ids=str)
