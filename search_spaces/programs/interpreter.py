@@ -146,6 +146,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
+                    for name, flat in s.digits.flats.items() if s.digits else ():
+                        self.variables[name] = flat.of(flat.start.evaluate(self.variables))
                     if self._is_made(s, value):
                         self.run(s.body)
             case If():

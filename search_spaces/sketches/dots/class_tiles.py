@@ -25,7 +25,7 @@ from search_spaces.workloads.expressions.expression import why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
-BOX, RANGE = "box", "range"
+BOX, FUSED, RANGE = "box", "fused", "range"
 # No tile is longer.
 LONGEST = 512
 # The classes of a contraction that tiles have an axis of, by its name.
@@ -40,12 +40,16 @@ MOVED = {
 
 @dataclass(frozen=True)
 class ClassTiles:
-    """Tiles of `size` positions of a class, along its axis `tiled`; `ranged`: or over all axes."""
+    """Tiles of `size` positions of a class, along its axis `tiled`, or where they are ranges, over all axes."""
 
     axes: tuple[Axis, ...]
     tiled: Axis
     size: int
-    ranged: bool
+    kind: str
+
+    @property
+    def ranged(self) -> bool:
+        return self.kind == RANGE
 
     @property
     def positions(self) -> int:
@@ -54,8 +58,17 @@ class ClassTiles:
 
     @property
     def count(self) -> int:
-        """How many tiles that takes."""
+        """How many tiles that takes, of boxes at one position of what loops or programs go over around them."""
+        return math.prod(size for _, size in self.digits) if self.kind == FUSED else self.steps
+
+    @property
+    def steps(self) -> int:
         return -(-self.positions // self.size)
+
+    @property
+    def digits(self) -> tuple[tuple[str, int], ...]:
+        """The variables of boxes, and their extents, where one loop goes over all of them."""
+        return (*((f"{x.name}.0", x.extent) for x in self.others), (f"{self.tiled.name}.1", self.steps))
 
     @property
     def outermost(self) -> Axis:
@@ -63,7 +76,7 @@ class ClassTiles:
         return self.axes[0] if self.ranged else self.tiled
 
     @property
-    def around(self) -> tuple[Axis, ...]:
+    def others(self) -> tuple[Axis, ...]:
         """The axes that a tile has one position of."""
         return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
 
@@ -84,13 +97,13 @@ def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -
     """The tiles of the class m, n or k of a contraction, as its knobs have them."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], values.get(f"{name}_axes", BOX) == RANGE)
+    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)))
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:
     """How many positions of a class tiles lie along, where they are ranges of it or not."""
     axes, tiled = form.classes[name]
-    return ClassTiles(axes, tiled, 1, ranged).positions
+    return ClassTiles(axes, tiled, 1, RANGE if ranged else BOX).positions
 
 
 def may_range(form: Contraction, name: str) -> bool:

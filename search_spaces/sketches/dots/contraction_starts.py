@@ -8,7 +8,7 @@ from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.sketches.dots.class_tiles import CLASSES, MOVED, RANGE, class_positions, fits
+from search_spaces.sketches.dots.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
 from search_spaces.sketches.dots.dot_knobs import fastest, least_tile, tiles_in
 from search_spaces.sketches.dots.offered_starts import offered_starts
 from search_spaces.structure.contraction import Contraction
@@ -121,11 +121,15 @@ class _Starts:
         return start(self.decisions, values)
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
-        """Ranges of a class of which the tile is longer than one axis, moved by pointers; and what else is wanted."""
+        """Ranges of a class of which the tile is longer than one axis, moved by pointers; and what else is wanted.
+
+        Loops over what is reduced are fused, so that they are pipelined from end to end, unless warp groups share one.
+        """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
         moved = {name: "pointer" for x in long for name in MOVED[x]}
-        return Values({**others, **{f"{x}_axes": RANGE for x in long}, **moved})
+        fused = {"k_axes": FUSED} if "k" in several and not self.specialized else {}
+        return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def of_one_dot(self) -> Iterator[Values]:
         """Of specialised programs first; of thin products such that the wide side is the rows of the dot."""

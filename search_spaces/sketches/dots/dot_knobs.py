@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from search_spaces.decisions.class_ranges import ranges
+from search_spaces.decisions.class_axes import class_axes
 from search_spaces.decisions.clusters import clusters
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.max_registers import max_registers
@@ -55,18 +55,17 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     """Every decision of a contraction on dot units."""
     plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
     ranged = {name: may_range(form, name) for name in CLASSES}
-    one_loop = len(form.reduced) == 1 or ranged["k"]
-    depth = class_positions(form, "k", ranged["k"])
-    grids = (ONE_TILE, PERSISTENT, FLAT, *((STREAM_K,) if one_loop else ()))
+    depth = class_positions(form, "k", ranged=True)
+    grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if plain and len(form.reduced) <= 2 else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
-    tails = ("masked", "peeled") if depth % REDUCTION_TILES[-1] and one_loop else ("masked",)
+    ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     return (
-        *(d for name in CLASSES for d in ranges(f"{name}_axes", ranged[name])),
+        *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
         *map(Decision, tiles),
-        Decision(Choice("tail", tails), bears_on="legality"),
+        Decision(Choice("tail", ("masked", "peeled") if ends else ("masked",)), bears_on="legality"),
         Decision(Choice("swap", (False, True))),
         splitting(SPLITS, depth // MIN_SPLIT),
         Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
