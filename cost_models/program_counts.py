@@ -125,6 +125,7 @@ class _Counter:
         self.counts = KernelCounts(program, kernel, kernel.grid.tiles)
         self._buffers = {b.name: b for b in program.buffers}
         self._extents = {a.variable: a.extent for a in kernel.grid.axes}
+        self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._visit(kernel.body, 1.0, 1.0, ())
 
@@ -147,6 +148,9 @@ class _Counter:
                 self._dot(s, times)
             elif isinstance(s, For):
                 self._extents[s.variable] = s.extent
+                if s.digits is not None:
+                    self._extents.update(s.digits.radix)
+                    self._counted.update((name, s.variable) for name, _ in s.digits.radix)
                 trips = s.extent * self._share_within(s.bound) * self._useful_share(s) * self._marked_share(s)
                 counts.loops.append((len(loops), times * trips, s))
                 self._visit(s.body, times * trips, taken, (*loops, (s.variable, trips)))
@@ -304,6 +308,11 @@ class _Counter:
         variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
+            if piece.flat is not None:
+                variables += (*piece.start.axes, *piece.flat.start.axes)
+                last = piece.flat.start.maximum(self._extents) + (piece.extent or 1) - 1
+                covered *= max(1.0, (piece.flat.of(last) + 1) / size) if not piece.flat.size else 1.0
+                continue
             extent = piece.extent or 1
             reach = piece.start.offset + (extent if piece.step == 1 else max(0, piece.step * (extent - 1)) + 1)
             for variable, step in piece.start.terms:
@@ -312,7 +321,7 @@ class _Counter:
                     reach += step * (self._extents[variable] - 1)
             if reach > size:
                 covered *= reach / size
-        return frozenset(variables), covered
+        return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
 
 
 def _flops(s: Map) -> int:

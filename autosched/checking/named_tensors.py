@@ -40,9 +40,7 @@ def read(access: Access, tensor: torch.Tensor, extents: Mapping[str, int]) -> Na
         return look_up(tensor, access.index, extents, access.fill)
     variables = [v for index in access.index for v, _ in index.terms]
     if all(_is_slice(i) for i in access.index) and len(set(variables)) == len(variables):
-        pieces = tuple(
-            slice(i.offset, i.offset + extents[i.terms[0][0]]) if i.terms else i.offset for i in access.index
-        )
+        pieces = tuple(slice(i.offset, i.offset + extents[i.axes[0]]) if i.terms else i.offset for i in access.index)
         return Named(tuple(variables), tensor[pieces])
     axes = tuple(dict.fromkeys(variables))
     positions = tuple(_positions(index, axes, extents, tensor.device) for index in access.index)

@@ -25,7 +25,7 @@ from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
@@ -207,7 +207,7 @@ class _Reference:
         operands: list[str] = []
         subscripts: list[str] = []
         for access in accesses(stage.expression):
-            axes = [i.terms[0][0] for i in access.index if len(i.terms) == 1 and i == axis_index(i.terms[0][0])]
+            axes = [i.axis for i in access.index if i.is_axis]
             if len(axes) < len(access.index) or tuple(stage.extents[a] for a in axes) != shapes[access.tensor]:
                 return None
             if len(set(axes)) < len(axes):

@@ -13,7 +13,7 @@ wide     no                              whether an offset may be too large for 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Buffer
@@ -153,10 +153,51 @@ def why_uncounted(grid: Grid) -> str | None:
     return f"a grid of {grid.pieces} tiles; GPUs count at most {LARGEST_OFFSET}" if counted > LARGEST_OFFSET else None
 
 
+def dimensions(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, int]) -> tuple[Dimension, ...]:
+    """Where a load, a store or a look-up is in every dimension of its buffer."""
+    indexed = zip(index, buffer.shape, buffer.strides, strict=True)
+    return tuple([Dimension.of(at, size, extents, stride) for at, size, stride in indexed])
+
+
 def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, int]) -> Address:
-    """Where a load, a store or a look-up is in its buffer; the variables of its kernel have these extents."""
-    dimensions = zip(index, buffer.shape, buffer.strides, strict=True)
-    return Address(buffer, tuple([Dimension.of(at, size, extents, stride) for at, size, stride in dimensions]))
+    """The same as an address, digits whose strides are in radix as one; the variables of its kernel have these extents.
+
+    Before:  out[(m.0*64 + m) // 14, (m.0*64 + m) % 14] of 14 rows of 14       After:  out[m.0*64 + m] of 196
+    """
+    found = dimensions(buffer, index, extents)
+    if sum(isinstance(d.index, Slice) and d.index.flat is not None for d in found) > 1:
+        found = _joined(found, extents)
+    return Address(buffer, found)
+
+
+def _joined(found: tuple[Dimension, ...], extents: Mapping[str, int]) -> tuple[Dimension, ...]:
+    """The dimensions, those that are neighbouring digits of one number and in memory as one."""
+    for outer in found:
+        for inner in found:
+            if outer is not inner and (whole := _one(outer, inner, extents)):
+                rest = tuple(whole if d is inner else d for d in found if d is not outer)
+                return _joined(rest, extents)
+    return found
+
+
+def _one(outer: Dimension, inner: Dimension, extents: Mapping[str, int]) -> Dimension | None:
+    """The two dimensions as one, where the second one's digit goes on in the first one's, in memory too."""
+    if not (isinstance(outer.index, Slice) and isinstance(inner.index, Slice)):
+        return None
+    a, b = outer.index, inner.index
+    if not (a.flat and b.flat) or (a.axis, a.extent) != (b.axis, b.extent) or inner.may_leave:
+        return None
+    flat = a.flat.within(b.flat)
+    if flat is None or outer.stride != b.flat.size * inner.stride * b.step:
+        return None
+    if a.step != 1 or a.start != Affine() or b.start != Affine() or a.before or b.before or a.skew or b.skew:
+        return None
+    size = outer.size * b.flat.size * b.step
+    if flat.divisor == 1 and not flat.size:
+        piece = Slice(flat.start * b.step, b.extent, b.axis, a.clamped, b.step)
+    else:
+        piece = replace(b, flat=flat, clamped=a.clamped)
+    return Dimension.of(piece, size, extents, inner.stride)
 
 
 def _last(piece: Slice, extents: Mapping[str, int]) -> int:
@@ -164,7 +205,7 @@ def _last(piece: Slice, extents: Mapping[str, int]) -> int:
     last = (piece.extent or 1) - 1
     if piece.flat is None:
         return last
-    return (piece.flat.start.maximum(extents) + last) // piece.flat.size if piece.flat.first else piece.flat.size - 1
+    return piece.flat.size - 1 if piece.flat.size else piece.flat.of(piece.flat.start.maximum(extents) + last)
 
 
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_spaces.programs.addressing import Address, address
+from search_spaces.programs.addressing import Address, dimensions
 from search_spaces.programs.combining import combined, held_as
 from search_spaces.programs.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
@@ -81,7 +81,8 @@ def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array
 
 
 def _place(s: Load | Gather | Store, program: TileProgram, extents: Mapping[str, int]) -> Address:
-    return address(program.buffer(s.buffer), s.index if isinstance(s, Gather) else s.slices, extents)
+    buffer = program.buffer(s.buffer)
+    return Address(buffer, dimensions(buffer, s.index if isinstance(s, Gather) else s.slices, extents))
 
 
 @dataclass
@@ -145,6 +146,8 @@ class _Program:
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
                     self.variables[s.variable] = value
+                    for name, flat in s.digits.flats.items() if s.digits else ():
+                        self.variables[name] = flat.of(flat.start.evaluate(self.variables))
                     if self._is_made(s, value):
                         self.run(s.body)
             case If():
@@ -222,8 +225,8 @@ class _Program:
     def _positions(self, piece: Slice) -> Array:
         count = np.arange(piece.extent or 1)
         if piece.flat is not None:
-            counted = piece.flat.start.evaluate(self.variables) + count
-            count = counted // piece.flat.size if piece.flat.first else counted % piece.flat.size
+            counted = (piece.flat.start.evaluate(self.variables) + count) // piece.flat.divisor
+            count = counted % piece.flat.size if piece.flat.size else counted
         found = piece.start.evaluate(self.variables) + piece.step * count
         for b in reversed(piece.before):
             found = np.where(self._positions(b.at) < b.size, self._positions(b.then), found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -14,7 +14,16 @@ from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
 from search_spaces.workloads.dtypes import dtype, is_float, is_integer
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Integer,
+    Literal,
+    Position,
+    why_not_sliced,
+)
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.names import Names
@@ -63,7 +72,7 @@ def slice_at(index: Affine, place: Place) -> Slice:
     After:   x[i.0*128 + r.0 - 1 : +64 step 2]
     """
     if index.is_axis:
-        return place[index.terms[0][0]]
+        return place[index.axis]
     moving = Slice(Affine())
     for axis, c in index.terms:
         piece = place[axis]
@@ -79,20 +88,6 @@ def largest_at(form: Affine, place: Place) -> Affine:
     pieces = {axis: place[axis] for axis, _ in form.terms}
     along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
     return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
-
-
-def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
-    """Why slices cannot say what the access reads on a tile of these axes, or None where they can.
-
-    It is then gathered: every element has an address of its own, and no descriptor brings it.
-    """
-    by_dimension = [[v for v, _ in i.terms if v in tiled] for i in access.index]
-    for index, axes in zip(access.index, by_dimension, strict=True):
-        if len(axes) > 1:
-            return f"{access.tensor} is indexed by {index}, which moves along {' and '.join(axes)} of one tile"
-    moving = [x for axes in by_dimension for x in axes]
-    twice = next((x for x in moving if moving.count(x) > 1), None)
-    return f"{access.tensor} is read along a diagonal, by {twice} in two dimensions" if twice else None
 
 
 @dataclass
@@ -190,12 +185,13 @@ class Emitter:
 
     def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
         """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""
-        missing = tuple(x for x in index if self.place[x].extent is not None and x not in src.axes)
+        along = sliced(self.place[x] for x in index)
+        missing = {x: extent for x, extent in along.items() if x not in src.axes}
         if not missing:
             return src
-        extents = tuple(e for x in missing if (e := self.place[x].extent) is not None)
         integral = is_integer(src.dtype)
-        zeros = Tile(self.names.fresh("everywhere"), missing, extents, "int64" if integral else "float32")
+        element = "int64" if integral else "float32"
+        zeros = Tile(self.names.fresh("everywhere"), tuple(missing), tuple(missing.values()), element)
         self.body.append(Fill(zeros, 0 if integral else 0.0))
         return self.map("add", src, zeros, dtype=zeros.dtype)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from search_spaces.programs.tiles import Bound, Panels, Slice, Tile, sliced
+from search_spaces.programs.tiles import Bound, Flat, Panels, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST_INTEGER
@@ -241,6 +241,23 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Digits:
+    """Variables of a loop's body that are the digits of a number in mixed radix: names and extents, outermost first."""
+
+    number: Affine
+    radix: tuple[tuple[str, int], ...]
+
+    @property
+    def flats(self) -> dict[str, Flat]:
+        """How each follows from the number."""
+        found, divisor = dict[str, Flat](), math.prod(size for _, size in self.radix)
+        for name, size in self.radix:
+            divisor //= size
+            found[name] = Flat(self.number, divisor, size if found else 0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class For:
     """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
 
@@ -252,6 +269,7 @@ class For:
     those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
     `marks`: the name of a tile along one axis; of these iterations only those are made that it holds another number
     than 0 for, the first of its elements being for the first iteration. It may hold more than there are iterations.
+    `digits`: what the body has beside the variable where the loop is several ones, fused.
     """
 
     variable: str
@@ -264,6 +282,7 @@ class For:
     until: tuple[Bound, ...] = ()
     since: tuple[tuple[Bound, ...], ...] = ()
     marks: str = ""
+    digits: Digits | None = None
 
     def along(self, bound: Bound) -> tuple[int, Affine]:
         """How much the start of a bound grows with the variable, and what it is at the first iteration."""

@@ -122,6 +122,8 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
             marks += [f"since not all {', '.join(f'{b.start} < {b.size}' for b in group)}" for group in s.since]
             marks += [f"of use where {b.start} < {b.size}" for b in s.useful]
             marks += [f"where {s.marks}"] if s.marks else []
+            fused = ", ".join(f"{name} in {extent}" for name, extent in s.digits.radix) if s.digits else ""
+            marks += [f"{s.digits.number} counts {fused}"] if s.digits else []
             return f"for {s.variable} in {s.extent}:" + (f"  # {', '.join(marks)}" if marks else "")
         case If():
             return f"if {s.variable} {'==' if s.then else '!='} {s.value}:"

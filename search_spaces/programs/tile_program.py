@@ -26,6 +26,7 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.statements import For, Statement, statements
+from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
 
@@ -129,5 +130,13 @@ class TileProgram:
 def loop_extents(kernel: Kernel) -> dict[str, int]:
     """Extent of every grid and loop variable of a kernel."""
     extents = {a.variable: a.extent for a in kernel.grid.axes}
-    extents.update((s.variable, s.extent) for s in statements(kernel.body) if isinstance(s, For))
+    loops = [s for s in statements(kernel.body) if isinstance(s, For)]
+    extents.update((s.variable, s.extent) for s in loops)
+    extents.update(digit for s in loops if s.digits for digit in s.digits.radix)
     return extents
+
+
+def loop_digits(kernel: Kernel) -> dict[str, Flat]:
+    """The variables of a kernel that are digits of others."""
+    loops = [s for s in statements(kernel.body) if isinstance(s, For)]
+    return {name: flat for s in loops if s.digits for name, flat in s.digits.flats.items()}

@@ -48,8 +48,8 @@ class Slice:
     `extent=None` picks a single index, along no axis. `clamped`: positions beyond the end of the buffer read its last
     one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from one position to the
     next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where other positions are
-    taken, the first that applies, as where a dimension is padded by its reflection. `flat`: the axis runs along another
-    dimension as well.
+    taken, the first that applies, as where a dimension is padded by its reflection. `flat`: the axis runs along other
+    dimensions as well.
     """
 
     start: Affine
@@ -71,7 +71,7 @@ class Slice:
             return f"{first}{self.start}{clamped}"
         step = "" if self.step == 1 else f" step {self.step}"
         back = f" - {self.skew}" if self.skew else ""
-        flat = f" of ({self.axis} from {self.flat.start}) {self.flat.operator} {self.flat.size}" if self.flat else ""
+        flat = f" of ({self.axis} from {self.flat.start}) {self.flat.text('//')}" if self.flat else ""
         return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
 
 
@@ -86,20 +86,33 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """How an axis of a tile runs along two dimensions, the second one `size` positions long.
+    """A digit of a number in mixed radix, by which an axis of a tile runs along several dimensions.
 
-    Where a slice counts its own positions i, these are (start + i) // size in the first dimension, and in the second
-    (start + i) % size. So a tile has positions of as many rows as it takes, and none beyond the end of one.
+    Where a slice counts its own positions i, these are (start + i) // divisor % size, and of the outermost digit, which
+    has no `size`, (start + i) // divisor. Of image, row and column of 8 x 14 x 14, a tile of 128 positions has
+
+        image   (start + i) // 196           row   (start + i) // 14 % 14           column   (start + i) % 14
+
+    So a tile has positions of as many rows as it takes, and none beyond the end of one.
     """
 
     start: Affine
-    size: int
-    first: bool
+    divisor: int = 1
+    size: int = 0
 
-    @property
-    def operator(self) -> str:
-        """What makes positions of counts, as Python has it."""
-        return "//" if self.first else "%"
+    def text(self, quotient: str) -> str:
+        """What makes the digit of a count, with this sign of an integer division."""
+        divided = [f"{quotient} {self.divisor}"] if self.divisor > 1 or not self.size else []
+        return " ".join([*divided, *([f"% {self.size}"] if self.size else [])])
+
+    def of(self, count: int) -> int:
+        """The digit of a number."""
+        return count // self.divisor % self.size if self.size else count // self.divisor
+
+    def within(self, inner: Flat) -> Flat | None:
+        """The two digits as one, where this one is that before `inner`."""
+        follows = self.start == inner.start and inner.size and self.divisor == inner.divisor * inner.size
+        return Flat(self.start, inner.divisor, self.size * inner.size) if follows else None
 
 
 @dataclass(frozen=True, slots=True)

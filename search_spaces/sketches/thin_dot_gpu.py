@@ -226,7 +226,7 @@ class _Turn:
     def tile(self, name: str, dtype: str = "float32") -> Tile:
         """A new tile with the axes of the large operand's."""
         extents = {self.form.wide.name: self.values.tile("wide"), self.form.k.name: self.values.tile("k")}
-        axes = tuple(x for x in (i.terms[0][0] for i in self.form.large.index) if x in extents)
+        axes = tuple(filter(None, self.form.whole.map_of(self.form.large).axes(extents)))
         return Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
 
     def body(self, held: list[Tile], start: Affine) -> list[Statement]:

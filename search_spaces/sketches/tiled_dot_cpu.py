@@ -27,7 +27,7 @@ from search_spaces.decisions.prefetching import prefetching_rows
 from search_spaces.decisions.unrolling import unrolling
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import Emitter, buffers, start_of, workspace_name
+from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Prefetch, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
@@ -61,10 +61,10 @@ MAX_CACHE_TILE = 4096
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
     form = contraction(workload) if target.kind == "cpu" else None
-    if form is None or not (form.multiplies_tensors and form.is_row_major):
+    if form is None or not form.is_packed:
         return ()
-    workload = form.workload
-    decisions = _decisions(workload, form, target)
+    workload, form = form.workload, form.row_major
+    decisions = _decisions(form, target)
     anchor = Anchor(
         "tiled_dot_cpu",
         lambda values: _lower(workload, form, target, values),
@@ -77,12 +77,12 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     return (derived(anchor, decisions),)
 
 
-def _decisions(workload: Workload, form: Contraction, target: Target) -> tuple[Decision, ...]:
-    packing_a: tuple[KnobValue, ...] = (
-        ("no", "rows", "panels") if _runs_along(workload, form.tensors[0], form.k.name) else ("no", "panels")
-    )
-    b_by_rows = _runs_along(workload, form.tensors[1], form.n.name)
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if b_by_rows else ("panels",)
+def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
+    a, b = form.tensors
+    by_rows = ("rows",) if form.map_of(a).runs_along(form.k.name) else ()
+    packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
+    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
     tiles: tuple[Knob, ...] = (
         Choice("m", _cuts(form.m.extent, GRID_PIECES)),
         Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
@@ -107,7 +107,8 @@ def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) ->
     columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
-    packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
+    packed_a = next(way for way in by_name["pack_a"].values if way != "no")
+    packed_b = by_name["pack_b"].values[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
     found = []
@@ -122,7 +123,7 @@ def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) ->
                 m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
                 n=nearest(by_name["n"], pieces, sweeps),
                 k=nearest(by_name["k"], form.k.extent / step, step),
-                pack_a="no" if few_rows else packed_a,
+                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
                 pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
                 order="row_major",
                 inner="i_pack_j",
@@ -152,12 +153,6 @@ def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
 
 
-def _runs_along(workload: Workload, access: Access, axis: str) -> bool:
-    """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
-    tensor = next(t for t in workload.inputs if t.name == access.tensor)
-    return access.index[-1].terms[0][0] == axis and tensor.effective_strides[-1] == 1
-
-
 def _why_long_body(target: Target, values: Values) -> str | None:
     return why_long_body(target, values.tiling("register"), values.integer("unroll"))
 
@@ -169,7 +164,7 @@ def _lower(workload: Workload, form: Contraction, target: Target, values: Values
     grid += tiles
     before = () if parts.pack_in_i else (parts.load_a(),)
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
-    for x in reversed(form.reduced[:-1]):
+    for x in reversed(form.around):
         loop = For(f"{x.name}.0", x.extent, (loop,))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
@@ -208,9 +203,9 @@ class _Parts:
         self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
         self.n_start = start_of(*self.columns_before)
         self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
-        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.reduced[:-1]}
+        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.around}
         # The loops over the reduction, outermost first.
-        loops = (*((f"{x.name}.0", x.extent) for x in form.reduced[:-1]), ("k.0", self.steps))
+        loops = (*((f"{x.name}.0", x.extent) for x in form.around), ("k.0", self.steps))
         self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
         self.pack_in_i = values.word("inner") == "i_pack_j"
 
@@ -248,9 +243,10 @@ class _Parts:
     def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
         along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
-        slices = tuple(place[i.terms[0][0]] for i in access.index)
+        slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
-        return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
+        dst, fill, guarded = Tile.along(slices, name, element), access.fill or 0.0, access.fill is not None
+        return Load(dst, access.tensor, slices, fill, panels=panels, guarded=guarded)
 
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""
@@ -299,8 +295,8 @@ class _Parts:
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand that one register tile needs, over the whole reduction tile."""
-        names = [i.terms[0][0] for i in access.index if i.terms[0][0] not in {**self.outer, **self.around}]
         own, k = Slice(start_of((variable, width)), width, axis), self.form.k.name
+        names = filter(None, self.form.map_of(access).axes({axis, k}))
         pieces = {axis: own, k: Slice(Affine(), self.tile_k, k)}
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
         slices = tuple(pieces[x] for x in names)

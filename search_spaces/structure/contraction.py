@@ -18,17 +18,28 @@ rounds to that is computed.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
+from search_spaces.structure.taps import with_taps
 from search_spaces.structure.unit_rows import with_unit_rows
 from search_spaces.workloads.dtypes import accumulator_of, round_to
 from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Apply,
+    Expression,
+    Gather,
+    Literal,
+    why_not_sliced,
+)
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
@@ -37,6 +48,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 _MAX_K = 2**24
 # What dots with prologues multiply.
 _MULTIPLIED = ("float32", "float16", "bfloat16")
+# Operands that are left out by a condition where no index leaves its tensor.
+BY_CONDITION = (*_MULTIPLIED, "int8")
 # Operators whose values are among those of their operands, up to the sign.
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 # Tiles along an axis of a set are not wanted longer.
@@ -58,8 +71,8 @@ class Product:
 class Contraction:
     """Sums of products over one set of axes, then pointwise stages, some of which are outputs.
 
-    `axes` are those of every stage, outermost first; tiles lie along `m`, `n` and `k`, the last of the rows, of the
-    columns and of what is reduced. `results` are the outputs, each with everything inlined but the products.
+    `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
+    along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
     `workload` is what has these axes, whatever it calls them.
     """
 
@@ -68,21 +81,22 @@ class Contraction:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    k: Axis
     dots: tuple[Product, ...]
     dtype: str
     results: tuple[tuple[str, Expression], ...]
 
     @property
-    def m(self) -> Axis:
-        return self.rows[-1]
+    def around(self) -> tuple[Axis, ...]:
+        """What is reduced beside the axis that tiles lie along."""
+        return tuple(x for x in self.reduced if x != self.k)
 
     @property
-    def n(self) -> Axis:
-        return self.columns[-1]
-
-    @property
-    def k(self) -> Axis:
-        return self.reduced[-1]
+    def classes(self) -> dict[str, tuple[tuple[Axis, ...], Axis]]:
+        """Rows, columns and what is reduced, by m, n and k: all axes of each, and the one that tiles lie along."""
+        return {"m": (self.rows, self.m), "n": (self.columns, self.n), "k": (self.reduced, self.k)}
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -107,10 +121,52 @@ class Contraction:
         """Whether it is one dot of two tensors."""
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
 
+    def ends_with(self, axis: Axis) -> bool:
+        """Whether operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
+        if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
+            return True
+        read = (a for side in self.operands for e in side for a in accesses(e))
+        return all(self.map_of(a).is_zero_beyond(axis, self.extents) for a in read)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether tiles of two tensors can be packed into panels: one of them is read at axes alone, as all else is."""
+        if not self.multiplies_tensors:
+            return False
+        names = [x.name for x in (self.m, self.n, self.k)]
+        after = [a for _, e in self.results for a in accesses(e) if a.tensor != self.dots[0].stage]
+        sliced = all(why_not_sliced(a, names) is None for a in self.tensors)
+        return sliced and any(map(self.is_plain, self.tensors)) and all(map(self.is_plain, after))
+
+    def is_thin(self, most: int) -> bool:
+        """Whether all rows, or all columns, are so many at most."""
+        return min(math.prod(x.extent for x in axes) for axes in (self.rows, self.columns)) <= most
+
+    def map_of(self, access: Access) -> OperandMap:
+        """Where one of the tensors is read."""
+        return OperandMap.of(self.workload, access)
+
+    def is_plain(self, access: Access) -> bool:
+        """Whether a tensor is read at axes alone, each as long as the dimension."""
+        return self.map_of(access).is_plain(self.extents)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """The extent of every axis."""
+        return {x.name: x.extent for x in (*self.axes, *self.reduced)}
+
     @property
     def is_row_major(self) -> bool:
         """Whether outputs have m before n."""
         return self.axes.index(self.m) < self.axes.index(self.n)
+
+    @property
+    def row_major(self) -> Contraction:
+        """The same with rows and columns exchanged, unless outputs have m before n as it is."""
+        if self.is_row_major:
+            return self
+        dots = tuple(Product(d.stage, d.b, d.a) for d in self.dots)
+        return replace(self, rows=self.columns, columns=self.rows, m=self.n, n=self.m, dots=dots)
 
     @property
     def is_ordered(self) -> bool:
@@ -120,7 +176,8 @@ class Contraction:
     @property
     def is_matrix_product(self) -> bool:
         """Whether it is one dot of two tensors over single axes m, n and k, of which m and n are the last ones."""
-        return self.multiplies_tensors and self.is_ordered and len(self.rows) == len(self.columns) == 1
+        single = self.is_ordered and len(self.rows) == len(self.columns) == 1
+        return self.multiplies_tensors and single and all(map(self.is_plain, self.tensors))
 
     @property
     def is_tiled_dot(self) -> bool:
@@ -138,8 +195,9 @@ def contraction(workload: Workload) -> Contraction | None:
     Its axes are called b (b0, b1 … when there are several), m, n and k (those beside it k0, k1 …) in the form, whatever
     they are in the workload.
     """
+    workload = with_taps(workload)
     found = _found(workload)
-    if found is None and (rows := with_unit_rows(workload)):
+    if found is None and has_plain_indices(workload) and (rows := with_unit_rows(workload)):
         workload, found = rows, _found(rows)
     if found is None:
         return None
@@ -148,7 +206,7 @@ def contraction(workload: Workload) -> Contraction | None:
         found = _found(with_axes_first(workload, batch)) or found
         workload = found.workload
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
-    names |= {x.name: f"k{i}" for i, x in enumerate(found.reduced)}
+    names |= {x.name: f"k{i}" for i, x in enumerate(found.around)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
     named = _found(with_axes_named(found.workload, names))
     return replace(named, workload=found.workload) if named else None
@@ -218,7 +276,7 @@ def _holds(dtype: str, value: float) -> bool:
 def _found(workload: Workload) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
-    if not sums or any(s.scan for s in workload.stages) or not has_plain_indices(workload):
+    if not sums or any(s.scan for s in workload.stages) or not _reads_stages_in_place(workload):
         return None
     axes, reduction = sums[0].axes, sums[0].reduction
     assert reduction is not None
@@ -238,8 +296,17 @@ def _found(workload: Workload) -> Contraction | None:
     if len(classes) != 1 or operand is None or not depends:
         return None
     ((of_a, of_b),) = classes
-    rows, columns = (_tiled_last(tuple(x for x in one if x not in two)) for one, two in ((of_a, of_b), (of_b, of_a)))
-    return Contraction(workload, axes, rows, columns, _tiled_last(reduction.axes), dots, operand, results)
+    rows, columns = (tuple(x for x in one if x not in two) for one, two in ((of_a, of_b), (of_b, of_a)))
+    tiled = _tiled(rows, columns, reduction.axes, [a for d in dots for a in _read(d)])
+    found = Contraction(workload, axes, rows, columns, reduction.axes, *tiled, dots, operand, results)
+    return found if found.ends_with(found.k) else None
+
+
+def _reads_stages_in_place(workload: Workload) -> bool:
+    """Whether every stage that is read is read at its own axes."""
+    own = {s.name: tuple(axis_index(x.name) for x in s.axes) for s in workload.stages}
+    read = (a for s in workload.stages for a in accesses(s.expression) if a.tensor in own)
+    return all(a.fill is None and a.index == own[a.tensor] for a in read)
 
 
 def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
@@ -267,10 +334,21 @@ def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(x for x in axes if x.name in names)
 
 
-def _tiled_last(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes with the one that tiles lie along last: the innermost of those that are long enough."""
-    tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, _LONG), i))
-    return (*axes[:tiled], *axes[tiled + 1 :], axes[tiled])
+def _tiled(
+    rows: Sequence[Axis], columns: Sequence[Axis], reduced: Sequence[Axis], read: Sequence[Access]
+) -> tuple[Axis, Axis, Axis]:
+    """The axes that tiles lie along: the innermost of those that are long enough, and such that indices move along one.
+
+    Where every choice leaves an index that moves along two, elements of that operand are gathered.
+    """
+
+    def worth(chosen: tuple[Axis, Axis, Axis]) -> tuple[bool, int, tuple[int, ...]]:
+        names = [x.name for x in chosen]
+        length = math.prod(min(x.extent, _LONG) for x in chosen)
+        places = tuple(axes.index(x) for axes, x in zip((rows, columns, reduced), chosen, strict=True))
+        return not any(why_not_sliced(a, names) for a in read), length, places
+
+    return max(itertools.product(rows, columns, reduced), key=worth)
 
 
 def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str]) -> str | None:

@@ -38,7 +38,7 @@ def has_plain_indices(workload: Workload) -> bool:
         if any(a.fill is not None for a in accesses(stage.expression)):
             return False
         for access in accesses(stage.expression):
-            names = [i.terms[0][0] for i in access.index]
+            names = [i.axis for i in access.index]
             if len(set(names)) != len(names) or tuple(stage.extents[n] for n in names) != shapes[access.tensor]:
                 return False
             if access.tensor in stages and names != [a.name for a in stages[access.tensor].axes]:

@@ -57,7 +57,7 @@ from search_spaces.programs.statements import (
     View,
     statements,
 )
-from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_digits, loop_extents
 
 # What a thread has on its way from memory at once, where a loop brings less each time; a few hundred threads of a
 # multiprocessor then cover the product of its bandwidth and its latency.
@@ -136,7 +136,7 @@ class KernelPrinter:
         self.warps = kernel.launch.num_warps
         self.buffers = _taken(program, kernel)
         self.parameters = {b.name: self.identifiers.of(("buffer", b.name), f"{b.name}_ptr") for b in self.buffers}
-        self.indexing = Indexing(loop_extents(kernel), self.identifiers)
+        self.indexing = Indexing(loop_extents(kernel), self.identifiers, loop_digits(kernel))
         layouts = assigned(program, kernel, self.indexing, self.products.anchored)
         self.tiles = Tiles(layouts, local_tiles(kernel.body), self.identifiers, self.block)
         self.positions = Positions(self.indexing, self.tiles, self.identifiers, self.block, self.warps)

@@ -44,7 +44,7 @@ from search_spaces.programs.statements import (
     produced,
     statements,
 )
-from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tile_program import Kernel, TileProgram, loop_digits, loop_extents
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, is_promoted
 
@@ -79,7 +79,7 @@ class KernelPrinter:
             # It may be a variable of the grid too.
             identifiers.of(("variable", name), name)
         self.parameters = Parameters.of(program, kernel, identifiers)
-        self.indexing = Indexing(self._extents, identifiers, self.block)
+        self.indexing = Indexing(self._extents, identifiers, self.block, loop_digits(kernel))
         self.tiles = Tiles((t for s in statements(kernel.body) for t in produced(s)), identifiers, self.block, layouts)
         self._memory = MemoryPrinter(program, self.parameters, self.tiles, self.indexing, self.block, moves)
         self._combining: list[str] = []

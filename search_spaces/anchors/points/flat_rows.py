@@ -59,10 +59,9 @@ class FlatRows:
     def place(self) -> Mapping[str, Slice]:
         """Where the rows and columns are that are computed; columns are counted before any are written out."""
         start, name = Affine.of((self.grid.variable, self.vectors)), self.column.name
-        rows = Flat(start, self._in_row, first=True)
         return {
-            self.row.name: Slice(Affine(), self.vectors, name, flat=rows),
-            name: Slice(Affine(), self.vectors * self.width, name, flat=replace(rows, first=False)),
+            self.row.name: Slice(Affine(), self.vectors, name, flat=Flat(start, self._in_row)),
+            name: Slice(Affine(), self.vectors * self.width, name, flat=Flat(start, size=self._in_row)),
         }
 
     @property

@@ -47,10 +47,10 @@ def rows_on(workload: Workload, target: Target) -> Structure:
     product = contraction(workload)
     _check_chain(workload, target)
     if target.kind == "gpu":
-        if product and min(product.m.extent, product.n.extent) > SHORT_AXIS:
+        if product and not product.is_thin(SHORT_AXIS):
             raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
         return found
-    if product and product.is_tiled_dot and product.is_row_major:
+    if product and product.is_tiled_dot and product.is_packed:
         raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
     walked = found.even and not found.folds_scans_of_folds
     return replace(found, outer=False) if found.outer and not walked else found

@@ -25,6 +25,7 @@ from search_spaces.sketches.chains.cached_folds import CachedFolds
 from search_spaces.sketches.chains.cached_pieces import Pieces, is_in_pieces
 from search_spaces.sketches.chains.walk_parts import Mask, mask_of
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses
@@ -261,8 +262,7 @@ class CachedPoints:
 
 def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
     """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
-    tensor = next(t for t in chain.workload.inputs if t.name == access.tensor)
-    return access.index[-1].terms[0][0] == axis.name and tensor.effective_strides[-1] == 1
+    return OperandMap.of(chain.workload, access).runs_along(axis.name)
 
 
 def _whole(axis: Axis) -> Slice:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.sketches.dots.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
 from search_spaces.sketches.dots.dot_knobs import fastest, least_tile, tiles_in
 from search_spaces.sketches.dots.offered_starts import offered_starts
 from search_spaces.structure.contraction import Contraction
@@ -113,10 +114,22 @@ class _Starts:
         """A start with these tiles, everything moved as fast as can be unless others say so."""
         sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
-        values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()} | others
+        values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()}
+        values |= self._ranges(values, others)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
+
+    def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
+        """Ranges of a class of which the tile is longer than one axis, moved by pointers; and what else is wanted.
+
+        Loops over what is reduced are fused, so that they are pipelined from end to end, unless warp groups share one.
+        """
+        several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
+        long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
+        moved = {name: "pointer" for x in long for name in MOVED[x]}
+        fused = {"k_axes": FUSED} if "k" in several and not self.specialized else {}
+        return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def of_one_dot(self) -> Iterator[Values]:
         """Of specialised programs first; of thin products such that the wide side is the rows of the dot."""

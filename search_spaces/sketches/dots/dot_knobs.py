@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from search_spaces.decisions.class_axes import class_axes
 from search_spaces.decisions.clusters import clusters
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.max_registers import max_registers
@@ -23,6 +24,7 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.schedules.limits import Offers
+from search_spaces.sketches.dots.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS
@@ -30,7 +32,7 @@ from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_comp
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses
-from search_spaces.workloads.workload import Tensor, Workload
+from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Smaller tiles than those of 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
 TILES = (16, 32, 64, 128, 256)
@@ -49,19 +51,21 @@ MIN_SPLIT = 128
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
     """Every decision of a contraction on dot units."""
-    computed = any(is_computed(e) for side in form.operands for e in side)
-    loops = len(form.reduced) > 1
-    grids = (ONE_TILE, PERSISTENT, FLAT, *((STREAM_K,) if not loops else ()))
-    units = target.wave_groups if not computed and len(form.reduced) <= 2 else None
+    plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
+    ranged = {name: may_range(form, name) for name in CLASSES}
+    depth = class_positions(form, "k", ranged=True)
+    grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
+    units = target.wave_groups if plain and len(form.reduced) <= 2 else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
-    several = min(form.m.extent, form.n.extent) > SHORT_AXIS_TILES[0]
-    tails = ("masked", "peeled") if form.k.extent % REDUCTION_TILES[-1] and not loops else ("masked",)
-    tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else ())
+    several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
+    ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
+    tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     return (
+        *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
         *map(Decision, tiles),
-        Decision(Choice("tail", tails), bears_on="legality"),
+        Decision(Choice("tail", ("masked", "peeled") if ends else ("masked",)), bears_on="legality"),
         Decision(Choice("swap", (False, True))),
-        splitting(SPLITS, form.k.extent // MIN_SPLIT),
+        splitting(SPLITS, depth // MIN_SPLIT),
         Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
         order(several),
         group(several),
@@ -98,7 +102,10 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     every tile round in the loop. What is computed on the way is read where it lies.
     """
     side = form.operands[LOADS.index(knob)]
-    ways = addressing_of_all(workload, (a for e in side for a in whole_tiles(e, form)), target)
+    moved = [a for e in side for a in whole_tiles(e, form)]
+    if not all(map(form.is_plain, moved)):
+        return ("pointer",)
+    ways = addressing_of_all(workload, moved, target)
     if any(is_computed(e) for e in side) or target.features.descriptors is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
@@ -122,10 +129,16 @@ def least_tile(element: str, precision: str, target: Target) -> LeastTile:
     return LeastTile(max(MIN_ROWS, rows), max(SHORT_AXIS_TILES[0], columns), max((i.k for i in found), default=1))
 
 
-def tilings(form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...] = ()) -> tuple[Tiling, Tiling, Tiling]:
-    """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones."""
+def tilings(
+    form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool]
+) -> tuple[Tiling, Tiling, Tiling]:
+    """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones.
+
+    Where tiles may lie over a whole class they may be longer than its axis.
+    """
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
+    longest = {name: class_positions(form, name, ranged[name]) for name in CLASSES}
 
     def sizes(extent: int) -> tuple[int, ...]:
         usual = SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES
@@ -133,16 +146,16 @@ def tilings(form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...] =
 
     depths = tuple(s for s in REDUCTION_TILES if s % step == 0 and least <= s * element_bytes <= most) or (step,)
     return (
-        _tiling("m", m.extent, sizes(m.extent), "grid", rows),
-        _tiling("n", n.extent, sizes(n.extent), "grid", rows),
-        _tiling("k", k.extent, depths, "loop", MIN_ROWS),
+        _tiling(m, "grid", sizes(m.extent), longest["m"], rows),
+        _tiling(n, "grid", sizes(n.extent), longest["n"], rows),
+        _tiling(k, "loop", depths, longest["k"], MIN_ROWS),
     )
 
 
-def _tiling(name: str, extent: int, sizes: tuple[int, ...], level: str, rows: int) -> Tiling:
-    # A tile may exceed the extent, but not by a whole smaller tile; the rows of a dot of 8 x 8 have to.
-    fitting = [s for s in sizes if s < 2 * extent or s == rows] or [sizes[0]]
-    return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Tiling:
+    # The rows of a dot of 8 x 8 have to exceed it.
+    fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
+    return Tiling(axis.name, axis.extent, (level, "tile"), tuple(cover(axis.extent, (s,)) for s in fitting))
 
 
 def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
@@ -157,7 +170,7 @@ def _repeated(tensor: Tensor, access: Access | None) -> bool:
     if access is None:
         return False
     steps = zip(access.index, tensor.effective_strides, strict=True)
-    return any(stride == 0 and i.terms[0][0] in _TILED for i, stride in steps)
+    return any(stride == 0 and i.along(_TILED) for i, stride in steps)
 
 
 def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
@@ -179,8 +192,9 @@ def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Targe
 def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
     """How epilogues over axes m and n read what has as many elements as an output: a residual, a gate."""
     read = (x for _, epilogue in form.results for x in accesses(epilogue))
-    whole = (x for x in read if {"m", "n"} <= {i.terms[0][0] for i in x.index})
-    return addressing_of_all(workload, whole, target)
+    inputs = {t.name for t in workload.inputs}
+    whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
+    return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
 
 
 def fastest(loads: Knob) -> KnobValue:
@@ -199,5 +213,6 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
 
 def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
     """Tiles of an output, at all positions of the axes that they do not lie along."""
-    counts = [value[0] for value in (values["m"], values["n"]) if isinstance(value, tuple)]
-    return math.prod([*counts, *(x.extent for x in form.outer)])
+    classes = [class_tiles(form, values, name) for name in "mn"]
+    within = {x for tiles in classes if tiles.ranged for x in tiles.axes}
+    return math.prod([*(t.count for t in classes), *(x.extent for x in form.outer if x not in within)])

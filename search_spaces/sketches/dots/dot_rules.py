@@ -17,11 +17,18 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
-from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, LeastTile, least_tile, why_too_narrow
+from search_spaces.sketches.dots.class_tiles import class_tiles
+from search_spaces.sketches.dots.dot_knobs import (
+    MIN_ROWS,
+    LeastTile,
+    least_tile,
+    why_too_narrow,
+)
 from search_spaces.sketches.dots.dot_tiles import DotTile
 from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
+from search_spaces.sketches.dots.range_rules import with_ranges
 from search_spaces.sketches.dots.specialization import WARPS, specialization_rules
 from search_spaces.structure.contraction import Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
@@ -30,8 +37,9 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("order", "group", "swap", "m", "n", "k", "warps", "specialize", "grid", "split", "partials", "per_sm"),
-    *("a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers", "stages"),
+    *("order", "group", "swap", "m_axes", "n_axes", "k_axes", "m", "n", "k", "warps", "specialize", "grid", "split"),
+    *("partials", "per_sm", "a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers"),
+    "stages",
 )
 
 
@@ -44,7 +52,8 @@ def dot_rules(
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    return _DotRules(workload, form, target, offers, brought).all()
+    rules = _DotRules(workload, form, target, offers, brought)
+    return with_ranges(form, rules.all(), knobs)
 
 
 def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
@@ -232,7 +241,7 @@ class _DotRules:
             return self._why_no_room(ring + self._leaving_bytes(values))
         if "stages" not in values or not self._is_copied(values):
             return None
-        turns = -(-values.tiling("k")[0] // values.integer("split"))
+        turns = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
         return self._why_no_room(self._turn_bytes(values) * min(values.integer("stages"), turns))
 
     def _leaving_bytes(self, values: Values) -> int:
@@ -256,7 +265,7 @@ class _DotRules:
         if len(form.reduced) > 1 or any(is_computed(e) for _, side in sides for e in side):
             return False
         there = (a for knob, side in sides if values[knob] in _WHERE_IT_LIES for a in _moved(form, side))
-        return all(a.index[-1].terms[0][1] == 1 and not why_not_describable(inputs[a.tensor]) for a in there)
+        return all(form.is_plain(a) and not why_not_describable(inputs[a.tensor]) for a in there)
 
     def _turn_bytes(self, values: Values) -> int:
         """What the dots of one step multiply."""

@@ -17,9 +17,10 @@ from typing import Literal
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
-from search_spaces.programs.statements import Dot, Fill, For, Statement
+from search_spaces.programs.statements import Digits, Dot, Fill, For, Statement
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.dots.class_tiles import FUSED, ClassTiles, class_tiles
 from search_spaces.sketches.dots.operand_tiles import Operands, Turn, turn_of
 from search_spaces.sketches.dots.output_tiles import OutputTile
 from search_spaces.structure.contraction import Contraction, accumulator_dtype
@@ -50,23 +51,37 @@ class DotTile:
         """Whether several programs share the reduction of a tile."""
         return self.splits > 1 or self.streamed
 
+    @cached_property
+    def reduced(self) -> ClassTiles:
+        """The tiles of what is reduced."""
+        return class_tiles(self.form, self.values, "k")
+
     @property
     def has_tail(self) -> bool:
         """Whether the last of several steps along k reaches beyond its end."""
-        steps, tile = self.values.tiling("k")
-        return steps > 1 and self.form.k.extent % tile != 0
+        return self.reduced.count > 1 and self.reaches
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the last step along k reaches beyond its end."""
+        return self.reduced.positions % self.reduced.size != 0
 
     @property
     def loops(self) -> int:
         """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
-        around = len(self.form.reduced) - 1
-        held = around > 0 and self.values.tiling("k")[0] == self.splits == 1
-        return around + (not held)
+        return len(self._loops)
+
+    @property
+    def _loops(self) -> list[tuple[str, int]]:
+        reduced = self.reduced
+        around = [] if reduced.kind == FUSED else [(f"{x.name}.0", x.extent) for x in reduced.others]
+        held = around and reduced.count == self.splits == 1
+        return [*around, *([] if held else [("k.0", -(-reduced.count // self.splits))])]
 
     @property
     def uneven(self) -> bool:
         """Whether some of the parts of the reduction have fewer steps than others."""
-        return self.values.tiling("k")[0] % self.splits != 0
+        return self.reduced.count % self.splits != 0
 
     @cached_property
     def output(self) -> OutputTile:
@@ -100,45 +115,35 @@ class DotTile:
     @property
     def pieces(self) -> int:
         """Into how many pieces of work the programs can share it: tiles, of a stream the iterations of all of them."""
-        return self.grid.tiles * (self.values.tiling("k")[0] if self.streamed else 1)
+        return self.grid.tiles * (self.reduced.count if self.streamed else 1)
 
     def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
         """Sum up the products of the tile's rows and columns."""
-        values, peeled = self.values, self.values["tail"] == "peeled"
-        steps, tile_k = values.tiling("k")
-        iterations = -(-steps // self.splits)
-        loops = [(f"{x.name}.0", x.extent) for x in self.form.reduced[:-1]]
-        start = start_of()
-        if self.loops > len(loops):
-            loops.append(("k.0", iterations - peeled))
-            parts = (("k.split", iterations * tile_k),) if self.splits > 1 else ()
-            start = start_of(("k.0", tile_k), *parts)
-        turn = self._turn(operands, names, Slice(start, tile_k, self.form.k.name), beyond=not peeled)
+        peeled, reduced, loops = self.values["tail"] == "peeled", self.reduced, self._loops
+        (variable, extent), size = loops[-1], 1 if reduced.kind == FUSED else reduced.size
+        parts = (("k.split", extent * size),) if self.splits > 1 else ()
+        number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
+        digits = Digits(number, reduced.digits) if reduced.kind == FUSED else None
+        start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
+        turn = self._turn(operands, names, start, beyond=not peeled)
+        bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
         body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
-        for variable, extent in reversed(loops):
-            innermost = variable == loops[-1][0]
-            body = (
-                For(
-                    variable,
-                    extent,
-                    body,
-                    bound=Bound(start, self.form.k.extent) if innermost and self.uneven else None,
-                ),
-            )
+        body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
+        for around, positions in reversed(loops[:-1]):
+            body = (For(around, positions, body),)
         whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
         if peeled:
-            last = Slice(Affine(offset=(steps - 1) * tile_k), tile_k, self.form.k.name)
-            turn = self._turn(operands, names, last, beyond=True)
+            turn = self._turn(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
             whole += [*turn.before, *turn.body, *self._dots(turn)]
         return whole
 
-    def _turn(self, operands: Operands, names: Names, along_k: Slice, beyond: bool) -> Turn:
-        """What every iteration brings; `beyond`: whether some of it may lie beyond the end of k."""
-        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.reduced[:-1]}
-        place = {**self.output.place, **reduced, self.form.k.name: along_k}
+    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Turn:
+        """What an iteration that starts there brings; `beyond`: whether some of it may lie beyond the end of k."""
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
+        place = {**self.output.place, **reduced, **self.reduced.place(start)}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
-        reaches = beyond and self.form.k.extent % self.values.tile("k") != 0
-        return turn_of(self.form, operands, place, ways, free, names, reaches)
+        end = self.reduced.outermost if beyond and self.reaches else None
+        return turn_of(self.form, operands, place, ways, free, names, end)
 
     def _dots(self, turn: Turn) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)

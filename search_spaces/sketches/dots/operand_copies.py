@@ -57,9 +57,9 @@ class OperandCopy:
 
 
 def operand(workload: Workload, access: Access) -> Operand:
-    """An operand read where it is."""
+    """An operand read where it is; a dimension that is no axis alone is that of the tile that moves along it."""
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    return Operand(tensor.name, tuple(i.terms[0][0] for i in access.index), tensor.dtype)
+    return Operand(tensor.name, tuple(i.axis or i.along("mnk") for i in access.index), tensor.dtype)
 
 
 @lru_cache(64)  # One per operand and way to copy it: every schedule of a workload shares it.

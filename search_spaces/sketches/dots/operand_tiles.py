@@ -11,14 +11,15 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.sketches.dots.operand_copies import OperandCopy, operand_copy
 from search_spaces.sketches.dots.output_tiles import loaded
-from search_spaces.structure.contraction import Contraction, is_computed
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.workload import Axis, Workload
 
 # The knobs that say how operands come, of rows and of columns.
 LOADS = ("a_load", "b_load")
@@ -65,11 +66,11 @@ def turn_of(
     ways: tuple[str, str],
     free: Collection[str],
     names: Names,
-    reaches: bool,
+    end: Axis | None,
 ) -> Turn:
-    """The tiles of operands of any kind; `reaches`: whether they reach beyond the end of k."""
+    """The tiles of operands of any kind; `end`: the axis that they reach beyond the end of, if so."""
     made = [
-        _side(form, side, operands.dtypes, place, how, free, names, reaches)
+        _side(form, side, operands.dtypes, place, how, free, names, end)
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
@@ -84,14 +85,15 @@ def _side(
     how: str,
     free: Collection[str],
     names: Names,
-    reaches: bool,
+    end: Axis | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
     # Tiles are computed the way round in which the first of them lies in memory.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
-    first = [i.terms[0][0] for i in order.index] if order else []
+    tiled = {x for x, piece in place.items() if piece.axis}
+    first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
     emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
-    written = {e: _written(form, read, reaches) for e, read in operands.items()}
+    written = {e: _written(form, read, end) for e, read in operands.items()}
     for e in written.values():
         for part in _parts_without(e, {x.name for x in form.reduced}):
             emitter.emit(part)
@@ -103,26 +105,36 @@ def _side(
     return tiles, before, turn
 
 
-def _written(form: Contraction, operand: Expression, reaches: bool) -> Expression:
+def _written(form: Contraction, operand: Expression, end: Axis | None) -> Expression:
     """The operand as every iteration computes it: 0 beyond the end of k, and rounded to what dots multiply.
 
-    What is loaded beyond the end is 0, but what is computed from that need not be, nor be finite.
+    What is loaded beyond the end is 0 where it is outside of its tensor, but what is computed from that need not be,
+    nor be finite.
     """
-    if not is_computed(operand):
+    if isinstance(operand, Access) and (end is None or _ends(form, operand, end)):
         return operand
     rounding = next((r for r, to in ROUNDINGS.items() if to == form.dtype), None)
     if isinstance(operand, Apply) and operand.operator == rounding:
         (operand,) = operand.arguments
-    if reaches:
-        inside = ex.call("lt", ex.Position(axis_index(form.k.name)), Literal(float(form.k.extent)))
+    if end is not None:
+        inside = ex.call("lt", ex.Position(axis_index(end.name)), Literal(float(end.extent)))
+        if is_integer(form.dtype):
+            chosen = ex.call("where", inside, ex.call("to_integer", operand), ex.Integer(0))
+            return ex.call(f"wrap_{form.dtype}", chosen)
         operand = ex.call("where", inside, operand, Literal(0.0))
     return ex.call(rounding, operand) if rounding else operand
+
+
+def _ends(form: Contraction, operand: Access, end: Axis) -> bool:
+    """Whether nothing but zeros is read beyond the end of the axis; of a copy, which has no more elements."""
+    is_copy = all(operand.tensor != t.name for t in form.workload.inputs)
+    return is_copy or form.map_of(operand).is_zero_beyond(end, form.extents)
 
 
 def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
     """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
     for access in accesses(operand):
-        names = {i.terms[0][0] for i in access.index}
+        names = {x for i in access.index for x in i.axes}
         if form.k.name in names and names & {form.m.name, form.n.name}:
             yield access
 

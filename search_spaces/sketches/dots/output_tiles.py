@@ -14,6 +14,7 @@ from search_spaces.programs.lowering import start_of
 from search_spaces.programs.statements import Load, Split, Statement, Store
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values
+from search_spaces.sketches.dots.class_tiles import ClassTiles, class_tiles
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
@@ -38,19 +39,27 @@ class OutputTile:
         return (n, m) if self.values.flag("swap") else (m, n)
 
     @property
+    def classes(self) -> dict[str, ClassTiles]:
+        """The tiles of rows and of columns, by their axes."""
+        return {x.name: class_tiles(self.form, self.values, k) for x, k in ((self.form.m, "m"), (self.form.n, "n"))}
+
+    def start(self, axis: str) -> Affine:
+        """Where the tile begins in its rows or in its columns."""
+        return start_of((f"{axis}.0", self.classes[axis].size))
+
+    @property
     def place(self) -> dict[str, Slice]:
         """Where the tile lies, axis by axis of the outputs."""
         place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.axes}
-        for axis, knob in ((self.form.m, "m"), (self.form.n, "n")):
-            tile = self.values.tile(knob)
-            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
+        for axis, tiles in self.classes.items():
+            place.update(tiles.place(self.start(axis)))
         return place
 
     def grid(self, shares: Sequence[GridAxis]) -> Grid:
         """All tiles, once for each of the `shares` of their reduction."""
-        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer), *shares]
-        tiled = ((self.form.m, "m"), (self.form.n, "n"))
-        return Grid((*outer, *(GridAxis(f"{x.name}.0", self.values.tiling(k)[0]) for x, k in tiled)))
+        within = {x for tiles in self.classes.values() if tiles.ranged for x in tiles.axes}
+        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer if x not in within), *shares]
+        return Grid((*outer, *(GridAxis(f"{axis}.0", tiles.count) for axis, tiles in self.classes.items())))
 
     def subtiles(
         self, accumulators: Sequence[Tile], names: Names, body: list[Statement]
@@ -60,8 +69,8 @@ class OutputTile:
         cut = [self._pieces(tile, column, names, body) for tile in accumulators]
         for position, tiles in enumerate(zip(*cut, strict=True)):
             width = tiles[0].shape[1]
-            start = self.place[column].start + Affine(offset=position * width)
-            yield list(tiles), {**self.place, column: Slice(start, width, column)}
+            start = self.start(column) + Affine(offset=position * width)
+            yield list(tiles), {**self.place, **self.classes[column].place(start, width)}
 
     def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
         tiles = [accumulator]

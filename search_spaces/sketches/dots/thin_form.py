@@ -80,14 +80,14 @@ def thin_form(workload: Workload, target: Target) -> ThinForm | None:
 def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, int]:
     """The axis whose neighbours are nearest in memory, and how many of them one load of a thread can bring."""
     strides = [
-        (stride, index.terms[0][0])
+        (stride, index.axis)
         for index, stride, size in zip(access.index, tensor.effective_strides, tensor.shape, strict=True)
         if size > 1 and stride > 0
     ]
     if not strides:
-        return access.index[-1].terms[0][0], 1
+        return access.index[-1].axis, 1
     (step, axis), *others = sorted(strides)
-    extent = next(n for i, n in zip(access.index, tensor.shape, strict=True) if i.terms[0][0] == axis)
+    extent = next(n for i, n in zip(access.index, tensor.shape, strict=True) if i.axis == axis)
     most = target.features.load_bytes // dtype(tensor.dtype).bytes
     # A mask cuts vectors that reach beyond the extent.
     fits = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in (extent, *(s for s, _ in others)))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,25 @@ class Affine:
     def is_axis(self) -> bool:
         """Whether it is just a variable."""
         return self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The variables that it depends on."""
+        return tuple(variable for variable, _ in self.terms)
+
+    @property
+    def axis(self) -> str:
+        """The variable that it is; "" of any other form."""
+        return self.axes[0] if self.is_axis else ""
+
+    def step(self, variable: str) -> int:
+        """The coefficient of a variable, 0 of one that it does not depend on."""
+        return dict(self.terms).get(variable, 0)
+
+    def along(self, tiled: Collection[str]) -> str:
+        """The variable, of those that tiles lie along, that it depends on; "" where there is none, or several."""
+        moving = [v for v in self.axes if v in tiled]
+        return moving[0] if len(moving) == 1 else ""
 
     def substituted(self, forms: Mapping[str, Affine]) -> Affine:
         """The form with every variable replaced by a form."""

@@ -20,6 +20,7 @@ normal number. Powers, `fmod` and angles are those of C.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,20 @@ class Access:
     tensor: str
     index: tuple[Affine, ...]
     fill: float | int | None = None
+
+
+def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
+    """Why slices cannot say what the access reads on a tile of these axes, or None where they can.
+
+    It is then gathered: every element has an address of its own, and no descriptor brings it.
+    """
+    by_dimension = [[v for v in i.axes if v in tiled] for i in access.index]
+    for index, axes in zip(access.index, by_dimension, strict=True):
+        if len(axes) > 1:
+            return f"{access.tensor} is indexed by {index}, which moves along {' and '.join(axes)} of one tile"
+    moving = [x for axes in by_dimension for x in axes]
+    twice = next((x for x in moving if moving.count(x) > 1), None)
+    return f"{access.tensor} is read along a diagonal, by {twice} in two dimensions" if twice else None
 
 
 @dataclass(frozen=True, slots=True)

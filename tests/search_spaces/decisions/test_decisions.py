@@ -17,6 +17,7 @@ import best_spaces
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import trace
 from chained_workloads import Scores, attention
+from convolutions import convolution
 from fused_workloads import gated
 from scanned_workloads import recurrence
 from scheduled_tensors import interpreted
@@ -41,6 +42,7 @@ WORKLOADS = (
     ops.row_sum(2, 40_000),
     ops.gelu_scale(5000),
     recurrence(2, 8192),
+    convolution((9, 8), (3, 3), padding=1),
     trace(lambda x, w: (x * w).sum(-1), torch.empty(6, 16, 300), torch.empty(16, 300)).workloads[0],
 )
 MODULES = {

@@ -35,13 +35,20 @@ from scheduled_tensors import interpreted
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.lowering import Emitter, buffers, why_not_sliced
+from search_spaces.programs.lowering import Emitter, buffers
 from search_spaces.programs.statements import Fill, For, Gather, Load, Statement, Store, fold_identity, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Expression, Literal, Position, call
+from search_spaces.workloads.expressions.expression import (
+    Access,
+    Expression,
+    Literal,
+    Position,
+    call,
+    why_not_sliced,
+)
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 

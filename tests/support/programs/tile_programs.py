@@ -15,7 +15,7 @@ from search_spaces.workloads.expressions.affine import Affine
 
 def at(*terms: tuple[str, int], offset: int = 0, extent: int | None = None, axis: str = "") -> Slice:
     """A slice of an extent is along the axis, or without its name along that of the first variable."""
-    named = axis or (terms[0][0].split(".")[0] if terms else "")
+    named = axis or next((variable.split(".")[0] for variable, _ in terms), "")
     return Slice(Affine.of(*terms, offset=offset), extent, named if extent is not None else "")
 
 

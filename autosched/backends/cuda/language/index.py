@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autosched.backends.printing.scope import Identifiers
+from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.expressions.affine import Affine
 
 
@@ -14,12 +15,16 @@ class Indexing:
 
     quotient = "/"
 
-    def __init__(self, extents: Mapping[str, int], identifiers: Identifiers) -> None:
+    def __init__(self, extents: Mapping[str, int], identifiers: Identifiers, digits: Mapping[str, Flat] = {}) -> None:
+        """`digits`: the variables that follow from others."""
         self.extents = dict(extents)
+        self._digits = digits
         self._identifiers = identifiers
 
     def variable(self, name: str) -> str:
-        """The identifier of a grid or loop variable."""
+        """The identifier of a grid or loop variable, or the text of a digit of some."""
+        if flat := self._digits.get(name):
+            return f"({grouped(self.affine(flat.start))} {flat.text('/')})"
         return self._identifiers.of(("variable", name), name)
 
     def affine(self, value: Affine, wide: bool = False) -> str:

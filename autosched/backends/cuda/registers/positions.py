@@ -75,7 +75,7 @@ class Positions:
         count = self.within(piece.axis, layout[piece.axis])
         if piece.flat is not None:
             count = grouped(sum_of(self.indexing.affine(piece.flat.start), count))
-            count = f"({count} {'/' if piece.flat.first else '%'} {piece.flat.size})"
+            count = f"({count} {piece.flat.text('/')})"
         return sum_of(start, count if piece.step == 1 else scaled(count, piece.step))
 
     def behind(self, skew: Skew, layout: Layout) -> str:

@@ -51,7 +51,7 @@ class RegisterTile:
 @dataclass
 class ContractionPrinter:
     """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
-    register tile begin, and how far they go."""
+    register tile begin, and how far they go; `within`: where in an operand's tile that is."""
 
     code: Code
     dot: Dot
@@ -59,6 +59,7 @@ class ContractionPrinter:
     columns: int
     stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
+    within: Mapping[str, Affine]
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -74,10 +75,12 @@ class ContractionPrinter:
                     self.body(s.body)
             case If():
                 self._if(s)
-            case Load() if s.guarded or any(p.step != 1 for p in s.slices):
-                raise CompileError(f"load of {s.buffer}: a product on a CPU reads no fill, and skips no element")
             case Load() if self.dot.axis in s.dst.axes:
-                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
+                within = self.within.get(s.dst.name, Affine())
+                stored = {axis: (begin - within, size) for axis, (begin, size) in self.stored.items()}
+                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis, stored)
+            case Load() if s.guarded or any(p.step != 1 for p in s.slices):
+                raise CompileError(f"load of {s.buffer}: an epilogue on a CPU reads no fill, and skips no element")
             case Load():
                 self._load(s)
             case View():
@@ -255,8 +258,9 @@ class ContractionPrinter:
         a, c = self._panel(s.a), self._panel(s.b)
         if c.own_stride != 1:
             raise CompileError("columns of the right operand must be neighbours: pack it in panels")
-        steps = self.operands[s.a].remaining_steps(code)
-        shortest = self.operands[s.a].shortest_steps(code)
+        ending = [x for x in (self.operands[s.a], self.operands[s.b]) if x.ends]
+        ends = min(ending, key=lambda x: x.along(x.reduction).size)
+        steps, shortest = ends.remaining_steps(code), ends.shortest_steps(code)
         unroll = min(s.unroll, shortest)
         code.b.comment(
             f"{s.dst.name} += {s.a} . {s.b}: {self.rows} x {self.columns} in registers, {unroll} steps a turn"
@@ -284,4 +288,6 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     outputs = [(s, code.buffers[s.buffer]) for s in stores if code.buffers[s.buffer].role == "output"]
     stored = {p.axis: (p.start, n) for s, b in outputs for p, n in zip(s.slices, b.shape, strict=True) if p.axis}
-    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel))
+    views = [s for s in statements(kernel.body) if isinstance(s, View)]
+    within = {s.src: p.start for s in views for p in s.slices if p.axis in dots[0].dst.axes}
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), within)

@@ -1,22 +1,25 @@
 """Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
 
 An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
-reads of it: `width` positions of its own axis, over the whole reduction tile.
+reads of it: `width` positions of its own axis, over the whole reduction tile. What skips elements, is shifted or lies
+outside of its buffer, as the operands of convolutions do, is always packed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from autosched.backends.backend import CompileError
+from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import index, minus, poison, smaller, transpose_4x4
+from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus, poison, smaller, transpose_4x4
 from search_spaces.programs.addressing import Address, Dimension
 from search_spaces.programs.statements import Load, View
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Panels
+from search_spaces.programs.tiles import Panels, Slice
 from search_spaces.workloads.expressions.affine import Affine
 
 # Elements between packed rows beyond their length, so that they do not all start in one cache set.
@@ -41,12 +44,18 @@ class Panel:
 
 @dataclass(frozen=True)
 class OperandTile:
-    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
+    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place.
+
+    It begins at `begin` of `size` positions of its own axis. `in_order`: those along both axes are the buffer's.
+    """
 
     load: Load
     place: Address
     own: str
     reduction: str
+    begin: Affine
+    size: int
+    in_order: bool
     packed: IRValue | None
 
     @property
@@ -63,14 +72,14 @@ class OperandTile:
         return next(d for d in self.place.dimensions if d.axis == axis)
 
     @property
-    def own_size(self) -> int:
-        """The size of the buffer along the operand's own axis."""
-        return self.along(self.own).size
+    def ends(self) -> bool:
+        """Whether the buffer ends where the reduction may."""
+        return not self.load.guarded and self.along(self.reduction).slice.step == 1
 
     @property
     def own_stride(self) -> int:
         """Of a single position there is none, and it may as well be that of neighbours."""
-        return 1 if self.own_size == 1 else self.along(self.own).stride
+        return 1 if self.size == 1 else self.along(self.own).stride
 
     @property
     def reduction_stride(self) -> int:
@@ -87,26 +96,40 @@ class OperandTile:
         return min(self.steps, d.size - d.slice.start.maximum(code.extents))
 
 
-def operand(code: Code, load: Load, reduction: str) -> OperandTile:
-    """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
+def operand(code: Code, load: Load, reduction: str, stored: Mapping[str, tuple[Affine, int]]) -> OperandTile:
+    """Make a loaded tile usable as an operand, copying it now when it is to be packed.
+
+    `stored`: where a tile of the outputs begins along their axes, and how many positions these have.
+
+    Raises:
+        CompileError: it cannot be read in place, and is not to be packed.
+    """
     own = next(x for x in load.dst.axes if x != reduction)
     place = code.place(load.buffer, load.slices)
+    along, steps = (next(d for d in place.dimensions if d.axis == x) for x in (own, reduction))
+    begin, size = stored.get(own, (along.slice.start, along.size))
+    in_order = not load.guarded and along.slice.step == steps.slice.step == 1 and along.size == size
+    begin = along.slice.start if in_order else begin
+    found = OperandTile(load, place, own, reduction, begin, size, in_order, None)
     if load.panels is None:
-        return OperandTile(load, place, own, reduction, None)
-    packed = code.take_scratch(_packed_elements(load, own, reduction, load.panels))
-    result = OperandTile(load, place, own, reduction, packed)
-    _pack(code, result, load.panels)
+        if not in_order:
+            raise CompileError(f"load of {load.buffer}: what is shifted, skips elements or is outside has to be packed")
+        return found
+    result = replace(found, packed=code.take_scratch(_packed_elements(load, own, reduction, load.panels)))
+    if in_order:
+        _pack(code, result, load.panels)
+    else:
+        _pack_each(code, result, load.panels)
     return result
 
 
 def panel(code: Code, source: OperandTile, view: View | None, width: int) -> Panel:
     """The panel that a view cuts from an operand (the operand's only one without a view)."""
-    piece = source.along(source.own).slice
     offset = next(p.start for p in view.slices if p.axis == source.own) if view else Affine()
-    valid = min(width, source.own_size)
+    valid = min(width, source.size)
     panels = source.load.panels
     if panels is None or source.packed is None:
-        base = _address_in_place(code, source, piece.start + offset, width)
+        base = _address_in_place(code, source, source.begin + offset, width)
         return Panel(base, source.own_stride, source.reduction_stride, source.buffer.dtype, valid, packed=False)
     number = Affine(tuple((v, c // width) for v, c in offset.terms))
     start = code.scaled(code.affine(number), _panel_elements(source, panels)) if number.terms else 0
@@ -140,7 +163,7 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
     """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
-    steps, valid = source.remaining_steps(code), min(panels.width, source.own_size)
+    steps, valid = source.remaining_steps(code), min(panels.width, source.size)
     if panels.interleaved and (source.own_stride == 1 or source.reduction_stride != 1):
         with code.loop(steps, "pack.k") as k, _each_panel(code, source, panels) as (begin, target):
             row = code.address(begin, code.scaled(k, source.reduction_stride), source.buffer.dtype)
@@ -156,18 +179,57 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
-    piece, extent = source.along(source.own).slice, source.load.dst.extent(source.own)
-    present = code.remaining(piece.start, extent, source.own_size)
+    with _each_position(code, source, panels) as (inside, position, target):
+        yield _address_in_place(inside, source, source.begin + position, panels.width), target
+
+
+@contextmanager
+def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[Code, Affine, IRValue]]:
+    """Loop over the panels that exist: which position of the tile each begins at, and where it is packed."""
+    extent = source.load.dst.extent(source.own)
+    present = code.remaining(source.begin, extent, source.size)
     variable = f"{source.load.dst.name}.panel"
     assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:
         code.variables[variable] = position
         # The panels of this tile reach as far as the tile does.
         inside = replace(code, extents={**code.extents, variable: extent})
-        begin = _address_in_place(inside, source, piece.start + Affine.of((variable, 1)), panels.width)
         per_position = _panel_elements(source, panels) // panels.width
-        yield begin, code.address(source.packed, code.scaled(position, per_position))
+        yield inside, Affine.of((variable, 1)), code.address(source.packed, code.scaled(position, per_position))
     del code.variables[variable]
+
+
+def _pack_each(code: Code, source: OperandTile, panels: Panels) -> None:
+    """Copy a tile of which any element may be outside to its panels: vectors along them, or along their rows."""
+    code.b.comment(f"pack {source.load.buffer}, where it exists, in panels of {panels.width} along {panels.axis}")
+    b, width, lanes, steps = code.b, panels.width, code.lanes, source.steps
+    with _each_position(code, source, panels) as (inside, position, target):
+        first = inside.start(source.begin + position, width, source.size)
+        moved = minus(b, first, code.affine(source.begin))
+        if panels.interleaved:
+            with code.loop(index(steps), "pack.k") as k:
+                row = _row(code, source, source.own, {source.own: moved, source.reduction: k})
+                for at in range(0, width, lanes):
+                    value, mask = row.vector(code, index(at), code.mask(width - at)), code.mask(width - at)
+                    out = code.address(target, plus(b, code.scaled(k, width), index(at)))
+                    code.store(value, out, "float32", lanes, mask)
+            return
+        with code.loop(index(width), "pack.row") as r:
+            row = _row(code, source, source.reduction, {source.own: plus(b, moved, r)})
+            begin = code.address(target, code.scaled(r, steps + ROW_PADDING))
+            with code.loop(index(steps), "pack.k", lanes) as k:
+                mask = first_lanes(b, minus(b, index(steps), k), lanes) if steps % lanes else None
+                code.store(row.vector(code, k, mask), code.address(begin, k), "float32", lanes)
+
+
+def _row(code: Code, source: OperandTile, column: str, at: Mapping[str, IRValue]) -> GuardedLoad:
+    """A row of the tile along one of its axes, `at` these positions of it."""
+
+    def start(piece: Slice) -> IRValue:
+        begin = code.affine(piece.start)
+        return plus(code.b, begin, code.scaled(at[piece.axis], piece.step)) if piece.axis in at else begin
+
+    return GuardedLoad.of(code, source.load, column, start, integral=False)
 
 
 def _copy_step(code: Code, source: OperandTile, row: IRValue, out: IRValue, width: int, valid: int) -> None:

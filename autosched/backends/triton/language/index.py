@@ -37,14 +37,24 @@ class Along:
 class Indexing:
     """Prints the indices of one kernel; definitions go into its block."""
 
-    def __init__(self, extents: Mapping[str, int], identifiers: Identifiers, block: Block) -> None:
+    def __init__(
+        self, extents: Mapping[str, int], identifiers: Identifiers, block: Block, digits: Mapping[str, Flat] = {}
+    ) -> None:
+        """`digits`: the variables that follow from others."""
         self.extents = dict(extents)
+        self._digits = digits
         self._identifiers = identifiers
         self._block = block
 
     def variable(self, name: str) -> str:
-        """The identifier of a grid or loop variable."""
-        return self._identifiers.of(("variable", name), name)
+        """The identifier of a grid or loop variable, or of a digit of some, defined where needed."""
+        identifier = self._identifiers.of(("variable", name), name)
+        if flat := self._digits.get(name):
+            number = self.affine(flat.start)
+            number = f"({number})" if " " in number else number
+            text = f"{identifier} = {number} {flat.text('//')}"
+            self._block.define(identifier, text, self.variables(flat.start))
+        return identifier
 
     def affine(self, value: Affine, wide: bool = False) -> str:
         """The text of an affine form; variables that are always 0 vanish. `wide`: in 64 bits."""
@@ -58,7 +68,9 @@ class Indexing:
 
     def variables(self, value: Affine) -> frozenset[str]:
         """The variables that the printed form depends on."""
-        return frozenset(name for name, _ in self._varying(value))
+        names = [name for name, _ in self._varying(value)]
+        own = (self.variables(self._digits[name].start) for name in names if name in self._digits)
+        return frozenset(name for name in names if name not in self._digits).union(*own)
 
     def offsets(self, axis: str, start: Affine, extent: int, step: int = 1) -> str:
         """The identifier of the vector `start + step * (0 … extent - 1)`, defined where needed."""
@@ -203,10 +215,10 @@ class Indexing:
         return self.offsets(axis, piece.start, piece.extent, piece.step)
 
     def _counted(self, piece: Slice, flat: Flat) -> str:
-        """The identifier of positions that are counted along an axis of two dimensions."""
+        """The identifier of positions that are counted along an axis of several dimensions."""
         axis, extent = piece.axis, piece.extent or 1
-        count = self._identifiers.of(("count", axis, flat, extent), f"{'first' if flat.first else 'second'}_{axis}")
-        text = f"{self.offsets(axis, flat.start, extent)} {flat.operator} {flat.size}"
+        count = self._identifiers.of(("count", axis, flat, extent), f"{'second' if flat.size else 'first'}_{axis}")
+        text = f"{self.offsets(axis, flat.start, extent)} {flat.text('//')}"
         self._block.define(count, f"{count} = {text}", self.variables(flat.start))
         begin, along = self.affine(piece.start), count if piece.step == 1 else f"{count} * {piece.step}"
         if begin == "0" and piece.step == 1:

@@ -142,10 +142,10 @@ DECISIONS: dict[str, dict[str, KnobValue]] = {
 
 # By their sizes: too little is reduced to be split or streamed, or rows begin where no descriptor may.
 NOT_OFFERED = {
-    "several reduced": ("split", "streamed", "descriptors"),
-    "several reduced, one in tiles": ("split", "streamed", "copied"),
-    "several reduced, uneven": ("split", "streamed", "descriptors"),
-    "several reduced, computed": ("split", "streamed", "descriptors", "specialised"),
+    "several reduced": ("split", "descriptors"),
+    "several reduced, one in tiles": ("copied",),
+    "several reduced, uneven": ("split", "descriptors"),
+    "several reduced, computed": ("split", "descriptors", "specialised"),
     "columns first": ("split", "descriptors"),
     "two outputs": ("descriptors",),
     "two outputs of two dots": ("split", "descriptors"),

@@ -1,0 +1,61 @@
+"""Operands as affine maps: from the axes of a contraction to the indices of a tensor, and what is read outside of it.
+
+    x[n, 2*p + r - 1, 2*q + s - 1, c] else 0        of axes n, p, q, r, s, c: a convolution of stride 2, padded by 1
+
+A tile moves each index along one of its axes at most, or its elements are gathered: with tiles along q and c the index
+2*q + s - 1 moves by 2 from one position to the next, at one s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.workload import Axis, Tensor, Workload
+
+
+@dataclass(frozen=True)
+class OperandMap:
+    """Where an operand is read, an index for each dimension of the tensor."""
+
+    tensor: Tensor
+    access: Access
+
+    @staticmethod
+    def of(workload: Workload, access: Access) -> OperandMap:
+        """That of a read of an input."""
+        return OperandMap(next(t for t in workload.inputs if t.name == access.tensor), access)
+
+    def is_plain(self, extents: Mapping[str, int]) -> bool:
+        """Whether every index is an axis of its own, as long as the dimension: what a descriptor can move."""
+        axes = [i.axis for i in self.access.index]
+        return (
+            self.access.fill is None
+            and len({*axes}) == len(axes)
+            and all(extents.get(x) == size for x, size in zip(axes, self.tensor.shape, strict=True))
+        )
+
+    def axes(self, tiled: Collection[str]) -> tuple[str, ...]:
+        """Of every dimension the axis of a tile that runs along it, "" for a single position."""
+        return tuple(i.along(tiled) for i in self.access.index)
+
+    def between(self, axis: str) -> int:
+        """How many elements neighbours along an axis are apart."""
+        steps = zip(self.access.index, self.tensor.effective_strides, strict=True)
+        return sum(i.step(axis) * stride for i, stride in steps)
+
+    def runs_along(self, axis: str) -> bool:
+        """Whether neighbours along the axis, in the last dimension, are neighbours in memory."""
+        return self.access.index[-1].step(axis) != 0 and self.between(axis) == 1
+
+    def is_zero_beyond(self, axis: Axis, extents: Mapping[str, int]) -> bool:
+        """Whether what is read beyond the end of an axis is outside of the tensor, and harmless as a factor of 0."""
+        if not math.isfinite(self.access.fill or 0):
+            return False
+        others = {**extents, axis.name: 1}
+        sizes = zip(self.access.index, self.tensor.shape, strict=True)
+        return any(
+            i.step(axis.name) > 0 and i.minimum(others) + i.step(axis.name) * axis.extent >= size for i, size in sizes
+        )
