@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from search_spaces import sketches
+from search_spaces import anchors
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
@@ -51,13 +51,13 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
 
 def sketch_names() -> frozenset[str]:
     """The names of all sketches that this version has; each is called as its rule."""
-    return frozenset(name for name, _ in sketches.rules())
+    return frozenset(name for name, _ in anchors.rules())
 
 
 def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
     """Every sketch of a workload for what is offered; `tried` gets every rule, with why it does not match."""
     found: list[Sketch] = []
-    for name, rule in sketches.rules():
+    for name, rule in anchors.rules():
         try:
             found += [replace(s, words=offers.words) for s in rule.derive(workload, target, offers)]
             tried[name] = ""

@@ -35,7 +35,7 @@ _FIRST = (
     "test_killed_tuner.py",
     "test_gluon_printer.py",
     "test_session.py",
-    "test_sketches.py",
+    "test_anchors.py",
     "test_tracing.py",
     "test_gluon_walks.py",
     "test_quality.py",

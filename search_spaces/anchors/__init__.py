@@ -4,7 +4,7 @@ A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; w
 empty, or an `UnmatchedError` says why. `offers`: what backends have words for beside what all have. Modules are found
 by listing this folder: adding an anchor is adding a file. Rooms hold what its base programs are made of.
 
-Imports every room below; only `sketches`, and `search_spaces.build`, import it.
+Imports every room below; only `search_spaces.build` imports it.
 """
 
 from __future__ import annotations

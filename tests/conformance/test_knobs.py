@@ -12,7 +12,7 @@ from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, sum_of_products
 from random_workloads import random_workload
 from scanned_workloads import recurrence
-from search_spaces import Target, Workload, ops, sketches
+from search_spaces import Target, Workload, anchors, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.limits import USUAL, Offers
@@ -58,7 +58,7 @@ def others() -> Iterator[Workload]:
 
 def sketches_of(workload: Workload, target: Target, offers: Offers) -> Iterator[Sketch]:
     """Of every rule; a knob without values, which refuses its sketch, is a failure here."""
-    for name, rule in sketches.rules():
+    for name, rule in anchors.rules():
         try:
             yield from rule.derive(workload, target, offers)
         except UnmatchedError as why:

@@ -34,7 +34,6 @@ _NOT_YET: tuple[str, ...] = (
     "search_spaces/devices",
     "search_spaces/programs",
     "search_spaces/schedules",
-    "search_spaces/sketches",
     "search_spaces/structure",
     "search_spaces/workloads",
 )

@@ -34,7 +34,7 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.sketches.dots.group_dots import GroupDots, LoadedTile, block_shape
+from search_spaces.anchors.contractions.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 

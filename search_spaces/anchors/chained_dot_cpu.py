@@ -1,0 +1,218 @@
+"""Two products with folds between them on a CPU: what is between stays in a cache.
+
+Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
+         for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
+         for m, e: out[m, e] = sum over c of exp(s[m, c] - top[m]) / total[m] * v[c, e]
+After:   grid b.0, m.0 (shared out to threads):
+           for j, i: points[i, j] = dot(row panel i of q, column panel j of k)        up to where a mask ends
+           top, total = folds of the rows of points;  points = exp(points - top)
+           for i, j: out[i, j] = dot(row panel i of points, column panel j of v) / total
+With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and then out = sums / total. Where a mask that
+is data rules pieces out, or what is walked is blocks, all of these are made piece by piece (`cached_pieces`).
+
+`points` are of one program alone: a tile of rows by all that is walked, which is what its core's cache holds. Register
+tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from search_spaces.anchors.chains.cached_pieces import is_in_pieces
+from search_spaces.anchors.chains.cached_points import CachedPoints, runs_along
+from search_spaces.anchors.chains.marked_walks import conditions_along, skips
+from search_spaces.anchors.chains.walk_parts import mask_of
+from search_spaces.anchors.contractions.register_tiles import (
+    REGISTER_ROWS,
+    register_tiles,
+    why_long_body,
+    why_too_many_registers,
+)
+from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.skipping import is_skipping
+from search_spaces.decisions.unrolling import unrolling
+from search_spaces.decisions.vectors import vectorizing
+from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import buffers
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, nearest
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.chains.finding import chain_of
+from search_spaces.workloads.expressions.expression import Access, Expression, to_text
+from search_spaces.workloads.workload import Axis, Workload
+
+# Rows of a program: fewer do not pay for packing what they are multiplied with.
+_FEWEST_ROWS = 16
+_MOST_ROWS = 512
+# Rows are multiples of this, so that most register tiles end where they do.
+_STEP = 4
+# What a register tile sums up in one go: deeper sums are best cut, so that panels stay in a first-level cache.
+_DEEPEST = 512
+# What a program holds of its own, in second-level caches.
+_MOST_CACHES = 2
+# Into how many pieces the second product cuts what is walked; each adds to sums that lie in memory.
+_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+_SHORTEST_PIECE = 32
+# How long a piece is to start from where a mask leaves some of them.
+_START_PIECE = 128
+# (rows of a program, register tile of the first product, of the second: rows and vectors) to start from.
+_STARTS = (
+    (128, (8, 2), (8, 2)),
+    (64, (8, 2), (8, 2)),
+    (256, (8, 2), (8, 2)),
+    (64, (8, 3), (4, 4)),
+    (128, (4, 4), (4, 4)),
+    (32, (8, 2), (8, 2)),
+)
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for two products with folds between them, on a CPU."""
+    if target.kind != "cpu":
+        return ()
+    chain = chain_of(workload)
+    _check(chain)
+    decisions = _decisions(chain, target)
+    anchor = Anchor(
+        "chained_dot_cpu",
+        lambda values: _lower(chain, target, values),
+        (
+            Rule(("m", "inner"), partial(_why_uneven, "inner")),
+            Rule(("m", "carried"), partial(_why_uneven, "carried")),
+            Rule(("inner",), lambda values: why_too_many_registers(target, values.tiling("inner"))),
+            Rule(("carried",), lambda values: why_too_many_registers(target, values.tiling("carried"))),
+            Rule(("c", "inner", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
+            Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
+            Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
+        ),
+        _starts(chain, decisions, target),
+    )
+    return (derived(anchor, decisions),)
+
+
+def _check(chain: Chain) -> None:
+    """Raise UnmatchedError for what is not two plain products, one after the other."""
+    if len(chain.inner) != 1 or len(chain.carried) != 1 or chain.beside or chain.points or len(chain.walked) > 2:
+        raise UnmatchedError("not one product of what one other makes along one axis, or blocks of one")
+    (inner,), (carried,) = chain.inner, chain.carried.values()
+    for e in (inner.a, inner.b, carried.b):
+        if not isinstance(e, Access) or not all(i.is_axis for i in e.index) or e.fill is not None:
+            raise UnmatchedError(f"{to_text(e)} is computed before it is multiplied")
+    if inner.summed[0].extent > _DEEPEST:
+        raise UnmatchedError(f"{inner.summed[0].extent} positions of {inner.summed[0].name} are summed in several goes")
+    if any(f.counts for f in chain.walk.folds if f.name not in chain.carried):
+        raise UnmatchedError("points are counted")
+
+
+def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
+    """Every decision.
+
+    Raises:
+        UnmatchedError: rows or columns do not end with register tiles, or a core's cache does not hold the points.
+    """
+    (inner,), (carried,) = chain.inner, chain.carried.values()
+    (axis,) = carried.carried
+    walked = math.prod(x.extent for x in chain.walked)
+    most = _MOST_CACHES * target.l2_bytes // (4 * walked)
+    extent = chain.m.extent
+    heights = [h for h in range(_FEWEST_ROWS, min(most, _MOST_ROWS) + 1) if extent % h == 0 and h % _STEP == 0]
+    if not heights:
+        raise UnmatchedError(f"no tile of {chain.m.name} by all of {chain.c.name} is even and stays in a cache")
+    rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
+    packing: tuple[Knob, ...] = (
+        Choice("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows"), ordered=False),
+        Choice("pack_walked", _packing(chain, inner.b, chain.c), ordered=False),
+        Choice("pack_carried", _packing(chain, carried.b, axis), ordered=False),
+    )
+    return (
+        Decision(Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights))),
+        Decision(Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
+        Decision(Choice("inner", _register_tiles(rows, chain.c, target))),
+        Decision(Choice("carried", _register_tiles(rows, axis, target))),
+        *(Decision(knob, bears_on="nothing") for knob in packing),
+        *skips(chain),
+        unrolling(),
+        vectorizing(),
+        prefetching_rows(),
+    )
+
+
+def _pieces(extent: int) -> tuple[tuple[int, int], ...]:
+    """All that is walked, and pieces of it that are not too short."""
+    return tuple((n, extent // n) for n in _PIECES if extent % n == 0 and (n == 1 or extent // n >= _SHORTEST_PIECE))
+
+
+def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
+    """Those that end where the axis does."""
+    found = tuple(t for t in register_tiles(rows, target) if isinstance(t, tuple) and axis.extent % t[1] == 0)
+    if not found:
+        raise UnmatchedError(f"{axis.extent} positions of {axis.name} are no whole vectors")
+    return found
+
+
+def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = "panels") -> tuple[KnobValue, ...]:
+    """How an operand may be read: in place where it runs along an axis, or copied."""
+    assert isinstance(e, Access)
+    plain = runs_along(chain, e, along)
+    if otherwise == "rows":
+        return ("no", "rows", "panels") if plain else ("no", "panels")
+    return ("no", "panels") if plain else ("panels",)
+
+
+def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tuple[Values, ...]:
+    """Operands packed, in tiles that fill the multiply-add units, and rows for which packing pays."""
+    knobs = {d.name: d.knob for d in decisions}
+    found = []
+    for number, (height, inner, carried) in enumerate(_STARTS):
+        values = Values({name: k.values[-1] for name, k in knobs.items()})
+        values["m"] = nearest(knobs["m"], height)
+        for name, (rows, vectors) in (("inner", inner), ("carried", carried)):
+            fitting = [t for t in knobs[name].values if isinstance(t, tuple) and _fits(t, values["m"], target)]
+            wanted = Choice(name, tuple(fitting) or knobs[name].values)
+            values[name] = nearest(wanted, rows, vectors * target.lanes)
+        values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
+        if "skip" in knobs:
+            # How much a mask leaves is not known: much of it is best folded at once.
+            values["skip"] = number % 2 == 0
+        masked = bool(mask_of(chain).forms) or is_skipping(values)
+        values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)
+        values["pack_rows"] = knobs["pack_rows"].values[1]
+        found.append(values)
+    return tuple(found)
+
+
+def _fits(tile: tuple[int, ...], rows: KnobValue, target: Target) -> bool:
+    assert isinstance(rows, tuple)
+    return rows[-1] % tile[0] == 0 and why_too_many_registers(target, tile) is None
+
+
+def _why_uneven(knob: str, values: Values) -> str | None:
+    height, rows = values.tile("m"), values.tiling(knob)[0]
+    return f"{knob} has register tiles of {rows} rows, which do not divide {height}" if height % rows else None
+
+
+def _why_cut(chain: Chain, values: Values) -> str | None:
+    length, columns = values.tile("c"), values.tiling("inner")[1]
+    if not is_in_pieces(chain, values) or length % columns == 0:
+        return None
+    return f"inner has register tiles of {columns} columns, which do not divide pieces of {length}"
+
+
+def _why_long(target: Target, knob: str, values: Values) -> str | None:
+    return why_long_body(target, values.tiling(knob), values.integer("unroll"))
+
+
+def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:
+    parts = CachedPoints(chain, values)
+    own = parts.own
+    axes = (*(GridAxis(f"{x.name}.0", x.extent) for x in chain.outer), GridAxis("m.0", values.tiling("m")[0]))
+    kernel = Kernel(chain.workload.name, Grid(axes), parts.body(), Launch(lanes=target.lanes))
+    return TileProgram(chain.workload.name, buffers(chain.workload, *own), (kernel,))

@@ -1,0 +1,67 @@
+"""Chains of products on a GPU: inner products, folds over one side of them, and products of what these make.
+
+Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
+         for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
+         for m, e: out[m, e] = sum over c of exp(s[m, c] - top[m]) / total[m] * v[c, e]
+After:   grid b.0, m.0:
+           for c.0 (pipelined): s = dot(q, k_tile); top, total moved and added to; acc = acc * rescale + dot(p, v_tile)
+           store out_tile = acc / total
+
+(Dao, "FlashAttention-2", 2023, algorithm 1.) Where rows are few, several programs share a walk, and a second kernel
+joins what they have folded by the rule by which folds move ("Flash-Decoding").
+"""
+
+from __future__ import annotations
+
+from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_walk
+from search_spaces.anchors.chains.chain_knobs import chain_decisions, chain_starts
+from search_spaces.anchors.chains.chain_program import ChainProgram
+from search_spaces.anchors.chains.chain_rules import DECIDED_FIRST, chain_rules
+from search_spaces.anchors.chains.chain_tiles import ChainTile
+from search_spaces.anchors.chains.shared_walk import joining, store_parts, workspaces
+from search_spaces.anchors.chains.walked_positions import integral_differences
+from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
+from search_spaces.decisions.decision import Anchor, derived
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.devices.target import Target
+from search_spaces.programs.lowering import buffers
+from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.schedules.knobs import Values
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.structure.chains.finding import chain_of
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Workload
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for folds of products, and products of those, on a GPU."""
+    if target.kind != "gpu":
+        return ()
+    chain = chain_of(workload)
+    decisions = chain_decisions(chain, target, offers)
+    knobs = {d.name: d.knob for d in decisions}
+    anchor = Anchor(
+        "chained_dot_gpu",
+        lambda values: rounding_in_pairs(integral_differences(_lower(chain, values)), target),
+        chain_rules(chain, target, knobs, offers),
+        chain_starts(chain, target, decisions),
+        descriptor_remarks(chain.workload, (), target),
+        DECIDED_FIRST,
+    )
+    return (derived(anchor, decisions),)
+
+
+def _lower(chain: Chain, values: Values) -> TileProgram:
+    tile = ChainTile(chain, values)
+    names = Names({s.name for s in chain.workload.stages})
+    program = ChainProgram(tile, names)
+    grid, launch, name = tile.grid(), Launch(num_stages=values.integer("stages")), chain.workload.name
+    if tile.splits == 1:
+        statements = fold_at_once(program) if tile.at_once else [*fold_by_walk(program), *finished(program)]
+        kernel = Kernel(name, grid, tuple(statements), launch)
+        return TileProgram(name, buffers(chain.workload), (kernel,))
+    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), launch)
+    parts = workspaces(chain, tile.splits)
+    return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

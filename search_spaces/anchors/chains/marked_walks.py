@@ -1,0 +1,155 @@
+"""Walks without the iterations that a mask rules out which is data.
+
+    kept[b, c0]: which blocks c0 of columns the rows b see; a walk goes over blocks c0, and columns c of each
+
+    marks = load kept[b.0, 0 : +64]
+    for c0.0 in 64 where marks:                   of other blocks nothing is loaded or multiplied
+      for c.0 in 2: …
+
+    kept[b, c]: which columns they see, of which a tile has 32
+
+    marks = max of load kept[b.0, 0 : +2048] over every 32
+    for c.0 in 64 where marks: …
+
+Conditions of a mask (`walk_parts.Mask`) say so that are the same for all rows of a tile; the loop that one marks is
+that over the outermost walked axis that it has. A mask in blocks is such where blocks of rows and of columns are
+axes of their own: as they are where scores are viewed as […, blocks, rows, blocks, columns], or a mask is expanded to
+that. Rows of which nothing is left are what they are with all iterations made: no fold has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from search_spaces.anchors.chains.chain_program import ChainProgram
+from search_spaces.anchors.chains.walk_parts import Mask, mask_of
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.skipping import is_skipping, skipping
+from search_spaces.programs.statements import Reduce, Regroup, Statement
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.knobs import Values, padded
+from search_spaces.structure.chains.chain import Chain
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, Expression, mul, to_text
+from search_spaces.workloads.expressions.walking import variables
+from search_spaces.workloads.workload import Axis
+
+# A program holds what it reads of a mask in registers: of so many positions at most.
+_MOST_HELD = 16384
+# A warp that brings tiles has few registers: so many numbers are 8 for each of its threads.
+_MOST_BROUGHT = 256
+
+
+def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
+    """By walked axis, what holds where positions of it are of use for any row of a tile; no axis of which all are."""
+    found: dict[str, list[Expression]] = {}
+    for condition in sorted(mask_of(chain).conditions, key=to_text):
+        along = walked_along(chain, condition)
+        held = math.prod(x.extent for x in along)
+        if along and along[0].extent > 1 and held <= _MOST_HELD and chain.m.name not in variables(condition):
+            found.setdefault(along[0].name, []).append(condition)
+    return found
+
+
+def skips(chain: Chain) -> tuple[Decision, ...]:
+    """The decision to skip, where a mask allows it."""
+
+    def iterations(values: Values) -> int:
+        return values.tiling("c")[0] if len(chain.walked) == 1 else chain.walked[0].extent
+
+    return (skipping("c", iterations),) if conditions_along(chain) else ()
+
+
+def why_not_brought(chain: Chain) -> str | None:
+    """Why a warp that brings tiles cannot tell which ones are of use, where it reads one number for each block."""
+    found = conditions_along(chain)
+    read = found.get(chain.walked[0].name, [])
+    if len(chain.walked) != 2 or len(found) != 1 or len(read) != 1 or not isinstance(read[0], Access):
+        return "a mask that is computed, or not of blocks"
+    if len(walked_along(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
+        return f"a mask of more than {_MOST_BROUGHT} blocks of columns, or of what is in them"
+    return None
+
+
+def walked_along(chain: Chain, condition: Expression) -> list[Axis]:
+    """The walked axes along which a condition differs."""
+    read = variables(condition)
+    return [x for x in chain.walked if x.name in read]
+
+
+@dataclass
+class Marks:
+    """Tiles that mark the iterations of loops, by the axis that a loop is over, and the statements that make them.
+
+    `known`: conditions that hold everywhere in the tiles of marked iterations. `ending`: the axis whose loop ends where
+    the `mask` by position does, so that loops within a marked one have all of their iterations; `place`: where all that
+    an iteration of it has lies.
+    """
+
+    mask: Mask
+    ending: str
+    place: Mapping[str, Slice]
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    body: list[Statement] = field(default_factory=list)
+    known: set[Expression] = field(default_factory=set)
+
+    @staticmethod
+    def of(program: ChainProgram) -> Marks:
+        """Those of a program, before its loops; none where its schedule makes all iterations."""
+        mask, walked, place = program.mask, program.chain.walked, program.tile.place
+        if not is_skipping(program.tile.values):
+            return Marks(mask, program.chain.c.name, place)
+        along = conditions_along(program.chain)
+        last = max(n for n, x in enumerate(walked) if x.name in along)
+        whole = {x.name: Slice(Affine(), _reach(program, x), x.name) for x in walked[last + 1 :]}
+        found = Marks(replace(mask, forms=mask.online), walked[last].name, {**place, **whole})
+        for axis, conditions in along.items():
+            found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
+            if place[axis].extent is None:
+                found.known |= {x for x in conditions if len(walked_along(program.chain, x)) == 1}
+        return found
+
+    def name(self, axis: str) -> str:
+        """The tile that marks iterations of the loop over an axis; "" where none does."""
+        return self.tiles[axis].name if axis in self.tiles else ""
+
+
+def _reach(program: ChainProgram, axis: Axis) -> int:
+    """So many positions all iterations of the loop over an axis have together."""
+    return program.tile.iterations[axis.name] * (program.tile.place[axis.name].extent or 1)
+
+
+def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[Statement]) -> Tile:
+    """The tile with an element for every iteration, or more."""
+    tile, place = program.tile, program.tile.place[axis]
+    count = padded(tile.iterations[axis])
+    along = {axis: Slice(_before(place.start, f"{axis}.0"), count * (place.extent or 1), axis)}
+    inner = [x for x in walked_along(program.chain, condition) if x.name != axis]
+    along |= {x.name: Slice(Affine(), padded(x.extent), x.name) for x in inner}
+    emitter = replace(program.emitter(), place={**tile.place, **along})
+    points = emitter.tile(condition, f"{axis}_marks")
+    body += emitter.body
+    for x in inner:
+        points = _any(program, points, x.name, body)
+    if place.extent is None:
+        return points
+    apart = Tile(program.names.fresh(points.name), (f"{axis}_tiles", axis), (count, place.extent), points.dtype)
+    body.append(Regroup(apart, points.name, axis))
+    return _any(program, apart, axis, body)
+
+
+def _any(program: ChainProgram, points: Tile, axis: str, body: list[Statement]) -> Tile:
+    """Whether any of the points along an axis is marked."""
+    kept = {x: n for x, n in zip(points.axes, points.shape, strict=True) if x != axis}
+    marks = Tile(program.names.fresh("marks"), tuple(kept), tuple(kept.values()))
+    body.append(Reduce(marks, points.name, axis, "max"))
+    return marks
+
+
+def _before(start: Affine, variable: str) -> Affine:
+    """Where the first iteration of a loop has this start."""
+    others: Mapping[str, Affine] = {v: axis_index(v) for v, _ in start.terms}
+    return start.substituted({**others, variable: Affine()})

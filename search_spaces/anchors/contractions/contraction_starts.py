@@ -1,0 +1,200 @@
+"""Where to start with contractions on dot units: tiles that fill them, pipelines as deep as is wished for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
+from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.offered_starts import offered_starts
+from search_spaces.decisions.decision import Decision, start
+from search_spaces.devices.target import Target
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.limits import USUAL, Offers
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
+from search_spaces.workloads.expressions.expression import Access
+
+# (m, n, k bytes, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
+_START_TILES = (
+    (128, 256, 128, 8, 3),
+    (128, 256, 128, 8, 4),
+    (256, 128, 128, 8, 4),
+    (128, 128, 128, 8, 4),
+    (128, 64, 128, 4, 5),
+    (64, 128, 128, 4, 6),
+    (64, 64, 256, 4, 6),
+    (64, 32, 128, 4, 8),
+)
+# The same for devices without asynchronous copies, in front of these: operands are loaded to registers on their way,
+# which large tiles have none left for.
+_EARLY_START_TILES = (
+    (128, 128, 128, 4, 3),
+    (128, 256, 64, 8, 3),
+    (256, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3),
+)
+# (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: tiles of 128 x 128 alternating where the
+# reduction is short and the epilogue counts, large ones otherwise.
+_WARP_GROUP_STARTS = (
+    (128, 128, 128, "pingpong", 8, 6, 4),
+    (128, 256, 128, "cooperative", 8, 4, 4),
+    (256, 128, 128, "cooperative", 8, 4, 4),
+    (128, 256, 128, "cooperative", 8, 4, 8),
+    (256, 128, 128, "cooperative", 8, 4, 8),
+    (128, 128, 128, "cooperative", 8, 6, 2),
+)
+# The same where sums take twice the registers (promoted ones), or are narrow (integers).
+_NARROW_WARP_GROUP_STARTS = (
+    (128, 128, 128, "cooperative", 8, 4, 4),
+    (64, 128, 128, "pingpong", 8, 6, 2),
+    (128, 64, 128, "pingpong", 8, 6, 2),
+    (64, 128, 128, "cooperative", 4, 6, 2),
+)
+# The same for outputs that are few tiles of 128 x 128: 1000 x 1000 are 64 of those, and 128 of 64 x 128.
+# One tile a program, with a deeper ring; last, large ones with their reduction split.
+_FEW_TILES_STARTS = (
+    (64, 128, 128, "cooperative", 4, 8, 2),
+    (128, 64, 128, "cooperative", 8, 8, 2),
+    (64, 128, 256, "cooperative", 4, 4, 2),
+    (64, 64, 128, "cooperative", 4, 8, 1),
+    (128, 128, 128, "cooperative", 8, 6, 2),
+)
+# (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
+_THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# The rows of an operand's tile along k: those that shared memory swizzles whole.
+_SWIZZLED_BYTES = 128
+# Tiles of one axis that follow each other, for a few waves of which operands stay in the cache.
+_START_GROUP = 8
+# A product whose shorter side is at most that counts as thin: its starting points are others.
+_THIN_PRODUCT = 64
+# (m, n, k bytes, warps, stages) of the tiles to start from. Accumulators share the registers: with two, 128 x 128 is
+# what 128 x 256 is to one dot.
+_FUSED_START_TILES = (
+    (128, 256, 128, 8, 3),
+    (256, 128, 128, 8, 3),
+    (128, 128, 128, 8, 4),
+    (128, 128, 128, 8, 3),
+    (128, 128, 64, 8, 4),
+    (128, 64, 128, 4, 4),
+    (64, 128, 128, 4, 4),
+    (64, 64, 128, 4, 5),
+    (64, 32, 128, 4, 6),
+    (32, 64, 128, 4, 4),
+    (16, 64, 256, 4, 4),
+)
+# (m, n, k bytes, kind, warps, stages) of warp-specialised kernels of two dots.
+_FUSED_WARP_GROUP_STARTS = (
+    (128, 128, 128, "cooperative", 8, 4),
+    (128, 128, 64, "cooperative", 8, 6),
+    (64, 128, 128, "pingpong", 8, 4),
+    (128, 64, 128, "pingpong", 8, 4),
+)
+
+
+def starts(form: Contraction, target: Target, decisions: Sequence[Decision], offers: Offers) -> tuple[Values, ...]:
+    """Tiles in a grouped order; with little to do, the reduction is split.
+
+    Pipelines are as deep as is wished for; where they do not fit, they are made shallower (`Sketch.depth_knob`).
+    """
+    found = _Starts(form, target, decisions, offers)
+    return tuple(found.of_one_dot() if form.is_tiled_dot else found.of_several())
+
+
+class _Starts:
+    """The starts of one contraction."""
+
+    def __init__(self, form: Contraction, target: Target, decisions: Sequence[Decision], offers: Offers) -> None:
+        self.form, self.target, self.decisions, self.offers = form, target, decisions, offers
+        self.knobs = {d.name: d.knob for d in decisions}
+        self.specialized = len(self.knobs["specialize"].values) > 1
+        self.element_bytes = dtype(form.dtype).bytes
+
+    def _start(self, m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
+        """A start with these tiles, everything moved as fast as can be unless others say so."""
+        sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
+        values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
+        values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()}
+        values |= self._ranges(values, others)
+        if values["grid"] == "tiles":
+            values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
+        return start(self.decisions, values)
+
+    def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
+        """Ranges of a class of which the tile is longer than one axis, moved by pointers; and what else is wanted.
+
+        Loops over what is reduced are fused, so that they are pipelined from end to end, unless warp groups share one.
+        """
+        several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
+        long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
+        moved = {name: "pointer" for x in long for name in MOVED[x]}
+        fused = {"k_axes": FUSED} if "k" in several and not self.specialized else {}
+        return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
+
+    def of_one_dot(self) -> Iterator[Values]:
+        """Of specialised programs first; of thin products such that the wide side is the rows of the dot."""
+        form, precision = self.form, self.form.workload.precision
+        if self.specialized and self.offers != USUAL:
+            yield from self._offered()
+        narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
+        if self.specialized:
+            yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
+        early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
+        for m, n, k_bytes, warps, stages in early + _START_TILES:
+            own = {"warps": warps, "stages": stages}
+            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
+        swap, thin = form.m.extent <= form.n.extent, min(form.m.extent, form.n.extent)
+        for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
+            m, n = (thin, wide) if swap else (wide, thin)
+            yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
+        """Specialised ones, those of few tiles first, each also with rows and columns swapped."""
+        whole = Values({x: nearest(self.knobs[x], 128) for x in "mn"})
+        few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
+        for grid, of_grid in (("tiles", few), ("persistent", tiles)):
+            for m, n, k_bytes, kind, warps, stages, subtiles in of_grid:
+                for swapped in (False, True):
+                    own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages}
+                    columns = "a_load" if swapped else "b_load"
+                    turned = (x for x in ("a_load", "b_load") if x == columns or self.element_bytes == 1)
+                    own |= {x: _along_k(self.knobs[x]) for x in turned}
+                    yield self._start(m, n, k_bytes, grid=grid, swap=swapped, subtiles=subtiles, **own)
+
+    def _offered(self) -> Iterator[Values]:
+        """Tiles of warp groups beside the usual ones.
+
+        A plain sum is stored in pieces by itself; an epilogue takes parts of a tile one after the other.
+        """
+        units = self.target.wave_groups
+        assert units is not None
+        plain = all(isinstance(result, Access) for _, result in self.form.results)
+        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms):
+            m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
+            whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
+            own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
+            own |= {x: _along_k(self.knobs[x]) for x in ("a_load", "b_load")}
+            values = self._start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
+            several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
+            yield values if several else Values({**values, "grid": "tiles"})
+
+    def of_several(self) -> Iterator[Values]:
+        """Of specialised programs, of one program each with the reduction split where there are few, and of persistent
+        ones."""
+        least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
+        swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
+        for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
+            own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
+            for swapped in (False, True):
+                yield self._start(m, n, k_bytes, grid="persistent", swap=swapped, **own)
+        for rows, columns, k_bytes, warps, stages in _FUSED_START_TILES:
+            m, n = (columns, rows) if swap else (rows, columns)
+            own = {"swap": swap, "warps": warps, "stages": stages}
+            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            yield self._start(m, n, k_bytes, grid="persistent", subtiles=2, **own)
+
+
+def _along_k(loads: Knob) -> KnobValue:
+    """How the operand comes to lie along k, where the dot units want it so."""
+    return "transposed" if "transposed" in loads.values else fastest(loads)

@@ -1,0 +1,218 @@
+"""Knobs of every contraction on dot units: sizes of tiles, and how tiles of a tensor can be moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
+from search_spaces.anchors.contractions.operand_copies import operand
+from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
+from search_spaces.anchors.contractions.specialization import WARPS
+from search_spaces.decisions.class_axes import class_axes
+from search_spaces.decisions.clusters import clusters
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.max_registers import max_registers
+from search_spaces.decisions.ordering import group, order
+from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, per_sm, walked
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.specialization import specialization
+from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.transfers import loads, stores
+from search_spaces.decisions.warps import num_warps
+from search_spaces.devices.descriptors import why_not_describable, why_not_storable
+from search_spaces.devices.features import Descriptors, multiplied
+from search_spaces.devices.target import Target
+from search_spaces.programs.tile_program import TileProgram
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
+from search_spaces.schedules.limits import Offers
+from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
+from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.workload import Axis, Tensor, Workload
+
+# Smaller tiles than those of 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
+TILES = (16, 32, 64, 128, 256)
+SHORT_AXIS_TILES = (8, *TILES)
+MIN_ROWS = 16
+# Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
+# that are in flight anyway.
+REDUCTION_TILES = (16, 32, 64, 128, 256)
+REDUCTION_BYTES = (64, 512)
+# The axes of tiles; a program has one index of every other.
+_TILED = frozenset({"m", "n", "k"})
+# Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MIN_SPLIT = 128
+
+
+def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
+    """Every decision of a contraction on dot units."""
+    plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
+    ranged = {name: may_range(form, name) for name in CLASSES}
+    depth = class_positions(form, "k", ranged=True)
+    grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
+    units = target.wave_groups if plain and len(form.reduced) <= 2 else None
+    groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
+    several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
+    ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
+    tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
+    return (
+        *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
+        *map(Decision, tiles),
+        Decision(Choice("tail", ("masked", "peeled") if ends else ("masked",)), bears_on="legality"),
+        Decision(Choice("swap", (False, True))),
+        splitting(SPLITS, depth // MIN_SPLIT),
+        Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
+        order(several),
+        group(several),
+        Decision(Choice("grid", grids, ordered=False), lambda program, values: _walked(program, values, target)),
+        per_sm(),
+        *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
+        stores(store_addressing(workload, target)),
+        loads("epilogue_load", epilogue_addressing(workload, form, target)),
+        Decision(Choice("subtiles", (1, 2, 4, 8))),
+        specialization(units is not None),
+        # Triton 3.9 stops at clusters whose loop has several dots.
+        clusters(target.features.cluster > 1 and len(form.dots) == 1),
+        max_registers((64, 96, 128, 168)),
+        num_warps(target, WARPS[0], WARPS[-1], groups),
+        pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
+    )
+
+
+def _walked(program: TileProgram, values: Values, target: Target) -> TileProgram:
+    """A block of a cluster that is specialised has a multiprocessor to itself."""
+    return walked(program, values, target.num_sms // specialized_blocks(values))
+
+
+def specialized_blocks(values: Values) -> int:
+    """The blocks of a cluster that share a tile of a specialised kernel."""
+    return values.integer("ctas", 1) if values["specialize"] != "none" else 1
+
+
+def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
+    """How the operands of one side come: where they lie, or by way of copies.
+
+    A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
+    operands from shared memory either way round, others only k-major (PTX ISA, "Strides" of wgmma); Triton then turns
+    every tile round in the loop. What is computed on the way is read where it lies.
+    """
+    side = form.operands[LOADS.index(knob)]
+    moved = [a for e in side for a in whole_tiles(e, form)]
+    if not all(map(form.is_plain, moved)):
+        return ("pointer",)
+    ways = addressing_of_all(workload, moved, target)
+    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+        return ways
+    read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
+        ways += ("transposed",)
+    return ways if "descriptor" in ways else (*ways, "copied")
+
+
+class LeastTile(NamedTuple):
+    """The fewest rows and columns of a tile of sums that matrix instructions make, and what k is a multiple of."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+def least_tile(element: str, precision: str, target: Target) -> LeastTile:
+    """That of dots of elements of a type on a target."""
+    found = target.features.multiplying(multiplied(element, precision))
+    rows, columns = min((i.m for i in found), default=1), min((i.n for i in found), default=1)
+    return LeastTile(max(MIN_ROWS, rows), max(SHORT_AXIS_TILES[0], columns), max((i.k for i in found), default=1))
+
+
+def tilings(
+    form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool]
+) -> tuple[Tiling, Tiling, Tiling]:
+    """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones.
+
+    Where tiles may lie over a whole class they may be longer than its axis.
+    """
+    m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
+    (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
+    longest = {name: class_positions(form, name, ranged[name]) for name in CLASSES}
+
+    def sizes(extent: int) -> tuple[int, ...]:
+        usual = SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES
+        return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside))) or (max(rows, columns),)
+
+    depths = tuple(s for s in REDUCTION_TILES if s % step == 0 and least <= s * element_bytes <= most) or (step,)
+    return (
+        _tiling(m, "grid", sizes(m.extent), longest["m"], rows),
+        _tiling(n, "grid", sizes(n.extent), longest["n"], rows),
+        _tiling(k, "loop", depths, longest["k"], MIN_ROWS),
+    )
+
+
+def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Tiling:
+    # The rows of a dot of 8 x 8 have to exceed it.
+    fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
+    return Tiling(axis.name, axis.extent, (level, "tile"), tuple(cover(axis.extent, (s,)) for s in fitting))
+
+
+def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
+    """How tiles of a tensor can be moved where it lies; `access`: along which axes."""
+    by = target.features.descriptors
+    describable = by is not None and why_not_describable(tensor, by) is None
+    return ("pointer", "descriptor") if describable and not _repeated(tensor, access) else ("pointer",)
+
+
+def _repeated(tensor: Tensor, access: Access | None) -> bool:
+    """Whether the rows or columns of a tile are one in memory: a descriptor has no dimension for them."""
+    if access is None:
+        return False
+    steps = zip(access.index, tensor.effective_strides, strict=True)
+    return any(stride == 0 and i.along(_TILED) for i, stride in steps)
+
+
+def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of the outputs can be written."""
+    by = target.features.descriptors
+    if by is None or any(why_not_storable(t, by) for t in workload.outputs):
+        return ("pointer",)
+    ways = {addressing(t, target) for t in workload.outputs}
+    return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
+
+
+def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Target) -> tuple[KnobValue, ...]:
+    """How tiles of all that is read so can be moved; by pointers where there are none."""
+    inputs = {t.name: t for t in workload.inputs}
+    ways = {addressing(inputs[a.tensor], target, a) for a in moved if a.tensor in inputs}
+    return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
+
+
+def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
+    """How epilogues over axes m and n read what has as many elements as an output: a residual, a gate."""
+    read = (x for _, epilogue in form.results for x in accesses(epilogue))
+    inputs = {t.name for t in workload.inputs}
+    whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
+    return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
+
+
+def fastest(loads: Knob) -> KnobValue:
+    """Where to start: by descriptor, if that is possible."""
+    return "descriptor" if "descriptor" in loads.values else loads.values[-1]
+
+
+def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:
+    """Why descriptors cannot move tiles so long: of each, the axis of its last dimension and the element type."""
+    for axis, element in moved:
+        if by is not None and extents[axis] * dtype(element).bytes < by.alignment_bytes:
+            got = f"{extents[axis]} {element} along {axis}"
+            return f"descriptors move rows of {by.alignment_bytes} bytes at least, got {got}"
+    return None
+
+
+def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
+    """Tiles of an output, at all positions of the axes that they do not lie along."""
+    classes = [class_tiles(form, values, name) for name in "mn"]
+    within = {x for tiles in classes if tiles.ranged for x in tiles.axes}
+    return math.prod([*(t.count for t in classes), *(x.extent for x in form.outer if x not in within)])

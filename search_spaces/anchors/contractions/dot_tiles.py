@@ -1,0 +1,183 @@
+"""The body of a contraction: the pipelined reduction loop of one output tile, and what is then stored.
+
+acc, acc2 = 0, 0
+for k0 …:                                 what is reduced beside the axis that tiles lie along
+  for k.0 (pipelined):
+    a = prologue(x_tile, …)               what does not depend on k is computed before the loop
+    acc += dot(a, b_tile); acc2 += dot(a, c_tile)
+store out_tile = epilogue(acc, acc2), whole or cut into subtiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from search_spaces.anchors.contractions.class_tiles import FUSED, ClassTiles, class_tiles
+from search_spaces.anchors.contractions.operand_tiles import Operands, Turn, turn_of
+from search_spaces.anchors.contractions.output_tiles import OutputTile
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, start_of
+from search_spaces.programs.statements import Digits, Dot, Fill, For, Statement
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.structure.contraction import Contraction, accumulator_dtype
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class DotTile:
+    """One output tile of a contraction, and how its reduction is done, as the knobs of a schedule have it."""
+
+    workload: Workload
+    form: Contraction
+    values: Values
+
+    @property
+    def splits(self) -> int:
+        """Into how many parts the reduction is cut, each by a program of its own."""
+        return self.values.integer("split")
+
+    @property
+    def streamed(self) -> bool:
+        return self.values["grid"] == "stream_k"
+
+    @property
+    def shared(self) -> bool:
+        """Whether several programs share the reduction of a tile."""
+        return self.splits > 1 or self.streamed
+
+    @cached_property
+    def reduced(self) -> ClassTiles:
+        """The tiles of what is reduced."""
+        return class_tiles(self.form, self.values, "k")
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether the last of several steps along k reaches beyond its end."""
+        return self.reduced.count > 1 and self.reaches
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the last step along k reaches beyond its end."""
+        return self.reduced.positions % self.reduced.size != 0
+
+    @property
+    def loops(self) -> int:
+        """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
+        return len(self._loops)
+
+    @property
+    def _loops(self) -> list[tuple[str, int]]:
+        reduced = self.reduced
+        around = [] if reduced.kind == FUSED else [(f"{x.name}.0", x.extent) for x in reduced.others]
+        held = around and reduced.count == self.splits == 1
+        return [*around, *([] if held else [("k.0", -(-reduced.count // self.splits))])]
+
+    @property
+    def uneven(self) -> bool:
+        """Whether some of the parts of the reduction have fewer steps than others."""
+        return self.reduced.count % self.splits != 0
+
+    @cached_property
+    def output(self) -> OutputTile:
+        return OutputTile(self.form, self.values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and columns the accumulators have."""
+        return self.output.shape
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """How long the tiles are along every axis that they have."""
+        return {self.form.k.name: self.values.tile("k"), **dict(zip(self.output.axes, self.shape, strict=True))}
+
+    @cached_property
+    def accumulators(self) -> tuple[Tile, ...]:
+        """The sums of every dot."""
+        names, element = Names(), accumulator_dtype(self.form)
+        return tuple(Tile(names.fresh("acc"), self.output.axes, self.shape, element) for _ in self.form.dots)
+
+    def names(self) -> Names:
+        """Those that are taken before anything is computed."""
+        return Names({t.name for t in self.accumulators})
+
+    @property
+    def grid(self) -> Grid:
+        """The output tiles, and the parts of the reduction."""
+        return self.output.grid([GridAxis("k.split", self.splits)] if self.splits > 1 else [])
+
+    @property
+    def pieces(self) -> int:
+        """Into how many pieces of work the programs can share it: tiles, of a stream the iterations of all of them."""
+        return self.grid.tiles * (self.reduced.count if self.streamed else 1)
+
+    def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
+        """Sum up the products of the tile's rows and columns."""
+        peeled, reduced, loops = self.values["tail"] == "peeled", self.reduced, self._loops
+        (variable, extent), size = loops[-1], 1 if reduced.kind == FUSED else reduced.size
+        parts = (("k.split", extent * size),) if self.splits > 1 else ()
+        number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
+        digits = Digits(number, reduced.digits) if reduced.kind == FUSED else None
+        start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
+        turn = self._turn(operands, names, start, beyond=not peeled)
+        bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
+        body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
+        body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
+        for around, positions in reversed(loops[:-1]):
+            body = (For(around, positions, body),)
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
+        if peeled:
+            turn = self._turn(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
+            whole += [*turn.before, *turn.body, *self._dots(turn)]
+        return whole
+
+    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Turn:
+        """What an iteration that starts there brings; `beyond`: whether some of it may lie beyond the end of k."""
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
+        place = {**self.output.place, **reduced, **self.reduced.place(start)}
+        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
+        end = self.reduced.outermost if beyond and self.reaches else None
+        return turn_of(self.form, operands, place, ways, free, names, end)
+
+    def _dots(self, turn: Turn) -> tuple[Statement, ...]:
+        k, precision = self.form.k.name, precision_of(self.workload)
+        return tuple(
+            Dot(acc, turn.tiles[0][d.a].name, turn.tiles[1][d.b].name, k, precision)
+            for acc, d in zip(self.accumulators, self.form.dots, strict=True)
+        )
+
+    def finish(self, names: Names) -> list[Statement]:
+        """Apply the epilogue to the accumulators and store the outputs."""
+        dtypes = {t.name: t.dtype for t in self.workload.inputs}
+        body: list[Statement] = []
+        for parts, place in self.output.subtiles(self.accumulators, names, body):
+            tiles = {d.stage: part for d, part in zip(self.form.dots, parts, strict=True)}
+            emitter = Emitter(place, dtypes, names, tiles)
+            for name, value in self.form.results:
+                result = emitter.tile(value, "out")
+                emitter.body.append(self.output.store(name, result, place))
+            body += [self.output.addressed(s) for s in emitter.body]
+        return body
+
+    def store_partial(self, buffers: Mapping[str, str], index: Slice, atomic: bool, names: Names) -> list[Statement]:
+        """Store every accumulator to its `buffer[index, axes …]`, or add it to what is there."""
+        body: list[Statement] = []
+        for parts, place in self.output.subtiles(self.accumulators, names, body):
+            for acc, part in zip(self.accumulators, parts, strict=True):
+                body.append(self.output.store(buffers[acc.name], part, place, [index], atomic))
+        return body
+
+
+def precision_of(workload: Workload) -> Literal["ieee", "tf32", "fast"]:
+    """The precision of the workload's dots."""
+    match workload.precision:
+        case "tf32" | "fast" as precision:
+            return precision
+        case _:
+            return "ieee"

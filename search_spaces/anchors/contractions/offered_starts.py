@@ -1,0 +1,91 @@
+"""Tiles of warp groups to start from where a backend offers more than powers of two: those whose waves end first.
+
+A wave is one tile on every multiprocessor; with large tiles the last one leaves many of them idle:
+
+    3072 x 1024 on 132 multiprocessors      128 x 256: 96 tiles at once, which take as long as 32768 sums
+                                            192 x 128: 128 tiles at once, which take as long as 24576
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from search_spaces.anchors.contractions.group_dots import block_shape
+from search_spaces.schedules.knobs import Knob, KnobValue
+from search_spaces.schedules.limits import Offers
+from search_spaces.structure.contraction import Contraction
+
+# How many are tried.
+_STARTS = 10
+# Sums that take as long as the loads of a row and of a column of a tile: smaller tiles load more for each sum.
+_LOADED = 24.0
+# Steps along the reduction that the epilogue of a tile takes, unless the other warp group's dots run meanwhile.
+_EPILOGUE = 48
+
+
+@dataclass(frozen=True)
+class OfferedStart:
+    """A tile of `rows` x `columns` of `blocks` blocks, each of `groups` warp groups."""
+
+    rows: int
+    columns: int
+    kind: str
+    groups: int
+    stages: int
+    blocks: int = 1
+
+    def values(self, swapped: bool, waves: int) -> dict[str, KnobValue]:
+        """Of the knobs that it decides, but for the tile's; a warp group has so many waves."""
+        return {
+            "specialize": self.kind,
+            "warps": waves * self.groups,
+            "stages": self.stages,
+            "ctas": self.blocks,
+            "swap": swapped,
+        }
+
+    def seconds(self, rows: int, columns: int, depth: int, num_sms: int) -> float:
+        """How long all tiles of so many rows and columns take, in steps of one sum."""
+        tiles = math.ceil(rows / self.rows) * math.ceil(columns / self.columns)
+        block_rows, block_columns = block_shape(self.rows, self.columns, self.blocks)
+        waves = math.ceil(tiles / (num_sms // self.blocks))
+        loads = 1 + _LOADED / self.rows + _LOADED / self.columns
+        epilogue = _EPILOGUE * (self.kind != "pingpong")
+        return waves * block_rows * block_columns * (depth * loads + epilogue)
+
+
+_ALL = (
+    OfferedStart(128, 256, "cooperative", 2, 4),
+    OfferedStart(256, 256, "cooperative", 2, 4, 2),
+    OfferedStart(128, 192, "cooperative", 2, 5),
+    OfferedStart(192, 128, "cooperative", 3, 5),
+    OfferedStart(192, 160, "cooperative", 3, 4),
+    OfferedStart(128, 192, "pingpong", 2, 4),
+    OfferedStart(256, 192, "pingpong", 2, 4, 2),
+    OfferedStart(128, 160, "pingpong", 2, 5),
+    OfferedStart(256, 160, "pingpong", 2, 5, 2),
+    OfferedStart(128, 128, "pingpong", 2, 6),
+    OfferedStart(128, 128, "cooperative", 2, 8, 2),
+    OfferedStart(64, 128, "cooperative", 1, 8),
+    OfferedStart(128, 96, "cooperative", 2, 8),
+)
+
+
+def offered_starts(
+    form: Contraction, knobs: Mapping[str, Knob], offers: Offers, num_sms: int
+) -> Iterator[tuple[OfferedStart, bool]]:
+    """The tiles to start from, each with whether rows and columns are swapped, the most promising first."""
+    outer = math.prod(x.extent for x in form.outer)
+    sizes = {name: {v[-1] for v in knobs[name].values if isinstance(v, tuple)} for name in "mn"}
+    found = []
+    for start in _ALL:
+        for swapped in (False, True):
+            m, n = (start.columns, start.rows) if swapped else (start.rows, start.columns)
+            if m not in sizes["m"] or n not in sizes["n"] or start.blocks > offers.blocks:
+                continue
+            rows, columns = (form.n.extent, form.m.extent) if swapped else (form.m.extent, form.n.extent)
+            found.append((start.seconds(outer * rows, columns, form.k.extent, num_sms), start, swapped))
+    found.sort(key=lambda x: x[0])
+    yield from ((start, swapped) for _, start, swapped in found[:_STARTS])

@@ -1,0 +1,155 @@
+"""The tiles that dots multiply in one iteration: loaded where operands lie, or computed from what is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from search_spaces.anchors.contractions.operand_copies import OperandCopy, operand_copy
+from search_spaces.anchors.contractions.output_tiles import loaded
+from search_spaces.programs.lowering import Emitter
+from search_spaces.programs.statements import Load, Statement
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.dtypes import is_integer
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+from search_spaces.workloads.expressions.walking import accesses, variables
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis, Workload
+
+# The knobs that say how operands come, of rows and of columns.
+LOADS = ("a_load", "b_load")
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What the dots multiply, rows and columns: each operand with the expression that is read for it.
+
+    Those differ where a copy is read. `dtypes` are those of everything that is read; `copies` are made before.
+    """
+
+    sides: tuple[Mapping[Expression, Expression], Mapping[Expression, Expression]]
+    dtypes: Mapping[str, str]
+    copies: tuple[OperandCopy, ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The tile of every operand, of rows and of columns; the statements that make them in every iteration, and those
+    before the loop."""
+
+    tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
+    before: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+
+
+def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
+    """The operands as a schedule reads them: where they lie, or from copies."""
+    copies: dict[Expression, OperandCopy] = {}
+    for side, knob in zip(form.operands, LOADS, strict=True):
+        if values[knob] in ("copied", "transposed"):
+            turned = values[knob] == "transposed"
+            copies.update((e, operand_copy(workload, e, turned)) for e in side if isinstance(e, Access))
+    rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
+    dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
+    return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
+
+
+def turn_of(
+    form: Contraction,
+    operands: Operands,
+    place: Mapping[str, Slice],
+    ways: tuple[str, str],
+    free: Collection[str],
+    names: Names,
+    end: Axis | None,
+) -> Turn:
+    """The tiles of operands of any kind; `end`: the axis that they reach beyond the end of, if so."""
+    made = [
+        _side(form, side, operands.dtypes, place, how, free, names, end)
+        for side, how in zip(operands.sides, ways, strict=True)
+    ]
+    (rows, before_a, a), (columns, before_b, b) = made
+    return Turn((rows, columns), (*before_a, *before_b), (*a, *b))
+
+
+def _side(
+    form: Contraction,
+    operands: Mapping[Expression, Expression],
+    dtypes: Mapping[str, str],
+    place: Mapping[str, Slice],
+    how: str,
+    free: Collection[str],
+    names: Names,
+    end: Axis | None,
+) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
+    """Load and compute the operands of one side, each once an iteration."""
+    # Tiles are computed the way round in which the first of them lies in memory.
+    order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
+    tiled = {x for x, piece in place.items() if piece.axis}
+    first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
+    emitter = Emitter({x: place[x] for x in (*(x for x in place if x not in first), *first)}, dtypes, names)
+    written = {e: _written(form, read, end) for e, read in operands.items()}
+    for e in written.values():
+        for part in _parts_without(e, {x.name for x in form.reduced}):
+            emitter.emit(part)
+    before, emitter.body = emitter.body, []
+    tiles = {e: emitter.tile(w, "operand") for e, w in written.items()}
+    turn = [
+        loaded(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s for s in emitter.body
+    ]
+    return tiles, before, turn
+
+
+def _written(form: Contraction, operand: Expression, end: Axis | None) -> Expression:
+    """The operand as every iteration computes it: 0 beyond the end of k, and rounded to what dots multiply.
+
+    What is loaded beyond the end is 0 where it is outside of its tensor, but what is computed from that need not be,
+    nor be finite.
+    """
+    if isinstance(operand, Access) and (end is None or _ends(form, operand, end)):
+        return operand
+    rounding = next((r for r, to in ROUNDINGS.items() if to == form.dtype), None)
+    if isinstance(operand, Apply) and operand.operator == rounding:
+        (operand,) = operand.arguments
+    if end is not None:
+        inside = ex.call("lt", ex.Position(axis_index(end.name)), Literal(float(end.extent)))
+        if is_integer(form.dtype):
+            chosen = ex.call("where", inside, ex.call("to_integer", operand), ex.Integer(0))
+            return ex.call(f"wrap_{form.dtype}", chosen)
+        operand = ex.call("where", inside, operand, Literal(0.0))
+    return ex.call(rounding, operand) if rounding else operand
+
+
+def _ends(form: Contraction, operand: Access, end: Axis) -> bool:
+    """Whether nothing but zeros is read beyond the end of the axis; of a copy, which has no more elements."""
+    is_copy = all(operand.tensor != t.name for t in form.workload.inputs)
+    return is_copy or form.map_of(operand).is_zero_beyond(end, form.extents)
+
+
+def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
+    """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
+    for access in accesses(operand):
+        names = {x for i in access.index for x in i.axes}
+        if form.k.name in names and names & {form.m.name, form.n.name}:
+            yield access
+
+
+def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:
+    """The largest parts of the expression whose values are the same all along the axes, constants left out."""
+    if isinstance(expression, Literal):
+        return
+    if not variables(expression) & {*axes}:
+        yield expression
+        return
+    match expression:
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from _parts_without(argument, axes)
+        case Gather():
+            for index in expression.looked_up:
+                yield from _parts_without(index, axes)

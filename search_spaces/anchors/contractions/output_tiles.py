@@ -1,0 +1,110 @@
+"""The output tile of a contraction: where it lies, which program does it, and its accumulators cut into parts.
+
+Swapped, accumulators are transposed tiles, (n, m): the rows of a dot, of which there are at least 64 in a warp-group
+dot, then lie along n, and a thin m costs no padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import start_of
+from search_spaces.programs.statements import Load, Split, Statement, Store
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.schedules.knobs import Values
+from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+
+
+@dataclass(frozen=True)
+class OutputTile:
+    """A tile of the outputs, as the knobs m, n, swap, subtiles and epilogue_load have it."""
+
+    form: Contraction
+    values: Values
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """Rows and columns of the accumulators."""
+        m, n = self.form.m.name, self.form.n.name
+        return (n, m) if self.values.flag("swap") else (m, n)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        m, n = self.values.tile("m"), self.values.tile("n")
+        return (n, m) if self.values.flag("swap") else (m, n)
+
+    @property
+    def classes(self) -> dict[str, ClassTiles]:
+        """The tiles of rows and of columns, by their axes."""
+        return {x.name: class_tiles(self.form, self.values, k) for x, k in ((self.form.m, "m"), (self.form.n, "n"))}
+
+    def start(self, axis: str) -> Affine:
+        """Where the tile begins in its rows or in its columns."""
+        return start_of((f"{axis}.0", self.classes[axis].size))
+
+    @property
+    def place(self) -> dict[str, Slice]:
+        """Where the tile lies, axis by axis of the outputs."""
+        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.axes}
+        for axis, tiles in self.classes.items():
+            place.update(tiles.place(self.start(axis)))
+        return place
+
+    def grid(self, shares: Sequence[GridAxis]) -> Grid:
+        """All tiles, once for each of the `shares` of their reduction."""
+        within = {x for tiles in self.classes.values() if tiles.ranged for x in tiles.axes}
+        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer if x not in within), *shares]
+        return Grid((*outer, *(GridAxis(f"{axis}.0", tiles.count) for axis, tiles in self.classes.items())))
+
+    def subtiles(
+        self, accumulators: Sequence[Tile], names: Names, body: list[Statement]
+    ) -> Iterator[tuple[list[Tile], dict[str, Slice]]]:
+        """The accumulators in parts along their columns, each with its place; the cuts are written to `body`."""
+        column = self.axes[1]
+        cut = [self._pieces(tile, column, names, body) for tile in accumulators]
+        for position, tiles in enumerate(zip(*cut, strict=True)):
+            width = tiles[0].shape[1]
+            start = self.start(column) + Affine(offset=position * width)
+            yield list(tiles), {**self.place, **self.classes[column].place(start, width)}
+
+    def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
+        tiles = [accumulator]
+        while len(tiles) < self.values.integer("subtiles"):
+            halves = []
+            for tile in tiles:
+                shape, wanted = (tile.shape[0], tile.shape[1] // 2), f"{accumulator.name}_part"
+                first, second = (Tile(names.fresh(wanted), tile.axes, shape, tile.dtype) for _ in range(2))
+                body.append(Split(first, second, tile.name, column))
+                halves += [first, second]
+            tiles = halves
+        return tiles
+
+    def addressed(self, s: Statement) -> Statement:
+        """A statement of the epilogue; whole tiles that it loads come by descriptor where the schedule says so."""
+        if isinstance(s, Load) and len(s.dst.axes) == len(self.axes) and self.values["epilogue_load"] == "descriptor":
+            return replace(s, via="descriptor")
+        return s
+
+    def store(
+        self, buffer: str, tile: Tile, place: dict[str, Slice], index: Sequence[Slice] = (), atomic: bool = False
+    ) -> Store:
+        """`buffer[index…, axes…] = tile`, or added to what is there."""
+        where = (*index, *place.values())
+        return Store(buffer, where, tile.name, atomic=atomic)
+
+
+def loaded(load: Load, how: str, free: Collection[str]) -> Load:
+    """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
+    if how != "pointer":
+        return replace(load, via="descriptor")
+    if load.guarded:
+        return load
+    # Rows beyond the end give rows of the output beyond its end, which are not stored. Along the last dimension
+    # neighbours are loaded as vectors, which needs to know that they are neighbours.
+    rows = {*free} - {load.slices[-1].axis}
+    return replace(load, slices=tuple(replace(s, clamped=True) if s.axis in rows else s for s in load.slices))

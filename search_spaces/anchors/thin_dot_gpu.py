@@ -1,0 +1,276 @@
+"""Contractions with a thin side on a GPU: a matrix times one vector or a few, without a dot.
+
+Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])           m is at most 16
+After:   grid n.0, m.0:
+           for k.0 (pipelined):                     `unroll` tiles of b at a time, all loaded before the first is used
+             for each row i of m.0, written out:    acc_i += a[i, k] * b_tile
+           for each row i:                          store out[i, n] = epilogue(sum over k of acc_i)
+
+A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
+thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of an iteration are
+summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
+`split` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
+
+Sources: Ansor's rules as in `tiled_dot_gpu`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
+optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from search_spaces.anchors.contractions.split_reduction import combine, partial_sums
+from search_spaces.anchors.contractions.thin_form import (
+    MAX_PRODUCTS,
+    ThinForm,
+    thin_form,
+    thin_rules,
+    threads_of,
+    turns_of,
+)
+from search_spaces.decisions.decision import Anchor, Decision, derived, start
+from search_spaces.decisions.eviction import eviction
+from search_spaces.decisions.ordering import order_of_parts
+from search_spaces.decisions.pipelining import pipelining
+from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.warps import num_warps
+from search_spaces.devices.target import Target
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
+from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
+from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tiles import Bound, Slice, Tile
+from search_spaces.schedules.knobs import Choice, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.space import Sketch
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Axis, Workload
+
+# Tiles of the large operand along the axis whose neighbours are neighbours in memory: from a sector of 32 bytes up to
+# one load of 16 bytes by each thread of eight warps.
+RUNS = (32, 64, 128, 256, 512, 1024, 2048)
+# And across that axis.
+HEIGHTS = (1, 2, 4, 8, 16, 32, 64, 128)
+# A part of k that is shorter is not worth a program.
+MIN_PART = 64
+# Output elements of a program of the second kernel: few, since what counts there is the latency of one load.
+COMBINE_TILE = 64
+# What starting points keep in flight: so many bytes a thread, in so many loads at most, on so many warps a
+# multiprocessor. Together 64 KB, twice what an H200 needs (4.8 TB/s, 132 multiprocessors, about 800 ns a load).
+_BYTES_PER_THREAD = 128
+_MOST_LOADS = 32
+_WARPS_PER_SM = 16
+# Accumulators per thread of starting points: more would limit how many programs are resident.
+_SUMS = 64
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
+    form = thin_form(workload, target) if target.kind == "gpu" else None
+    if form is None:
+        return ()
+    workload = form.whole.workload
+    decisions = _decisions(form, target)
+    anchor = Anchor(
+        "thin_dot_gpu",
+        lambda values: _lower(workload, form, values),
+        thin_rules(form, target),
+        tuple(_starts(form, decisions, target)),
+        decided_first=("wide", "k", "warps", "reduce", "thin", "stages", "unroll", "split", "order"),
+    )
+    return (derived(anchor, decisions),)
+
+
+def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
+    def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
+        # A tile may exceed the extent, but not by a whole smaller tile.
+        fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
+        levels = ("loop" if name == "k" else "grid", "tile")
+        return Decision(Tiling(name, axis.extent, levels, tuple(cover(axis.extent, (s,)) for s in fitting)))
+
+    # Even shares: 12 rows are one tile of 12, two of 6, four of 3 …
+    rows = tuple(sorted({-(-form.thin.extent // count) for count in (1, 2, 4, 8, 16)}))
+    return (
+        tiling("thin", form.thin, rows),
+        tiling("wide", form.wide, HEIGHTS if form.along_k else RUNS),
+        tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
+        Decision(Choice("reduce", ("after_loop", "each_turn"))),
+        Decision(Choice("unroll", (1, 2, 4, 8))),
+        pipelining(target, (1, 2, 3, 4, 6), marks_one=False),
+        splitting((1, 2, 4, 8, 16, 32, 64), form.k.extent // MIN_PART),
+        order_of_parts("k.split"),
+        eviction((form.large.tensor,)),
+        num_warps(target, most=8),
+    )
+
+
+def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> Iterator[Values]:
+    """Enough bytes in flight, by many loads of every thread or by a pipeline, and programs for every multiprocessor."""
+    by_name = {d.name: d.knob for d in decisions}
+    rows = min(form.thin.extent, MAX_PRODUCTS // 4)
+    in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
+    batch = math.prod(x.extent for x in form.whole.outer)
+    for warps, run, height, reduce in _start_tiles(form, target.wave, rows, in_flight // form.vector):
+        tiles = {"wide": height, "k": run} if form.along_k else {"wide": run, "k": height}
+        wide = nearest(by_name["wide"], tiles["wide"])
+        k = nearest(by_name["k"], tiles["k"])
+        elements = threads_of(
+            form, Values(x=wide).tile("x"), Values(x=k).tile("x"), warps * target.wave, target.wave
+        ).elements
+        programs = batch * Values(x=wide).tiling("x")[0] * -(-form.thin.extent // rows)
+        for stages in (1, 4):
+            values = Values(
+                thin=nearest(by_name["thin"], rows),
+                wide=wide,
+                k=k,
+                reduce=reduce,
+                unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
+                stages=nearest(by_name["stages"], stages),
+                split=nearest(by_name["split"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
+                eviction="evict_first",
+                warps=warps,
+            )
+            yield start(decisions, values)
+
+
+def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
+    """(warps, extent along the contiguous axis, extent across it, reduce); `loads` in flight for a thread."""
+    vector = form.vector
+    height = max(1, min(loads, _SUMS // (rows * vector)))
+    narrow = max(RUNS[0], 8 * vector)
+    if form.along_k:
+        return (
+            (1, wave * vector, height, "after_loop"),
+            (4, 4 * wave * vector, height, "after_loop"),
+            (1, 4 * wave * vector, 1, "each_turn"),
+            (1, 4 * wave * vector, max(1, loads // 4), "each_turn"),
+            (4, narrow, 4 * wave * vector // narrow * height, "after_loop"),
+        )
+    return (
+        (1, wave * vector, min(loads, wave // 2), "each_turn"),
+        (4, 4 * wave * vector, loads, "each_turn"),
+        (4, 4 * wave * vector, height, "after_loop"),
+        (8, narrow, 8 * wave * vector // narrow * height, "after_loop"),
+    )
+
+
+def _lower(workload: Workload, form: ThinForm, values: Values) -> TileProgram:
+    split, grid = values.integer("split"), _grid(form, values)
+    names = Names()
+    sums, body = _accumulate(workload, form, values, names)
+    places = [_place(form, values, row) for row in range(len(sums))]
+    if split == 1:
+        for place, total in zip(places, sums, strict=True):
+            body += _finish(workload, form, place, total, names)
+        return TileProgram(workload.name, buffers(workload), (Kernel(workload.name, grid, tuple(body)),))
+    (partial,) = partial_sums(workload, form.whole, split)
+    for place, total in zip(places, sums, strict=True):
+        where = (Slice(start_of(("k.split", 1))), *(place[x.name] for x in form.whole.axes))
+        body.append(Store(partial.name, where, total.name))
+    first = Kernel(f"{workload.name}_partial", grid, tuple(body))
+    columns = min(COMBINE_TILE, padded(form.whole.n.extent))
+    second = combine(workload, form.whole, (partial,), (COMBINE_TILE // columns, columns))
+    return TileProgram(workload.name, buffers(workload, partial), (first, second))
+
+
+def _grid(form: ThinForm, values: Values) -> Grid:
+    """Programs that read the same tile of the large operand are neighbours."""
+    axes = [GridAxis(f"{form.wide.name}.0", values.tiling("wide")[0])]
+    if values.integer("split") > 1:
+        axes.insert(0, GridAxis("k.split", values.integer("split")))
+    batch = [GridAxis(f"{x.name}.0", x.extent) for x in form.whole.outer]
+    return Grid((*batch, *axes, GridAxis(f"{form.thin.name}.0", values.tiling("thin")[0])))
+
+
+def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
+    """Where one of the rows of a program's output lies."""
+    place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.outer}
+    for axis in (form.whole.m, form.whole.n):
+        if axis is form.thin:
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", values.tile("thin"))) + Affine(offset=row))
+        else:
+            tile = values.tile("wide")
+            place[axis.name] = Slice(start_of((f"{axis.name}.0", tile)), tile, axis.name)
+    return place
+
+
+def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
+    """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
+    split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
+    turn = _Turn(workload, form, values, names)
+    sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
+    each_turn = values["reduce"] == "each_turn"
+    held = sums if each_turn else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
+    start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
+    loop = For(
+        "k.0",
+        iterations,
+        tuple(turn.body(held, start)),
+        bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
+    )
+    body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
+    if not each_turn:
+        body += [Reduce(total, acc.name, form.k.name, "sum") for total, acc in zip(sums, held, strict=True)]
+    return sums, body
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One turn of the loop over k."""
+
+    workload: Workload
+    form: ThinForm
+    values: Values
+    names: Names
+
+    @property
+    def rows(self) -> int:
+        return self.values.tile("thin")
+
+    def tile(self, name: str, dtype: str = "float32") -> Tile:
+        """A new tile with the axes of the large operand's."""
+        extents = {self.form.wide.name: self.values.tile("wide"), self.form.k.name: self.values.tile("k")}
+        axes = tuple(filter(None, self.form.whole.map_of(self.form.large).axes(extents)))
+        return Tile(self.names.fresh(name), axes, tuple(extents[x] for x in axes), dtype)
+
+    def body(self, held: list[Tile], start: Affine) -> list[Statement]:
+        """Load all tiles of the large operand, so that they are in flight together; then multiply each by every row."""
+        form, tile_k = self.form, self.values.tile("k")
+        dtypes = {t.name: t.dtype for t in self.workload.inputs}
+        k, turns = form.k.name, range(self.values.integer("unroll"))
+        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in turns]
+        places = [_place(form, self.values, row) for row in range(self.rows)]
+        tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
+        body: list[Statement] = [
+            Load(tile, form.large.tensor, slices_at(form.large, {**places[0], form.k.name: piece}))
+            for tile, piece in zip(tiles, pieces, strict=True)
+        ]
+        for tile, piece in zip(tiles, pieces, strict=True):
+            for total, place in zip(held, places, strict=True):
+                row = Tile(self.names.fresh("row"), (form.k.name,), (tile_k,), dtypes[form.rows.tensor])
+                body.append(Load(row, form.rows.tensor, slices_at(form.rows, {**place, form.k.name: piece})))
+                body += self._added(total, tile, row)
+        return body
+
+    def _added(self, total: Tile, tile: Tile, row: Tile) -> list[Statement]:
+        """`total += tile * row`, summed over k where the total has no such axis."""
+        product = self.tile("product")
+        body: list[Statement] = [Map(product, "mul", (tile.name, row.name))]
+        added = product
+        if total.axes != product.axes:
+            added = Tile(self.names.fresh("part"), total.axes, total.shape)
+            body.append(Reduce(added, product.name, self.form.k.name, "sum"))
+        return [*body, Map(total, "add", (total.name, added.name))]
+
+
+def _finish(workload: Workload, form: ThinForm, place: dict[str, Slice], total: Tile, names: Names) -> list[Statement]:
+    """Apply the epilogue to the sums of one row and store it."""
+    tiles = {form.whole.dots[0].stage: total}
+    emitter = Emitter(place, {t.name: t.dtype for t in workload.inputs}, names, tiles)
+    index = tuple(x.name for x in form.whole.axes)
+    for name, result in form.whole.results:
+        emitter.store(name, index, emitter.tile(result, "out"))
+    return emitter.body

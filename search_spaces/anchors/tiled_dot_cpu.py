@@ -1,0 +1,310 @@
+"""Contractions on a CPU: cache tiles, packed operands, register tiles, a fused epilogue.
+
+Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])
+After:   grid m.0, n.0 (shared out to threads):
+           for k.0 (within a loop over every other axis that is reduced):
+             a_tile = load (packed in panels, packed in padded rows, or read in place)
+             for n.1:
+               b_tile = load (packed in panels, or read in place)
+               for j, for i (or i, j; then a may be loaded row panel by row panel in between):
+                 c = 0                                                          c stays in registers
+                 c += dot(row panel i of a_tile, column panel j of b_tile)
+                 c += the partial sum of the iterations before, after the first
+                 store c as partial sum, or in the last iteration out = epilogue(c)
+
+The structure of GotoBLAS (Goto and van de Geijn, 2008) and BLIS, in Ansor's terms SSRSRS: which level holds which part
+of m, n and k is searched, as are packing, loop orders and unrolling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from search_spaces.anchors.contractions.register_tiles import (
+    REGISTER_ROWS,
+    register_tiles,
+    why_long_body,
+    why_too_many_registers,
+)
+from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.ordering import order
+from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.unrolling import unrolling
+from search_spaces.devices.target import Target
+from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
+from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Prefetch, Statement, Store, View
+from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
+from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
+from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.contraction import Contraction, contraction
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.names import Names
+from search_spaces.workloads.workload import Workload
+
+# Rows and vectors of the register tiles to start from.
+_START_TILES = ((8, 2), (12, 2), (6, 4), (8, 3))
+# Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
+GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
+SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
+REDUCTION_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
+SHORTEST_REDUCTION = 16
+# Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
+MAX_CACHE_TILE = 4096
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
+    form = contraction(workload) if target.kind == "cpu" else None
+    if form is None or not form.is_packed:
+        return ()
+    workload, form = form.workload, form.row_major
+    decisions = _decisions(form, target)
+    anchor = Anchor(
+        "tiled_dot_cpu",
+        lambda values: _lower(workload, form, target, values),
+        (
+            Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
+            Rule(("register", "unroll"), partial(_why_long_body, target)),
+        ),
+        _starts(form, target, decisions),
+    )
+    return (derived(anchor, decisions),)
+
+
+def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
+    a, b = form.tensors
+    by_rows = ("rows",) if form.map_of(a).runs_along(form.k.name) else ()
+    packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
+    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
+    packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
+    tiles: tuple[Knob, ...] = (
+        Choice("m", _cuts(form.m.extent, GRID_PIECES)),
+        Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
+        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
+        Choice("pack_a", packing_a, ordered=False),
+        Choice("pack_b", packing_b, ordered=False),
+    )
+    return (
+        Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
+        *(Decision(knob, bears_on="nothing") for knob in tiles),
+        order(several=True),
+        Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing"),
+        unrolling(),
+        prefetching_rows(),
+    )
+
+
+def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+    """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
+
+    With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
+    columns of its own.
+    """
+    by_name = {d.name: d.knob for d in decisions}
+    packed_a = next(way for way in by_name["pack_a"].values if way != "no")
+    packed_b = by_name["pack_b"].values[-1]
+    few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
+    steps = (32, 128) if few_rows else (256, 512)
+    found = []
+    for rows, vectors in _START_TILES:
+        register = nearest(by_name["register"], rows, vectors * target.lanes)
+        assert isinstance(register, tuple)
+        pieces = max(float(target.threads), 1.0 if few_rows else form.n.extent / 512)
+        sweeps = form.n.extent / register[1] / pieces if few_rows else 1.0
+        found += [
+            Values(
+                register=register,
+                m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
+                n=nearest(by_name["n"], pieces, sweeps),
+                k=nearest(by_name["k"], form.k.extent / step, step),
+                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
+                pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
+                order="row_major",
+                inner="i_pack_j",
+                unroll=2,
+                prefetch=1 if few_rows else 8,
+            )
+            for step in steps
+        ]
+    return tuple(found)
+
+
+def _cuts(extent: int, pieces: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers of pieces that leave none longer than `MAX_CACHE_TILE`, or else the largest."""
+    return tuple(p for p in pieces if p <= extent and -(-extent // p) <= MAX_CACHE_TILE) or pieces[-1:]
+
+
+def _column_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
+    """(grid, sweep): a program's block of columns, cut once more into what is packed and swept at a time."""
+    found = [(g, s) for g in GRID_PIECES for s in SWEEP_PIECES if g * s <= extent]
+    return tuple(c for c in found if -(-extent // (c[0] * c[1])) <= MAX_CACHE_TILE) or tuple(found[-1:])
+
+
+def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
+    """(loop, cache): the reduction in even pieces, not too short unless the whole is."""
+    least = -(-extent // MAX_CACHE_TILE)
+    pieces = [p * least for p in REDUCTION_PIECES if p == 1 or extent // (p * least) >= SHORTEST_REDUCTION]
+    return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
+
+
+def _why_long_body(target: Target, values: Values) -> str | None:
+    return why_long_body(target, values.tiling("register"), values.integer("unroll"))
+
+
+def _lower(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
+    parts = _Parts(workload, form, values)
+    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
+    tiles = [GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)]
+    grid += tiles
+    before = () if parts.pack_in_i else (parts.load_a(),)
+    loop = For("k.0", parts.steps, (*before, parts.sweep()))
+    for x in reversed(form.around):
+        loop = For(f"{x.name}.0", x.extent, (loop,))
+    launch = Launch(lanes=target.lanes, vectors=1)
+    kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
+    return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
+
+
+def _where_all(
+    values: Mapping[str, int], then: tuple[Statement, ...], otherwise: tuple[Statement, ...]
+) -> tuple[Statement, ...]:
+    """What is done where all variables have these values, and what elsewhere."""
+    for variable, value in [*values.items()][::-1]:
+        then = (If(variable, value, then, otherwise),)
+    return then
+
+
+class _Parts:
+    """The pieces of one lowered contraction."""
+
+    def __init__(self, workload: Workload, form: Contraction, values: Values) -> None:
+        self.workload, self.form, self.values = workload, form, values
+        self.rows, self.columns = values.tiling("register")
+        # Whole register tiles are dealt out to the pieces, as evenly as they go.
+        tiles_m, tiles_n = -(-form.m.extent // self.rows), -(-form.n.extent // self.columns)
+        self.cache_m = -(-tiles_m // values.integer("m"))
+        self.grid_m = -(-tiles_m // self.cache_m)
+        pieces_n, sweeps = values.tiling("n")
+        block = -(-tiles_n // pieces_n)
+        self.cache_n = -(-block // sweeps)
+        self.sweeps = -(-block // self.cache_n)
+        self.grid_n = -(-tiles_n // (self.sweeps * self.cache_n))
+        self.steps, self.tile_k = values.tiling("k")
+        self.block_m = self.cache_m * self.rows
+        # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
+        self.sweep_n = self.cache_n * self.columns
+        self.block_n = self.sweeps * self.sweep_n
+        self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
+        self.n_start = start_of(*self.columns_before)
+        self.outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.outer}
+        self.around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.around}
+        # The loops over the reduction, outermost first.
+        loops = (*((f"{x.name}.0", x.extent) for x in form.around), ("k.0", self.steps))
+        self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
+        self.pack_in_i = values.word("inner") == "i_pack_j"
+
+    @property
+    def sums_in_output(self) -> bool:
+        """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
+        whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
+        return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
+
+    def workspaces(self) -> tuple[Buffer, ...]:
+        """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
+        if not self.loops or self.sums_in_output:
+            return ()
+        batch = tuple(x.extent for x in self.form.outer)
+        shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
+        return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
+
+    def load_a(self) -> Load:
+        """The cache tile of a, or the one row panel of it that loop i is at."""
+        place = Slice(start_of(("m.0", self.block_m)), self.block_m, self.form.m.name)
+        if self.pack_in_i:
+            place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
+        packing = self.values["pack_a"]
+        panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
+        return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels)
+
+    def sweep(self) -> For:
+        """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
+        place = Slice(self.n_start, self.sweep_n, self.form.n.name)
+        panels = None if self.values["pack_b"] == "no" else Panels(self.form.n.name, self.columns)
+        load = self._load(self.form.tensors[1], "b", place, panels)
+        bound = Bound(self.n_start, self.form.n.extent)
+        return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
+
+    def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
+        along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
+        place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
+        slices = slices_at(access, place)
+        element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
+        dst, fill, guarded = Tile.along(slices, name, element), access.fill or 0.0, access.fill is not None
+        return Load(dst, access.tensor, slices, fill, panels=panels, guarded=guarded)
+
+    def _register_loops(self) -> For:
+        """The loops over register tiles, in the order of the knob `inner`."""
+        form = self.form
+        m_start = start_of(("m.0", self.block_m), ("i", self.rows))
+        n_start = start_of(*self.columns_before, ("j", self.columns))
+        body = tuple(self._register_tile(m_start, n_start))
+        bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
+        extents = {"i": self.cache_m, "j": self.cache_n}
+        slow, fast = self.values.word("inner")[0], self.values.word("inner")[-1]
+        between = (self.load_a(),) if self.pack_in_i else ()
+        inner = For(fast, extents[fast], body, bound=bounds[fast])
+        return For(slow, extents[slow], (*between, inner), bound=bounds[slow])
+
+    def _register_tile(self, m_start: Affine, n_start: Affine) -> list[Statement]:
+        form = self.form
+        c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
+        views = [] if self.pack_in_i else [self._view("a", form.tensors[0], form.m.name, "i", self.rows)]
+        views.append(self._view("b", form.tensors[1], form.n.name, "j", self.columns))
+        rows, columns = Slice(m_start, self.rows, form.m.name), Slice(n_start, self.columns, form.n.name)
+        place = {**self.outer, rows.axis: rows, columns.axis: columns}
+        dot = Dot(c, "a_panel", "b_panel", form.k.name)
+        finish = self._finish(c, place)
+        buffer, where = self._sums(place)
+        start: list[Statement] = [Fill(c, 0.0), *views, Prefetch(c, buffer, where), dot]
+        if not self.loops:
+            return [*start, *finish]
+        before = Tile("before", c.axes, c.shape)
+        # The sum starts from 0 in every iteration: one that starts from memory would wait for it before the first step.
+        first, last = {v: 0 for v, _ in self.loops}, {v: extent - 1 for v, extent in self.loops}
+        join = _where_all(first, (), (Load(before, buffer, where), Map(c, "add", ("c", "before"))))
+        end = _where_all(last, tuple(finish), (Store(buffer, where, "c"),))
+        return [*start, *join, *end]
+
+    def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
+        """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
+        if not self.loops or self.sums_in_output:
+            return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
+        return workspace_name(self.workload, "partial"), (
+            *self.outer.values(),
+            Slice(start_of(("m.0", self.cache_m), ("i", 1))),
+            Slice(start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))),
+            Slice(Affine(), self.rows, self.form.m.name),
+            Slice(Affine(), self.columns, self.form.n.name),
+        )
+
+    def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
+        """The panel of an operand that one register tile needs, over the whole reduction tile."""
+        own, k = Slice(start_of((variable, width)), width, axis), self.form.k.name
+        names = filter(None, self.form.map_of(access).axes({axis, k}))
+        pieces = {axis: own, k: Slice(Affine(), self.tile_k, k)}
+        dtypes = {t.name: t.dtype for t in self.workload.inputs}
+        slices = tuple(pieces[x] for x in names)
+        return View(Tile.along(slices, f"{tile}_panel", dtypes[access.tensor]), tile, slices)
+
+    def _finish(self, c: Tile, place: dict[str, Slice]) -> list[Statement]:
+        form, names = self.form, Names({"a", "b", "c", "a_panel", "b_panel", "before"})
+        emitter = Emitter(place, {t.name: t.dtype for t in self.workload.inputs}, names, {form.dots[0].stage: c})
+        for name, result in form.results:
+            emitter.store(name, tuple(x.name for x in form.axes), emitter.tile(result, "out"))
+        return emitter.body

@@ -1,0 +1,59 @@
+"""Contractions on a GPU: block tiles, a pipelined reduction loop, a fused epilogue; several dots in one loop.
+
+Before:  for m, n: gate[m, n] = sum over k of f(x[m, k]) * wg[k, n]
+         for m, n: up[m, n]   = sum over k of f(x[m, k]) * wu[k, n]
+         for m, n: out[m, n]  = epilogue(gate[m, n], up[m, n])
+After:   grid m.0, n.0:
+           acc, acc2 = 0, 0
+           for k.0: a = f(x_tile); acc += dot(a, wg_tile); acc2 += dot(a, wu_tile)
+           store out_tile = epilogue(acc, acc2), whole or in subtiles
+
+Ansor's rules "multi-level tiling with fusion", "reduction factorisation" and "cache stage" (Zheng et al., 2020, table
+1): thread-level tiling is the backend's, so the levels here are grid, group (for L2) and tile. Beside them there is
+horizontal fusion of contractions that share an operand, which is then read once for all of them. With `split` > 1 or
+`grid=stream_k` several programs share the reduction of a tile. Their partial sums meet in a workspace, one part each or
+all added up by atomic operations, and a second kernel adds the parts in a fixed order and applies the epilogue.
+An operand whose rows no descriptor can address, or that lies the wrong way round for the dot units, may be copied
+first (`operand_copies`).
+"""
+
+from __future__ import annotations
+
+from search_spaces.anchors.contractions.contraction_kernels import lower
+from search_spaces.anchors.contractions.contraction_starts import starts
+from search_spaces.anchors.contractions.dot_knobs import decisions
+from search_spaces.anchors.contractions.dot_rules import DECIDED_FIRST, dot_rules
+from search_spaces.anchors.contractions.operand_tiles import whole_tiles
+from search_spaces.decisions.decision import Anchor, derived
+from search_spaces.devices.descriptors import descriptor_remarks
+from search_spaces.devices.target import Target
+from search_spaces.schedules.limits import Offers
+from search_spaces.schedules.space import Sketch
+from search_spaces.structure.contraction import Contraction, contraction
+from search_spaces.workloads.workload import Workload
+
+
+def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
+    """One sketch for dots over the same axes, with what is computed before and after them, on a GPU."""
+    form = contraction(workload) if target.kind == "gpu" else None
+    if form is None:
+        return ()
+    workload = form.workload
+    applied = decisions(workload, form, target, offers)
+    anchor = Anchor(
+        "tiled_dot_gpu",
+        lambda values: lower(workload, form, values),
+        dot_rules(workload, form, target, {d.name: d.knob for d in applied}, offers),
+        starts(form, target, applied, offers),
+        _remarks(workload, form, target),
+        DECIDED_FIRST,
+    )
+    return (derived(anchor, applied),)
+
+
+def _remarks(workload: Workload, form: Contraction, target: Target) -> tuple[str, ...]:
+    """Why descriptors move some of the tensors that whole tiles are read or written of only by way of copies."""
+    if form.is_tiled_dot:
+        return descriptor_remarks(workload, (x.tensor for x in form.tensors), target)
+    moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))
+    return descriptor_remarks(workload, (*moved, *workload.output_names), target, "read by pointers")
