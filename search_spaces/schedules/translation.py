@@ -9,12 +9,17 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
 # Sketches that were called otherwise.
 _SKETCHES: Mapping[str, str] = {
-    "fused_dot_gpu": "tiled_dot_gpu",
+    "chained_dot_cpu": "chain",
+    "chained_dot_gpu": "chain",
+    "fused_dot_gpu": "contraction",
     "row_crossed": "crossed_reduction",
     "row_looped": "reduction",
     "row_split": "reduction",
     "row_whole": "reduction",
     "scan_split": "reduction",
+    "thin_dot_gpu": "thin_contraction",
+    "tiled_dot_cpu": "contraction",
+    "tiled_dot_gpu": "contraction",
 }
 _ORDER: Mapping[Any, Mapping[str, KnobValue]] = {"mn": {"order": "row_major"}, "nm": {"order": "column_major"}}
 _PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
@@ -29,12 +34,14 @@ _RENAMED_IN: Mapping[str, Mapping[str, str]] = {
     "fused_dot_gpu": {"split_k": "split"},
     "thin_dot_gpu": {"split_k": "split"},
     "tiled_dot_cpu": {"prefetch_b": "prefetch"},
+    "chained_dot_cpu": {"inner": "inner_register", "carried": "carried_register"},
     "chained_dot_gpu": {"order": "direction"},
 }
 _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]]] = {
     "fused_dot_gpu": {"order": _ORDER},
     "pointwise": {"persistent": _PERSISTENT},
     "row_whole": {"persistent": _PERSISTENT},
+    "thin_dot_gpu": {"reduce": {"after_loop": {"accumulate": "point"}, "each_turn": {"accumulate": "row"}}},
     "tiled_dot_cpu": {"order": _ORDER},
     "tiled_dot_gpu": {"order": _ORDER},
 }

@@ -24,7 +24,7 @@ from scanned_workloads import recurrence, running
 
 VOLTA, AMPERE, HOPPER = 70, 80, 90
 ALL = (VOLTA, AMPERE, HOPPER)
-PRODUCT = "tiled_dot_gpu"
+PRODUCT = "contraction"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from search_spaces import Schedule, SearchSpace, Workload, target_named
 from search_spaces.schedules.knobs import KnobValue
 from tuning_logs import Measurement, TuningLog, TuningRecord, shipped_logs
 
-_SKETCH = "tiled_dot_gpu"
+_SKETCH = "contraction"
 _TREES = {"max_depth": 8, "eta": 0.06, "subsample": 0.7, "colsample_bytree": 0.5, "tree_method": "hist", "nthread": 1}
 _ROUNDS = 400
 # Times of a schedule differ from what the trees say by a part of this at most, always the same for one schedule.

@@ -1,7 +1,7 @@
 """What one sketch reaches on thin matrix products: its starting points and random schedules against the library.
 
 python tests/figures/thin.py                                    m of 1, 2, 4, 8, 16 on three shapes
-python tests/figures/thin.py --sketch tiled_dot_gpu --samples 60
+python tests/figures/thin.py --sketch contraction --samples 60
 python tests/figures/thin.py --m 1 --shape 6144,4096,bfloat16,nt --all
 
 A row says how many schedules were measured; the fastest starting point and the fastest random schedule, each by its own
@@ -81,7 +81,7 @@ def against(space: SearchSpace, finals: Sequence[Measurement]) -> tuple[str, str
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sketch", default="thin_dot_gpu")
+    parser.add_argument("--sketch", default="thin_contraction")
     parser.add_argument("--samples", type=int, default=40, help="random schedules per workload")
     parser.add_argument("--m", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--shape", nargs="+", default=SHAPES, help="n,k,dtype,layout")

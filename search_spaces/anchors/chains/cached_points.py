@@ -146,7 +146,7 @@ class CachedPoints:
 
     def _multiplied(self) -> list[Statement]:
         """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""
-        rows, columns = self.values.tiling("inner")
+        rows, columns = self.values.tiling("inner_register")
         place = self._place(**self.walked, **{x.name: _whole(x) for x in self.inner.summed})
         a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
         b = self._operand(self.inner.b, place, self.chain.c, self._packing("pack_walked", self.chain.c, columns))
@@ -202,7 +202,7 @@ class CachedPoints:
         self, walked: Mapping[str, Slice], cached: Slice
     ) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
         """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
-        rows, columns = self.values.tiling("carried")
+        rows, columns = self.values.tiling("carried_register")
         (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
         place = self._place(**walked, **{axis.name: _whole(axis)})
         weights = Tile(self.names.fresh("weights"), (m, c), (self.height, cached.extent or 1))

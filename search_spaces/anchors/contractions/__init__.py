@@ -1,4 +1,4 @@
-"""What sketches of contractions share: tiles, knobs, copies of operands, split reductions.
+"""Pieces of contractions: tiles, decisions, copies of operands, split reductions.
 
-Knows no sketch.
+Knows no anchor.
 """

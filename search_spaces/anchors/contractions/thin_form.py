@@ -133,7 +133,7 @@ def turns_of(values: Values) -> int:
 
 
 def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
-    """What knobs of `thin_dot_gpu` may be together."""
+    """What knobs of `thin_contraction` may be together."""
     tile, ahead = ("wide", "k", "warps"), target.features.copy_bytes or _REGISTER_BYTES
     return (
         Rule(("thin", "stages"), _why_many_products),
@@ -147,9 +147,9 @@ def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
             Rule(("k", "warps", *others), lambda values: _why_other_layout(form, target.wave, ahead, values))
             for others in ((), ("stages",))
         ),
-        Rule((*tile, "reduce"), lambda values: _why_bad_reduce(form, target.wave, values)),
+        Rule((*tile, "accumulate"), lambda values: _why_bad_reduce(form, target.wave, values)),
         *(
-            Rule((*tile, "reduce", *others), lambda values: _why_many_registers(form, target, values))
+            Rule((*tile, "accumulate", *others), lambda values: _why_many_registers(form, target, values))
             for others in ((), ("thin",), ("thin", "unroll"))
         ),
     )
@@ -215,20 +215,20 @@ def _why_other_layout(form: ThinForm, wave: int, least: int, values: Values) -> 
 
 
 def _why_bad_reduce(form: ThinForm, wave: int, values: Values) -> str | None:
-    if values["reduce"] == "after_loop":
+    if values["accumulate"] == "point":
         return None
     threads = _threads(form, wave, values)
     if not threads.within_warp:
-        return f"reduce=each_turn: {threads.sharing} threads share a sum over k, beyond one warp"
+        return f"accumulate=row: {threads.sharing} threads share a sum over k, beyond one warp"
     if threads.summed < max(2, threads.sharing):
-        return f"reduce=each_turn: {threads.sharing} threads share a sum of which each has {threads.summed} elements"
+        return f"accumulate=row: {threads.sharing} threads share a sum of which each has {threads.summed} elements"
     return None
 
 
 def _why_many_registers(form: ThinForm, target: Target, values: Values) -> str | None:
     """Sums and the tiles of a turn are in registers; what a compiler needs beside them its backend says."""
     threads = _threads(form, target.wave, values)
-    kept = threads.elements if values["reduce"] == "after_loop" else threads.elements // threads.summed
+    kept = threads.elements if values["accumulate"] == "point" else threads.elements // threads.summed
     rows = values.tile("thin") if "thin" in values else 1
     loaded = values.integer("unroll", 1) * threads.elements * form.element_bytes // 4
     need, most = rows * kept + loaded, target.features.registers_per_thread

@@ -131,7 +131,7 @@ def test_gluon_kernels_call_the_same_functions() -> None:
     space = best_spaces.build(dataclasses.replace(product, stages=(acc, out)), H100)
     # The smallest tile: ptxas takes the longer, the more elements a thread has.
     smallest: dict[str, list[KnobValue]] = {"m": [cover(512, (64,))], "n": [cover(512, (32,))], "warps": [4]}
-    part = space.restricted("tiled_dot_gpu", specialize=["cooperative"], swap=[False], **smallest)
+    part = space.restricted("contraction", specialize=["cooperative"], swap=[False], **smallest)
     program = part.sample(np.random.default_rng(0)).program
     assert TRITON.compile(TRITON.render(program, "", H100), program, H100).binaries
 

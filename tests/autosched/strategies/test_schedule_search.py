@@ -63,8 +63,8 @@ def test_schedules_of_all_sketches_and_backends_are_described_and_told_apart() -
 
 
 def test_a_knob_that_a_sketch_has_not_is_as_far_from_all_its_values() -> None:
-    thin = next(s for s in drawn(THIN, 50) if s.sketch == "thin_dot_gpu")
-    tiled = next(s for s in drawn(THIN, 50) if s.sketch == "tiled_dot_gpu" and s.backend == thin.backend)
+    thin = next(s for s in drawn(THIN, 50) if s.sketch == "thin_contraction")
+    tiled = next(s for s in drawn(THIN, 50) if s.sketch == "contraction" and s.backend == thin.backend)
     # Registers are capped in tiled products: at none they are no nearer to what has no cap than at few.
     caps = THIN.sketch(tiled.sketch).decisions("").knobs
     few, many = ((_with(tiled, "max_registers", v)) for k in caps if k.name == "max_registers" for v in k.values[:2])

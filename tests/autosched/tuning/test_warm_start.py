@@ -251,7 +251,7 @@ def test_a_history_that_is_torn_at_its_end_warns_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", strategies.names())
 def test_what_was_measured_elsewhere_may_be_asked_for_once(name: str) -> None:
     space = spaces.build(OP, HERE).restricted(
-        "tiled_dot_cpu",
+        "contraction",
         register=[(8, 8)],
         m=[1],
         order=["row_major"],

@@ -1,4 +1,4 @@
-; tiled_dot_cpu register=4x16 m=4 n=1x2 k=2x32 pack_a=rows pack_b=panels order=row_major inner=ij unroll=2 prefetch=8
+; contraction register=4x16 m=4 n=1x2 k=2x32 pack_a=rows pack_b=panels order=row_major inner=ij unroll=2 prefetch=8
 ;
 ; kernel dot_48x32: grid m.0 in 4, n.0 in 1  [lanes 8, vectors 1]
 ;   for k.0 in 2:

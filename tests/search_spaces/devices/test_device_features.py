@@ -121,7 +121,7 @@ def test_a_backend_of_a_made_up_device_has_limits_of_its_own() -> None:
     limits: dict[str, Limits] = {"m": FewSums()}
     space = build(WORKLOADS["product"], MADE_UP, limits)
     assert all(s.backend == "m" and space.why_illegal(s) is None for s in drawn(space, 10))
-    whole = build(WORKLOADS["product"], MADE_UP).restricted("tiled_dot_gpu", m=[(1, 128)], n=[(1, 256)], warps=[2])
+    whole = build(WORKLOADS["product"], MADE_UP).restricted("contraction", m=[(1, 128)], n=[(1, 256)], warps=[2])
     (start,) = {space.why_illegal(space.bind(dataclasses.replace(s, backend="m"))) for s in drawn(whole, 3)}
     assert start == "too many sums"
     with pytest.raises(EmptySearchSpaceError, match="m1 multiplies no float32"):
@@ -131,7 +131,7 @@ def test_a_backend_of_a_made_up_device_has_limits_of_its_own() -> None:
 def test_tiles_are_no_smaller_than_what_one_instruction_makes() -> None:
     large = Features(wave=64, registers_per_thread=1024, matrix=(MatrixInstruction(512, 512, 512, ("float16",)),))
     space = build(ops.matmul(600, 600, 600, dtype="float16"), dataclasses.replace(MADE_UP, own=large))
-    values = {k.name: k.values for k in space.sketch("tiled_dot_gpu").knobs}
+    values = {k.name: k.values for k in space.sketch("contraction").knobs}
     assert {values[x] for x in "mnk"} == {((2, 512),)}
 
 
@@ -226,7 +226,7 @@ def test_dots_of_a_blackwell_for_the_desktop_read_registers() -> None:
     one_kernel = {"split": [1], "subtiles": [1], "ctas": [1], "max_registers": [0], "swap": [False]}
     plain = {"a_load": ["pointer"], "b_load": ["pointer"], "store": ["pointer"]}
     space = build(ops.matmul(2048, 2048, 2048, dtype="float16"), rtx5090, {"triton": triton.limits})
-    program = space.restricted("tiled_dot_gpu", **tile, **one_kernel, **plain).sample(np.random.default_rng(0)).program
+    program = space.restricted("contraction", **tile, **one_kernel, **plain).sample(np.random.default_rng(0)).program
     made = triton.compile(triton.render(program, "", rtx5090), program, rtx5090)
     need = triton.limits.needs(program, program.kernels[0], rtx5090)
     assert need is not None

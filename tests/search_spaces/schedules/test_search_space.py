@@ -12,7 +12,7 @@ import pytest
 import best_spaces
 import search_spaces
 from fused_workloads import gated, prepared
-from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, ops, sketches
+from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, anchors, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, cover
@@ -70,7 +70,7 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
     space = best_spaces.build(ops.matmul(512, 512, 512, epilogue="bias_relu"), H200)
     text = str(changed(space, space.sample(np.random.default_rng(0)), split=1))
     for part in (
-        "tiled_dot_gpu",
+        "contraction",
         "kernel dot_512x512: grid",
         "for k.0 in",
         "acc += dot(in0, in1) over k",
@@ -83,8 +83,8 @@ def test_a_schedule_prints_as_its_loop_nest() -> None:
 def test_a_schedule_of_another_space_is_refused_with_what_is_allowed() -> None:
     space = best_spaces.build(ops.matmul(512, 512, 512), CPU)
     schedule = space.sample(np.random.default_rng(0))
-    with pytest.raises(InputError, match=r"unknown sketch 'tiled_dot_gp'.*allowed: tiled_dot_cpu"):
-        space.bind(Schedule("tiled_dot_gp", schedule.values))
+    with pytest.raises(InputError, match=r"unknown sketch 'contractio'.*allowed: contraction"):
+        space.bind(Schedule("contractio", schedule.values))
     with pytest.raises(InputError, match="unroll=3 is not one of"):
         space.bind(changed(space, schedule, unroll=3))
     with pytest.raises(InputError, match="expected"):
@@ -129,7 +129,7 @@ def test_a_sketch_whose_knob_has_no_value_is_refused_with_the_reason(monkeypatch
     def derive(*_: object) -> tuple[Sketch, ...]:
         return (Sketch("in_groups", (Choice("group", ()),), lambda values: pytest.fail(f"lowered {values}")),)
 
-    monkeypatch.setattr(sketches, "rules", lambda: [("in_groups", SimpleNamespace(derive=derive))])
+    monkeypatch.setattr(anchors, "rules", lambda: [("in_groups", SimpleNamespace(derive=derive))])
     with pytest.raises(EmptySearchSpaceError, match=r"tried: in_groups \(knob group has no value that fits\)"):
         best_spaces.build(ops.matmul(64, 64, 64), CPU)
 

@@ -153,7 +153,7 @@ def test_tiles_may_be_ranges_of_several_axes(name: str, axes: str) -> None:
     space, form = space_of(CONVOLUTIONS[name]), contraction(CONVOLUTIONS[name].scheduled)
     assert form is not None
     positions = math.prod(x.extent for x in (form.rows if axes == "m_axes" else form.columns))
-    schedule = space.restricted("tiled_dot_gpu", **{axes: ["range"]}).sample(np.random.default_rng(0))
+    schedule = space.restricted("contraction", **{axes: ["range"]}).sample(np.random.default_rng(0))
     kernel, variable = schedule.program.kernels[0], f"{axes[0]}.0"
     assert [x.extent for x in kernel.grid.axes if x.variable == variable] == [
         -(-positions // schedule.knobs.tile(axes[0]))
@@ -168,7 +168,7 @@ def test_tiles_may_be_ranges_of_several_axes(name: str, axes: str) -> None:
 def test_a_range_of_reduced_axes_is_one_loop(knobs: dict[str, Any]) -> None:
     workload = weights_gradient(4, 9, 24, 40)
     inputs = random_inputs(workload, seed=3)
-    part = space_of(workload).restricted("tiled_dot_gpu", **knobs)
+    part = space_of(workload).restricted("contraction", **knobs)
     for n in range(2):
         schedule = part.sample(np.random.default_rng(n))
         assert schedule.knobs["k_axes"] == "range"
@@ -180,7 +180,7 @@ def test_a_range_of_reduced_axes_is_one_loop(knobs: dict[str, Any]) -> None:
 def test_triton_kernels_compute_convolutions(triton_interpreter: Any, name: str) -> None:
     workload = CONVOLUTIONS[name]
     inputs, backend = random_inputs(workload, seed=3), backends.named("triton")
-    space = space_of(workload).restricted("tiled_dot_gpu", specialize=["none"], partials=["workspace"])
+    space = space_of(workload).restricted("contraction", specialize=["none"], partials=["workspace"])
     schedule = space.sample(np.random.default_rng(1))
     text = backend.render(schedule.program, schedule.one_line, SMALL)
     result = triton_interpreter.computed(text, workload, schedule.program, inputs)

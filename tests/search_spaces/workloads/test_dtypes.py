@@ -381,7 +381,7 @@ def compiled(workload: Workload, target: str) -> list[bytes]:
     from autosched.backends.triton.backend import TritonBackend
 
     space = best_spaces.build(workload, GPUS[target])
-    sketch = space.sketch("tiled_dot_gpu")
+    sketch = space.sketch("contraction")
     programs = [sketch.lower(s) for s in sketch.seeds if s["split"] == 1 and sketch.why_illegal(s) is None]
     # The compiler takes as much longer as a tile is larger.
     program = min((p for p in programs if why_too_large(p, GPUS[target]) is None), key=largest_tile)

@@ -186,10 +186,10 @@ def test_lowered_programs_compute_strided_tensors(workload: Workload, target: Ta
 
 def test_rows_that_are_one_in_memory_are_one_row() -> None:
     dense = ops.matmul(64, 64, 64, dtype="float16", batch=2)
-    for strides, sketch in (((64, 0, 1), "tiled_dot_gpu"), ((0, 64, 1), "tiled_dot_gpu")):
+    for strides in ((64, 0, 1), (0, 64, 1)):
         a = dataclasses.replace(dense.inputs[0], strides=strides)
         space = best_spaces.build(dataclasses.replace(dense, inputs=(a, dense.inputs[1])), H200)
-        knobs = {k.name: k.values for k in space.sketch(sketch).knobs}
+        knobs = {k.name: k.values for k in space.sketch("contraction").knobs}
         assert knobs["a_load"] == ("pointer", "descriptor")
 
 
@@ -247,7 +247,7 @@ def test_a_descriptor_writes_no_row_that_ends_within_a_piece_of_it(columns: int,
     assert (why_not_storable(Tensor("out", (1, columns), "float16")) is None) == possible
     assert (why_not_storable(Tensor("out", (64, columns), "float16", (64, 1))) is None) == possible
     space = best_spaces.build(ops.matmul(1, columns, 512, dtype="float16"), H200)
-    stores = [k.values for s in space.sketches if s.name == "tiled_dot_gpu" for k in s.knobs if k.name == "store"]
+    stores = [k.values for s in space.sketches if s.name == "contraction" for k in s.knobs if k.name == "store"]
     assert [("descriptor" in values) for values in stores] == [possible]
 
 
@@ -304,7 +304,7 @@ def test_every_layout_and_size_compiles(workload: Workload) -> None:
     from autosched.backends.triton.backend import TritonBackend
 
     backend, space = TritonBackend(), best_spaces.build(workload, H200)
-    sketch = space.sketch("tiled_dot_gpu")
+    sketch = space.sketch("contraction")
     # The compiler takes as much longer as a tile is larger.
     programs = sorted((sketch.lower(s) for s in sketch.seeds if sketch.why_illegal(s) is None), key=largest_tile)
     for program in programs[:2]:

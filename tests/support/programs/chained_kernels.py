@@ -37,7 +37,7 @@ def with_tiles(workload: Workload, m: int, c: int) -> Schedule:
         "direction": ["ascending"],
         "split": [1],
     }
-    return space.restricted("chained_dot_gpu", **allowed).sample(np.random.default_rng(0))
+    return space.restricted("chain", **allowed).sample(np.random.default_rng(0))
 
 
 def walks(schedule: Schedule) -> list[For]:

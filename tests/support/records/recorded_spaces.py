@@ -95,7 +95,7 @@ PARTS = {
         ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt"),
         (
             (
-                "tiled_dot_gpu",
+                "contraction",
                 {
                     **_PLAIN_PRODUCT,
                     "m": (64, 128, 256),
@@ -118,7 +118,7 @@ PARTS = {
         ops.matmul(128, 4096, 4096, dtype="bfloat16", layout="nt"),
         (
             (
-                "tiled_dot_gpu",
+                "contraction",
                 {
                     **_PLAIN_PRODUCT,
                     "m": (64, 128),

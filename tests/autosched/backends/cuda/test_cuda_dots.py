@@ -103,7 +103,7 @@ def test_a_dot_is_the_instruction_of_its_architecture(workload: Workload, target
 def test_operands_take_turns_in_registers(name: str, layout: str, depth: int, tmp_path: Path) -> None:
     """Where more iterations may be on their way than shared memory has; also behind the last iteration."""
     workload = ops.matmul(64, 96, depth, dtype="float16", layout=layout)
-    part = space_of(workload, name).restricted("tiled_dot_gpu", stages=[4], split=[1], k=[(depth // 32, 32)])
+    part = space_of(workload, name).restricted("contraction", stages=[4], split=[1], k=[(depth // 32, 32)])
     schedule, target = part.sample(np.random.default_rng(0)), target_named(name)
     assert "put_in0_k_0(k_0 + 1);" in print_module(schedule.program, "", target)
     data = TrialData.drawn(workload, 0, torch.device("cpu"))

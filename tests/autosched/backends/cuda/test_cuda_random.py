@@ -33,5 +33,5 @@ def test_what_is_drawn_of_a_random_workload_compiles(seed: int) -> None:
 def test_sixteen_bytes_are_moved_at_once_beside_wider_types() -> None:
     """As many elements of what is wider would be no vector."""
     thin = ops.matmul(8, 4096, 1024, dtype="float8_e4m3fn", layout="tt", epilogue="residual")
-    compile_one(space_of(thin, "h200").restricted("thin_dot_gpu", wide=[(64, 64)], k=[(16, 64)]))
+    compile_one(space_of(thin, "h200").restricted("thin_contraction", wide=[(64, 64)], k=[(16, 64)]))
     compile_one(space_of(random_workload(32), "a100").restricted("pointwise", unrolled_columns=[8]))

@@ -242,7 +242,7 @@ def test_golden_matmul(check_golden: Callable[[str, str], None]) -> None:
         "pack_b": "panels",
     }
     values |= {"order": "row_major", "inner": "ij", "unroll": 2, "prefetch": 8}
-    schedule = space.bind(search_spaces.Schedule("tiled_dot_cpu", tuple(values.items())))
+    schedule = space.bind(search_spaces.Schedule("contraction", tuple(values.items())))
     check_golden("llvm", BACKEND.render(schedule.program, str(schedule.one_line), HERE))
 
 

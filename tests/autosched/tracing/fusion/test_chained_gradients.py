@@ -68,8 +68,8 @@ def spaces_of(name: str) -> list[SearchSpace]:
 def loops(name: str) -> Iterator[For]:
     """Those of kernels of these, with tiles of 16."""
     for space in spaces_of(name):
-        tiles = {k.name: [nearest(k, 16)] for k in space.sketch("chained_dot_gpu").knobs if k.name in ("m", "c")}
-        part = space.restricted("chained_dot_gpu", split=[1], specialize=["none"], grid=["tiles"], **tiles)
+        tiles = {k.name: [nearest(k, 16)] for k in space.sketch("chain").knobs if k.name in ("m", "c")}
+        part = space.restricted("chain", split=[1], specialize=["none"], grid=["tiles"], **tiles)
         (kernel,) = part.sample(np.random.default_rng(0)).program.kernels
         yield from (s for s in kernel.body if isinstance(s, For))
 
@@ -229,7 +229,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
     workload = gradients(1, 48, 80, 32, causal)
     given = random_inputs(workload, seed=0)
     given[4] += 5  # As large as logarithms of sums are.
-    space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
+    space = spaces.build(workload, H200, [TRITON]).restricted("chain", specialize=["none"])
     program = space.sample(np.random.default_rng(0)).program
     assert (
         worst(workload, given, triton_interpreter.computed(TRITON.render(program, "", H200), workload, program, given))
@@ -239,7 +239,7 @@ def test_triton_computes_several_products_in_one_walk(triton_interpreter, causal
 
 def test_triton_compiles_the_kernels_of_a_gradient_without_a_gpu() -> None:
     for workload in traced("causal, fused", torch.bfloat16).backward.workloads[1:]:
-        space = spaces.build(workload, H200, [TRITON]).restricted("chained_dot_gpu", specialize=["none"])
+        space = spaces.build(workload, H200, [TRITON]).restricted("chain", specialize=["none"])
         program = space.sample(np.random.default_rng(0)).program
         assert TRITON.compile(TRITON.render(program, "", H200), program, H200).binaries
 

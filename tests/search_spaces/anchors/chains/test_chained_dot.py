@@ -51,7 +51,7 @@ def test_triton_computes_the_same(triton_interpreter, name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
     # Gluon has no interpreter.
-    space = best_spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"])
+    space = best_spaces.build(workload, H200).restricted("chain", specialize=["none"])
     schedule = space.sample(np.random.default_rng(0))
     got = triton_interpreter.computed(TRITON.render(schedule.program, "", H200), workload, schedule.program, inputs)
     assert worst(workload, inputs, got) <= 1, schedule
@@ -112,8 +112,8 @@ def test_a_row_that_sees_nothing_is_no_number_as_written() -> None:
 def shared_walks(workload: Workload, count: int) -> list[Schedule]:
     """Schedules in which several programs walk the same rows."""
     space = best_spaces.build(workload, H200)
-    splits = [v for k in space.sketch("chained_dot_gpu").knobs if k.name == "split" for v in k.values if v != 1]
-    part, rng = space.restricted("chained_dot_gpu", split=splits), np.random.default_rng(0)
+    splits = [v for k in space.sketch("chain").knobs if k.name == "split" for v in k.values if v != 1]
+    part, rng = space.restricted("chain", split=splits), np.random.default_rng(0)
     return [part.sample(rng) for _ in range(count)]
 
 
@@ -129,14 +129,14 @@ def test_parts_of_a_walk_are_joined_by_the_rule_by_which_folds_move(scores: Scor
 
 def test_few_rows_start_with_walks_that_are_shared() -> None:
     space = best_spaces.build(attention(8, 1, 8192, 128, "bfloat16", shared=4), H200)
-    assert all(seed["split"] != 1 for seed in space.sketch("chained_dot_gpu").seeds)
+    assert all(seed["split"] != 1 for seed in space.sketch("chain").seeds)
 
 
 @pytest.mark.parametrize("then", ["logsumexp", "softmax", "rms_norm", "layer_norm"])
 def test_rows_of_a_product_are_folded_where_they_are_made(then: str) -> None:
     workload = folded_product(40, 100, 300, then)
     inputs = random_inputs(workload, seed=0)
-    part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    part, rng = best_spaces.build(workload, H200).restricted("chain"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         got = interpreted(workload, schedule.program, [x.float() for x in inputs])
         assert worst(workload, inputs, got) <= 1, schedule
@@ -164,7 +164,7 @@ def test_what_is_walked_may_lie_in_pages(depth: int) -> None:
 def test_two_products_whose_middle_fits_are_one_kernel(base: bool) -> None:
     workload = adapter(50, 300, 200, 20, base=base)
     inputs = random_inputs(workload, seed=0)
-    part, rng = best_spaces.build(workload, H200).restricted("chained_dot_gpu"), np.random.default_rng(0)
+    part, rng = best_spaces.build(workload, H200).restricted("chain"), np.random.default_rng(0)
     for schedule in [part.sample(rng) for _ in range(3)]:
         assert len(schedule.program.kernels) == 1
         got = interpreted(workload, schedule.program, [x.float() for x in inputs])
@@ -191,7 +191,7 @@ class TestSpecialized:
         tiles = {"m": [cover(512, (128,))], "c": [cover(512, (64,))], "warps": [8]}
         space = best_spaces.build(self.workload, H200)
         allowed = {"split": [1], "specialize": ["cooperative"], **{name: [value] for name, value in knobs.items()}}
-        return space.restricted("chained_dot_gpu", **tiles, **loads, **allowed).sample(np.random.default_rng(0))
+        return space.restricted("chain", **tiles, **loads, **allowed).sample(np.random.default_rng(0))
 
     def test_the_search_starts_from_such_kernels_where_there_are_some(self) -> None:
         on = {name: best_spaces.build(self.workload, target_named(name)).seeds() for name in ("h200", "a100")}
@@ -230,7 +230,7 @@ class TestJoinedAhead:
     workload = attention(8, 1, 512, 64, "bfloat16", shared=4)
 
     def schedule(self, join: str) -> Schedule:
-        part = best_spaces.build(self.workload, H200).restricted("chained_dot_gpu", split=[4], join=[join])
+        part = best_spaces.build(self.workload, H200).restricted("chain", split=[4], join=[join])
         return part.sample(np.random.default_rng(0))
 
     def test_it_waits_for_the_parts_first_of_all(self) -> None:

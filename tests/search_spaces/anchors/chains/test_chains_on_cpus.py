@@ -76,10 +76,10 @@ def test_what_is_walked_may_be_summed_in_pieces(name: str) -> None:
     workload = FORMS[name]
     inputs = random_inputs(workload, seed=0)
     space = best_spaces.build(workload, HERE)
-    pieces = [v for k in space.sketch("chained_dot_cpu").knobs if k.name == "c" for v in k.values if v != k.values[0]]
+    pieces = [v for k in space.sketch("chain").knobs if k.name == "c" for v in k.values if v != k.values[0]]
     # Fewer rows than columns, and as many of them.
     for rows in (16, 64):
-        part = space.restricted("chained_dot_cpu", c=pieces, m=[(64 // rows, rows), (128 // rows, rows)])
+        part = space.restricted("chain", c=pieces, m=[(64 // rows, rows), (128 // rows, rows)])
         made = untuned_kernel(part.sample(np.random.default_rng(0)), workload, HERE)(*inputs)
         outputs = made if isinstance(made, tuple) else (made,)
         assert worst(workload, inputs, [x.float().numpy() for x in outputs]) <= 1
@@ -87,7 +87,7 @@ def test_what_is_walked_may_be_summed_in_pieces(name: str) -> None:
 
 def test_threads_have_points_of_their_own() -> None:
     inputs = random_inputs(CAUSAL, seed=0)
-    part = best_spaces.build(CAUSAL, cpu_target(2)).restricted("chained_dot_cpu", m=[(8, 16)])
+    part = best_spaces.build(CAUSAL, cpu_target(2)).restricted("chain", m=[(8, 16)])
     made = untuned_kernel(part.sample(np.random.default_rng(0)), CAUSAL, cpu_target(2))(*inputs)
     assert worst(CAUSAL, inputs, [made.numpy()]) <= 1
 

@@ -116,7 +116,7 @@ def traced(function: Function, size: int) -> tuple[Workload, tuple[tuple[int, ..
 
 def skipping(workload: Workload, **allowed: list[KnobValue]) -> list[Schedule]:
     space, rng = spaces.build(workload, H200, [TRITON]), np.random.default_rng(0)
-    part = space.restricted("chained_dot_gpu", **({"skip": [True]} | allowed))
+    part = space.restricted("chain", **({"skip": [True]} | allowed))
     return [part.sample(rng) for _ in range(2)]
 
 
@@ -186,7 +186,7 @@ def test_gradients_skip_the_blocks_that_the_function_does() -> None:
 
 def test_blocks_may_be_skipped_or_not() -> None:
     workload, _ = traced(expanded, 16)
-    (knob,) = (k for k in spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu").knobs if k.name == "skip")
+    (knob,) = (k for k in spaces.build(workload, H200, [TRITON]).sketch("chain").knobs if k.name == "skip")
     assert knob.values == (False, True)
 
 
@@ -316,9 +316,9 @@ def test_warps_that_bring_tiles_skip_blocks_too(name: str) -> None:
 )
 def test_what_cannot_be_skipped_is_told(name: str, values: dict[str, KnobValue], why: str) -> None:
     space = spaces.build(specialized(name), H200, [TRITON])
-    sketch = space.sketch("chained_dot_gpu")
+    sketch = space.sketch("chain")
     start = next(s for s in sketch.seeds if s["walked_load"] == "descriptor" and s.tile("m") == 64)
-    schedule = Schedule("chained_dot_gpu", tuple({**start, "skip": True, "split": 1, **values}.items()), "triton")
+    schedule = Schedule("chain", tuple({**start, "skip": True, "split": 1, **values}.items()), "triton")
     assert why in str(space.why_illegal(schedule))
 
 
@@ -343,12 +343,12 @@ def test_a_mask_of_every_score_is_not_read_ahead() -> None:
 
     q, k, v, mask = given(16)
     (workload,) = trace(function, q, k, v, whole(mask)).launched
-    assert not any(k.name == "skip" for k in spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu").knobs)
+    assert not any(k.name == "skip" for k in spaces.build(workload, H200, [TRITON]).sketch("chain").knobs)
 
 
 def test_records_from_before_there_was_skipping_made_all_iterations() -> None:
     workload, _ = traced(expanded, 16)
-    sketch = spaces.build(workload, H200, [TRITON]).sketch("chained_dot_gpu")
+    sketch = spaces.build(workload, H200, [TRITON]).sketch("chain")
     old = type(sketch.seeds[0])({k: v for k, v in sketch.seeds[0].items() if k != "skip"})
     assert sketch.completed(old)["skip"] is False
 
@@ -425,7 +425,7 @@ def test_cuda_computes_the_same(
     target, (workload, places) = target_named(device), traced(function, size)
     space, rng = spaces.build(workload, target, [CudaBackend()]), np.random.default_rng(0)
     tiles: dict[str, list[KnobValue]] = {"m": [cover(size, (16,))], "c": [cover(SIZES[size], (tile,))]}
-    part = space.restricted("chained_dot_gpu", skip=[True], split=[1], stages=[stages], warps=[2], **tiles)
+    part = space.restricted("chain", skip=[True], split=[1], stages=[stages], warps=[2], **tiles)
     schedule, arguments = part.sample(rng), given(size)
     inputs = [arguments[n].reshape(shape).contiguous() for n, *shape in places]
     out = torch.empty(1, 2, ROWS, DEPTH, dtype=torch.float16)
@@ -436,7 +436,7 @@ def test_cuda_computes_the_same(
 
 def test_what_cuda_lists_of_iterations_is_counted_in_shared_memory() -> None:
     for workload in (traced(expanded, 32)[0], attention(2, 64, 96, 32, scores=Scores(padding=True))):
-        part = spaces.build(workload, A100, [CudaBackend()]).restricted("chained_dot_gpu", skip=[True])
+        part = spaces.build(workload, A100, [CudaBackend()]).restricted("chain", skip=[True])
         for number in range(8):
             program = part.sample(np.random.default_rng(number)).program
             needed = [resources(program, kernel, A100).shared_memory_bytes for kernel in program.kernels]
@@ -451,7 +451,7 @@ def unnormalised(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 def on_cpu(function: Function, size: int, **allowed: list[KnobValue]) -> tuple[Workload, Schedule]:
     """The kernel that a function is on a CPU, and a schedule that skips what its mask rules out."""
     (workload,) = trace(function, *floats(given(size))).for_target(CPU).workloads
-    space = spaces.build(workload, CPU).restricted("chained_dot_cpu", **({"skip": [True]} | allowed))
+    space = spaces.build(workload, CPU).restricted("chain", **({"skip": [True]} | allowed))
     return workload, space.sample(np.random.default_rng(0))
 
 
@@ -489,7 +489,7 @@ def test_a_cpu_skips_pieces_of_which_no_column_is_left() -> None:
     kept[:] = False
     kept[0, 40:50] = kept[0, 127] = kept[1, 0] = True
     v[0, :32] = v[0, 64:96] = v[1, 32:] = k[1, 32:] = math.nan
-    part = spaces.build(workload, CPU).restricted("chained_dot_cpu", skip=[True], c=[(4, 32)])
+    part = spaces.build(workload, CPU).restricted("chain", skip=[True], c=[(4, 32)])
     schedule = part.sample(np.random.default_rng(0))
     seen = kept[:, None] & torch.ones(32, 128, dtype=torch.bool).tril(96)
     scores = (q.double() @ k.double().nan_to_num().mT * 16**-0.5).masked_fill(~seen, -math.inf)
@@ -502,10 +502,10 @@ def test_a_cpu_skips_pieces_of_which_no_column_is_left() -> None:
 def test_on_a_cpu_too_one_piece_is_not_skipped_and_register_tiles_end_with_pieces() -> None:
     workload = attention(1, 32, 128, 16, "float32", scores=Scores(padding=True))
     space = spaces.build(workload, CPU)
-    start = space.sketch("chained_dot_cpu").seeds[0]
-    whole = Schedule("chained_dot_cpu", tuple({**start, "skip": True, "c": (1, 128)}.items()), "llvm")
+    start = space.sketch("chain").seeds[0]
+    whole = Schedule("chain", tuple({**start, "skip": True, "c": (1, 128)}.items()), "llvm")
     assert "a tile holds all that is walked" in str(space.why_illegal(whole))
-    short = {**start, "skip": True, "c": (4, 32), "inner": (4, 64)}
+    short = {**start, "skip": True, "c": (4, 32), "inner_register": (4, 64)}
     assert "do not divide pieces of 32" in str(space.why_illegal(replace(whole, values=tuple(short.items()))))
 
 

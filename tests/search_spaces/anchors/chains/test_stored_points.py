@@ -64,7 +64,7 @@ def one_kernel(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> W
 
 
 def drawn(workload: Workload) -> Schedule:
-    return best_spaces.build(workload, H200).restricted("chained_dot_gpu").sample(np.random.default_rng(0))
+    return best_spaces.build(workload, H200).restricted("chain").sample(np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -138,4 +138,4 @@ def test_a_cpu_keeps_the_kernel_of_the_product() -> None:
 
 def test_rows_are_not_reduced_where_dots_can_fold_them() -> None:
     names = [s.name for s in best_spaces.build(folded_product(64, 96, 128, "softmax"), H200).sketches]
-    assert names == ["chained_dot_gpu"]
+    assert names == ["chain"]

@@ -42,7 +42,7 @@ def workload() -> Workload:
 
 
 def unspecialised(workload: Workload) -> Schedule:
-    part = best_spaces.build(workload, H200).restricted("chained_dot_gpu", specialize=["none"], c=[(2, 32)])
+    part = best_spaces.build(workload, H200).restricted("chain", specialize=["none"], c=[(2, 32)])
     return part.sample(np.random.default_rng(0))
 
 

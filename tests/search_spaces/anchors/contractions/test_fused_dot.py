@@ -60,7 +60,7 @@ ALIGNED = {
 
 @lru_cache
 def fused_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return best_spaces.build(workload, target).restricted("tiled_dot_gpu")
+    return best_spaces.build(workload, target).restricted("contraction")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:
@@ -167,7 +167,7 @@ class TestMatching:
 
     def test_rows_of_such_workloads_are_not_reduced_on_a_gpu_unless_they_are_thin(self) -> None:
         names = [{s.name for s in best_spaces.build(gated(m, 64, 128), H200).sketches} for m in (64, 16)]
-        assert names[0] == {"tiled_dot_gpu"} < names[1]
+        assert names[0] == {"contraction"} < names[1]
 
 
 @pytest.mark.parametrize("workload", ODD.values(), ids=list(ODD))

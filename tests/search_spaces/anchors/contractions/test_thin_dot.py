@@ -27,7 +27,7 @@ CASES = pytest.mark.parametrize("workload", [ALONG_K, ALONG_N, UNALIGNED], ids=[
 
 
 def thin_space(workload: Workload) -> SearchSpace:
-    return best_spaces.build(workload, H200).restricted("thin_dot_gpu")
+    return best_spaces.build(workload, H200).restricted("thin_contraction")
 
 
 def form_of(workload: Workload) -> ThinForm:
@@ -37,7 +37,7 @@ def form_of(workload: Workload) -> ThinForm:
 
 
 def has_thin_sketch(workload: Workload) -> bool:
-    return "thin_dot_gpu" in {s.name for s in best_spaces.build(workload, H200).sketches}
+    return "thin_contraction" in {s.name for s in best_spaces.build(workload, H200).sketches}
 
 
 def changed(schedule: Schedule, **values: KnobValue) -> Schedule:
@@ -93,8 +93,8 @@ class TestLegality:
             (ALONG_K, {"k": (2, 2048), "stages": 4, "unroll": 1}, "use at most as many"),
             (ALONG_K, {"wide": (6144, 1), "k": (128, 32), "warps": 4}, "no load of 8 for each of 128 threads"),
             (ALONG_K, {"k": (16, 256), "warps": 4}, "thin rows would change their layout"),
-            (ALONG_K, {"reduce": "each_turn", "warps": 4, "k": (4, 1024)}, "beyond one warp"),
-            (ALONG_K, {"reduce": "each_turn", "warps": 1, "k": (16, 256)}, "of which each has 8 elements"),
+            (ALONG_K, {"accumulate": "row", "warps": 4, "k": (4, 1024)}, "beyond one warp"),
+            (ALONG_K, {"accumulate": "row", "warps": 1, "k": (16, 256)}, "of which each has 8 elements"),
             (ALONG_K, {"wide": (48, 128), "k": (4, 1024), "warps": 4}, "registers a thread"),
             (ALONG_K, {"split": 1, "order": "split_last"}, "means nothing"),
             (ALONG_N, {"thin": (1, 4), "unroll": 8, "stages": 2}, "32 products; at most 16"),
@@ -147,7 +147,7 @@ class TestPrograms:
         )
 
     def test_a_space_without_a_legal_point_says_so(self) -> None:
-        space = thin_space(UNALIGNED).restricted("thin_dot_gpu", stages=(4,))
+        space = thin_space(UNALIGNED).restricted("thin_contraction", stages=(4,))
         with pytest.raises(EmptySearchSpaceError, match="no legal schedule"):
             space.sample(np.random.default_rng(0))
 

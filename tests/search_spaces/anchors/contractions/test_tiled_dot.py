@@ -33,7 +33,7 @@ BACKEND = TritonBackend()
 
 @lru_cache
 def tiled_space(workload: Workload, target: Target = SMALL) -> SearchSpace:
-    return best_spaces.build(workload, target).restricted("tiled_dot_gpu")
+    return best_spaces.build(workload, target).restricted("contraction")
 
 
 def schedule(space: SearchSpace, **chosen: KnobValue) -> Schedule:

@@ -11,7 +11,7 @@ With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and t
 is data rules pieces out, or what is walked is blocks, all of these are made piece by piece (`cached_pieces`).
 
 `points` are of one program alone: a tile of rows by all that is walked, which is what its core's cache holds. Register
-tiles are those of `tiled_dot_cpu`, and end where rows and columns do.
+tiles are those of contractions, and end where rows and columns do.
 """
 
 from __future__ import annotations
@@ -41,13 +41,11 @@ from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, nearest
-from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.chains.chain import Chain
-from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.expressions.expression import Access, Expression, to_text
-from search_spaces.workloads.workload import Axis, Workload
+from search_spaces.workloads.workload import Axis
 
 # Rows of a program: fewer do not pay for packing what they are multiplied with.
 _FEWEST_ROWS = 16
@@ -74,28 +72,31 @@ _STARTS = (
 )
 
 
-def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for two products with folds between them, on a CPU."""
-    if target.kind != "cpu":
-        return ()
-    chain = chain_of(workload)
+def cached_chain(chain: Chain, target: Target) -> Sketch:
+    """The sketch of two products with folds between them, on a CPU.
+
+    Raises:
+        UnmatchedError: the chain is none of two plain products, or a core's cache does not hold the points.
+    """
     _check(chain)
     decisions = _decisions(chain, target)
     anchor = Anchor(
-        "chained_dot_cpu",
+        "chain",
         lambda values: _lower(chain, target, values),
         (
-            Rule(("m", "inner"), partial(_why_uneven, "inner")),
-            Rule(("m", "carried"), partial(_why_uneven, "carried")),
-            Rule(("inner",), lambda values: why_too_many_registers(target, values.tiling("inner"))),
-            Rule(("carried",), lambda values: why_too_many_registers(target, values.tiling("carried"))),
-            Rule(("c", "inner", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
-            Rule(("inner", "unroll"), partial(_why_long, target, "inner")),
-            Rule(("carried", "unroll"), partial(_why_long, target, "carried")),
+            Rule(("m", "inner_register"), partial(_why_uneven, "inner_register")),
+            Rule(("m", "carried_register"), partial(_why_uneven, "carried_register")),
+            Rule(("inner_register",), lambda values: why_too_many_registers(target, values.tiling("inner_register"))),
+            Rule(
+                ("carried_register",), lambda values: why_too_many_registers(target, values.tiling("carried_register"))
+            ),
+            Rule(("c", "inner_register", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
+            Rule(("inner_register", "unroll"), partial(_why_long, target, "inner_register")),
+            Rule(("carried_register", "unroll"), partial(_why_long, target, "carried_register")),
         ),
         _starts(chain, decisions, target),
     )
-    return (derived(anchor, decisions),)
+    return derived(anchor, decisions)
 
 
 def _check(chain: Chain) -> None:
@@ -135,8 +136,8 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     return (
         Decision(Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights))),
         Decision(Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
-        Decision(Choice("inner", _register_tiles(rows, chain.c, target))),
-        Decision(Choice("carried", _register_tiles(rows, axis, target))),
+        Decision(Choice("inner_register", _register_tiles(rows, chain.c, target))),
+        Decision(Choice("carried_register", _register_tiles(rows, axis, target))),
         *(Decision(knob, bears_on="nothing") for knob in packing),
         *skips(chain),
         unrolling(),
@@ -174,7 +175,7 @@ def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tupl
     for number, (height, inner, carried) in enumerate(_STARTS):
         values = Values({name: k.values[-1] for name, k in knobs.items()})
         values["m"] = nearest(knobs["m"], height)
-        for name, (rows, vectors) in (("inner", inner), ("carried", carried)):
+        for name, (rows, vectors) in (("inner_register", inner), ("carried_register", carried)):
             fitting = [t for t in knobs[name].values if isinstance(t, tuple) and _fits(t, values["m"], target)]
             wanted = Choice(name, tuple(fitting) or knobs[name].values)
             values[name] = nearest(wanted, rows, vectors * target.lanes)
@@ -200,7 +201,7 @@ def _why_uneven(knob: str, values: Values) -> str | None:
 
 
 def _why_cut(chain: Chain, values: Values) -> str | None:
-    length, columns = values.tile("c"), values.tiling("inner")[1]
+    length, columns = values.tile("c"), values.tiling("inner_register")[1]
     if not is_in_pieces(chain, values) or length % columns == 0:
         return None
     return f"inner has register tiles of {columns} columns, which do not divide pieces of {length}"

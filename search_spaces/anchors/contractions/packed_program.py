@@ -18,150 +18,27 @@ of m, n and k is searched, as are packing, loop orders and unrolling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 
-from search_spaces.anchors.contractions.register_tiles import (
-    REGISTER_ROWS,
-    register_tiles,
-    why_long_body,
-    why_too_many_registers,
-)
-from search_spaces.decisions.decision import Anchor, Decision, derived
-from search_spaces.decisions.ordering import order
-from search_spaces.decisions.prefetching import prefetching_rows
-from search_spaces.decisions.unrolling import unrolling
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Prefetch, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Panels, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.rules import Rule
-from search_spaces.schedules.space import Sketch
-from search_spaces.structure.contraction import Contraction, contraction
+from search_spaces.schedules.knobs import Values
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
-# Rows and vectors of the register tiles to start from.
-_START_TILES = ((8, 2), (12, 2), (6, 4), (8, 3))
-# Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
-GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
-SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
-REDUCTION_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
-SHORTEST_REDUCTION = 16
-# Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
-MAX_CACHE_TILE = 4096
 
-
-def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for a contraction with a pointwise epilogue on a CPU, computed in float32."""
-    form = contraction(workload) if target.kind == "cpu" else None
-    if form is None or not form.is_packed:
-        return ()
-    workload, form = form.workload, form.row_major
-    decisions = _decisions(form, target)
-    anchor = Anchor(
-        "tiled_dot_cpu",
-        lambda values: _lower(workload, form, target, values),
-        (
-            Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
-            Rule(("register", "unroll"), partial(_why_long_body, target)),
-        ),
-        _starts(form, target, decisions),
-    )
-    return (derived(anchor, decisions),)
-
-
-def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
-    a, b = form.tensors
-    by_rows = ("rows",) if form.map_of(a).runs_along(form.k.name) else ()
-    packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
-    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
-    tiles: tuple[Knob, ...] = (
-        Choice("m", _cuts(form.m.extent, GRID_PIECES)),
-        Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
-        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
-        Choice("pack_a", packing_a, ordered=False),
-        Choice("pack_b", packing_b, ordered=False),
-    )
-    return (
-        Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
-        *(Decision(knob, bears_on="nothing") for knob in tiles),
-        order(several=True),
-        Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing"),
-        unrolling(),
-        prefetching_rows(),
-    )
-
-
-def _starts(form: Contraction, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
-
-    With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
-    columns of its own.
-    """
-    by_name = {d.name: d.knob for d in decisions}
-    packed_a = next(way for way in by_name["pack_a"].values if way != "no")
-    packed_b = by_name["pack_b"].values[-1]
-    few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
-    steps = (32, 128) if few_rows else (256, 512)
-    found = []
-    for rows, vectors in _START_TILES:
-        register = nearest(by_name["register"], rows, vectors * target.lanes)
-        assert isinstance(register, tuple)
-        pieces = max(float(target.threads), 1.0 if few_rows else form.n.extent / 512)
-        sweeps = form.n.extent / register[1] / pieces if few_rows else 1.0
-        found += [
-            Values(
-                register=register,
-                m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
-                n=nearest(by_name["n"], pieces, sweeps),
-                k=nearest(by_name["k"], form.k.extent / step, step),
-                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
-                pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
-                order="row_major",
-                inner="i_pack_j",
-                unroll=2,
-                prefetch=1 if few_rows else 8,
-            )
-            for step in steps
-        ]
-    return tuple(found)
-
-
-def _cuts(extent: int, pieces: tuple[int, ...]) -> tuple[int, ...]:
-    """The numbers of pieces that leave none longer than `MAX_CACHE_TILE`, or else the largest."""
-    return tuple(p for p in pieces if p <= extent and -(-extent // p) <= MAX_CACHE_TILE) or pieces[-1:]
-
-
-def _column_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
-    """(grid, sweep): a program's block of columns, cut once more into what is packed and swept at a time."""
-    found = [(g, s) for g in GRID_PIECES for s in SWEEP_PIECES if g * s <= extent]
-    return tuple(c for c in found if -(-extent // (c[0] * c[1])) <= MAX_CACHE_TILE) or tuple(found[-1:])
-
-
-def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
-    """(loop, cache): the reduction in even pieces, not too short unless the whole is."""
-    least = -(-extent // MAX_CACHE_TILE)
-    pieces = [p * least for p in REDUCTION_PIECES if p == 1 or extent // (p * least) >= SHORTEST_REDUCTION]
-    return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
-
-
-def _why_long_body(target: Target, values: Values) -> str | None:
-    return why_long_body(target, values.tiling("register"), values.integer("unroll"))
-
-
-def _lower(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
+def packed_program(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
+    """One kernel, whose programs have blocks of rows and columns."""
     parts = _Parts(workload, form, values)
-    grid = [GridAxis(f"{x.name}.0", x.extent) for x in form.outer]
-    tiles = [GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)]
-    grid += tiles
+    grid = [*(GridAxis(f"{x.name}.0", x.extent) for x in form.outer)]
+    grid += GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)
     before = () if parts.pack_in_i else (parts.load_a(),)
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
     for x in reversed(form.around):

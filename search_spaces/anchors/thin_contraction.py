@@ -7,11 +7,11 @@ After:   grid n.0, m.0:
            for each row i:                          store out[i, n] = epilogue(sum over k of acc_i)
 
 A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
-thin row: memory is the bound as long as the rows are few. With `reduce=each_turn` the products of an iteration are
+thin row: memory is the bound as long as the rows are few. With `accumulate=row` the products of an iteration are
 summed over k at once, and an accumulator has one element per column of the tile, not one per element of it. With
 `split` > 1 a second kernel adds the partial sums, in a fixed order, and applies the epilogue. The same for a thin n.
 
-Sources: Ansor's rules as in `tiled_dot_gpu`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
+Sources: Ansor's rules as in `contraction`; for the shape of the kernels, Abdelfattah, Keyes and Ltaief, "KBLAS: an
 optimized library for dense matrix-vector multiplication on GPU accelerators", ACM TOMS 42(3), 2016.
 """
 
@@ -75,11 +75,11 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     workload = form.whole.workload
     decisions = _decisions(form, target)
     anchor = Anchor(
-        "thin_dot_gpu",
+        "thin_contraction",
         lambda values: _lower(workload, form, values),
         thin_rules(form, target),
         tuple(_starts(form, decisions, target)),
-        decided_first=("wide", "k", "warps", "reduce", "thin", "stages", "unroll", "split", "order"),
+        decided_first=("wide", "k", "warps", "accumulate", "thin", "stages", "unroll", "split", "order"),
     )
     return (derived(anchor, decisions),)
 
@@ -97,7 +97,7 @@ def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
         tiling("thin", form.thin, rows),
         tiling("wide", form.wide, HEIGHTS if form.along_k else RUNS),
         tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
-        Decision(Choice("reduce", ("after_loop", "each_turn"))),
+        Decision(Choice("accumulate", ("point", "row"))),
         Decision(Choice("unroll", (1, 2, 4, 8))),
         pipelining(target, (1, 2, 3, 4, 6), marks_one=False),
         splitting((1, 2, 4, 8, 16, 32, 64), form.k.extent // MIN_PART),
@@ -113,7 +113,7 @@ def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> It
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
     in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
     batch = math.prod(x.extent for x in form.whole.outer)
-    for warps, run, height, reduce in _start_tiles(form, target.wave, rows, in_flight // form.vector):
+    for warps, run, height, accumulate in _start_tiles(form, target.wave, rows, in_flight // form.vector):
         tiles = {"wide": height, "k": run} if form.along_k else {"wide": run, "k": height}
         wide = nearest(by_name["wide"], tiles["wide"])
         k = nearest(by_name["k"], tiles["k"])
@@ -126,7 +126,7 @@ def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> It
                 thin=nearest(by_name["thin"], rows),
                 wide=wide,
                 k=k,
-                reduce=reduce,
+                accumulate=accumulate,
                 unroll=1 if stages > 1 else nearest(by_name["unroll"], min(in_flight / elements, MAX_PRODUCTS / rows)),
                 stages=nearest(by_name["stages"], stages),
                 split=nearest(by_name["split"], _WARPS_PER_SM * target.num_sms / (programs * warps)),
@@ -137,23 +137,23 @@ def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> It
 
 
 def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
-    """(warps, extent along the contiguous axis, extent across it, reduce); `loads` in flight for a thread."""
+    """(warps, extent along the contiguous axis, extent across it, accumulate); `loads` in flight for a thread."""
     vector = form.vector
     height = max(1, min(loads, _SUMS // (rows * vector)))
     narrow = max(RUNS[0], 8 * vector)
     if form.along_k:
         return (
-            (1, wave * vector, height, "after_loop"),
-            (4, 4 * wave * vector, height, "after_loop"),
-            (1, 4 * wave * vector, 1, "each_turn"),
-            (1, 4 * wave * vector, max(1, loads // 4), "each_turn"),
-            (4, narrow, 4 * wave * vector // narrow * height, "after_loop"),
+            (1, wave * vector, height, "point"),
+            (4, 4 * wave * vector, height, "point"),
+            (1, 4 * wave * vector, 1, "row"),
+            (1, 4 * wave * vector, max(1, loads // 4), "row"),
+            (4, narrow, 4 * wave * vector // narrow * height, "point"),
         )
     return (
-        (1, wave * vector, min(loads, wave // 2), "each_turn"),
-        (4, 4 * wave * vector, loads, "each_turn"),
-        (4, 4 * wave * vector, height, "after_loop"),
-        (8, narrow, 8 * wave * vector // narrow * height, "after_loop"),
+        (1, wave * vector, min(loads, wave // 2), "row"),
+        (4, 4 * wave * vector, loads, "row"),
+        (4, 4 * wave * vector, height, "point"),
+        (8, narrow, 8 * wave * vector // narrow * height, "point"),
     )
 
 
@@ -202,8 +202,8 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
     split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
     turn = _Turn(workload, form, values, names)
     sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
-    each_turn = values["reduce"] == "each_turn"
-    held = sums if each_turn else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
+    by_row = values["accumulate"] == "row"
+    held = sums if by_row else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
     start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
     loop = For(
         "k.0",
@@ -212,7 +212,7 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
         bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
     )
     body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
-    if not each_turn:
+    if not by_row:
         body += [Reduce(total, acc.name, form.k.name, "sum") for total, acc in zip(sums, held, strict=True)]
     return sums, body
 

@@ -1,4 +1,4 @@
-"""Contractions on a GPU: block tiles, a pipelined reduction loop, a fused epilogue; several dots in one loop.
+"""Contractions: block tiles, a main loop over k, a fused epilogue; on a GPU several dots in one loop.
 
 Before:  for m, n: gate[m, n] = sum over k of f(x[m, k]) * wg[k, n]
          for m, n: up[m, n]   = sum over k of f(x[m, k]) * wu[k, n]
@@ -14,16 +14,19 @@ horizontal fusion of contractions that share an operand, which is then read once
 `grid=stream_k` several programs share the reduction of a tile. Their partial sums meet in a workspace, one part each or
 all added up by atomic operations, and a second kernel adds the parts in a fixed order and applies the epilogue.
 An operand whose rows no descriptor can address, or that lies the wrong way round for the dot units, may be copied
-first (`operand_copies`).
+first (`operand_copies`). On a CPU, in float32, tiles are those of its caches and registers, and operands are packed
+(`packed_program`).
 """
 
 from __future__ import annotations
 
+from search_spaces.anchors.contractions.cache_tiles import cache_decisions, cache_rules, cache_starts
 from search_spaces.anchors.contractions.contraction_kernels import lower
 from search_spaces.anchors.contractions.contraction_starts import starts
 from search_spaces.anchors.contractions.dot_knobs import decisions
 from search_spaces.anchors.contractions.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.anchors.contractions.operand_tiles import whole_tiles
+from search_spaces.anchors.contractions.packed_program import packed_program
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
@@ -34,21 +37,37 @@ from search_spaces.workloads.workload import Workload
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for dots over the same axes, with what is computed before and after them, on a GPU."""
-    form = contraction(workload) if target.kind == "gpu" else None
-    if form is None:
+    """One sketch for products summed over the same axes, with what is computed before and after them."""
+    form = contraction(workload)
+    if form is None or (target.kind == "cpu" and not form.is_packed):
         return ()
+    return (_on_a_gpu(form, target, offers) if target.kind == "gpu" else _on_a_cpu(form, target),)
+
+
+def _on_a_gpu(form: Contraction, target: Target, offers: Offers) -> Sketch:
     workload = form.workload
     applied = decisions(workload, form, target, offers)
     anchor = Anchor(
-        "tiled_dot_gpu",
+        "contraction",
         lambda values: lower(workload, form, values),
         dot_rules(workload, form, target, {d.name: d.knob for d in applied}, offers),
         starts(form, target, applied, offers),
         _remarks(workload, form, target),
         DECIDED_FIRST,
     )
-    return (derived(anchor, applied),)
+    return derived(anchor, applied)
+
+
+def _on_a_cpu(form: Contraction, target: Target) -> Sketch:
+    workload, form = form.workload, form.row_major
+    applied = cache_decisions(form, target)
+    anchor = Anchor(
+        "contraction",
+        lambda values: packed_program(workload, form, target, values),
+        cache_rules(target),
+        cache_starts(form, target, applied),
+    )
+    return derived(anchor, applied)
 
 
 def _remarks(workload: Workload, form: Contraction, target: Target) -> tuple[str, ...]:

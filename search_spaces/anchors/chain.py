@@ -1,4 +1,4 @@
-"""Chains of products on a GPU: inner products, folds over one side of them, and products of what these make.
+"""Chains of products: inner products, folds over one side of them, and products of what these make.
 
 Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
          for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
@@ -8,11 +8,13 @@ After:   grid b.0, m.0:
            store out_tile = acc / total
 
 (Dao, "FlashAttention-2", 2023, algorithm 1.) Where rows are few, several programs share a walk, and a second kernel
-joins what they have folded by the rule by which folds move ("Flash-Decoding").
+joins what they have folded by the rule by which folds move ("Flash-Decoding"). On a CPU what is between two products
+stays in a cache (`cached_chain`).
 """
 
 from __future__ import annotations
 
+from search_spaces.anchors.chains.cached_chain import cached_chain
 from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_walk
 from search_spaces.anchors.chains.chain_knobs import chain_decisions, chain_starts
 from search_spaces.anchors.chains.chain_program import ChainProgram
@@ -36,21 +38,23 @@ from search_spaces.workloads.workload import Workload
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for folds of products, and products of those, on a GPU."""
-    if target.kind != "gpu":
-        return ()
+    """One sketch for folds of products, and products of those."""
     chain = chain_of(workload)
+    return (_on_a_gpu(chain, target, offers) if target.kind == "gpu" else cached_chain(chain, target),)
+
+
+def _on_a_gpu(chain: Chain, target: Target, offers: Offers) -> Sketch:
     decisions = chain_decisions(chain, target, offers)
     knobs = {d.name: d.knob for d in decisions}
     anchor = Anchor(
-        "chained_dot_gpu",
+        "chain",
         lambda values: rounding_in_pairs(integral_differences(_lower(chain, values)), target),
         chain_rules(chain, target, knobs, offers),
         chain_starts(chain, target, decisions),
         descriptor_remarks(chain.workload, (), target),
         DECIDED_FIRST,
     )
-    return (derived(anchor, decisions),)
+    return derived(anchor, decisions)
 
 
 def _lower(chain: Chain, values: Values) -> TileProgram:
