@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.ordering import group, order
-from search_spaces.decisions.persistence import persistence
+from search_spaces.decisions.persistence import Units, persistence
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Reduce, Statement, fold_identity
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Tiling, cover
+from search_spaces.schedules.knobs import Tiling, Values, cover
 from search_spaces.sketches.dots.dot_knobs import SHORT_AXIS
 from search_spaces.sketches.rows.column_walk import ColumnWalk
 from search_spaces.structure.axes import Structure, structure_of
@@ -41,10 +41,15 @@ def row_grid(structure: Structure, target: Target) -> tuple[Decision, ...]:
     """Which rows follow each other on a GPU, and whether programs have several tiles of them."""
     outer = [x.extent for x in structure.parallel[:-1]]
     several = bool(outer) and outer[-1] > 1
+    units, tiled = Units(lambda values: target.num_sms), ("rows",)
+
+    def counts(values: Values) -> tuple[int, int]:
+        return outer[-1], values.tiling("rows")[0]
+
     return (
-        order(several),
-        group(several),
-        *persistence(target, ("rows",), lambda values: math.prod(outer) * values.tiling("rows")[0]),
+        order(several, tiled, counts),
+        group(several, ("order", *tiled), counts),
+        *persistence(units, tiled, lambda values: math.prod(outer) * values.tiling("rows")[0]),
     )
 
 
