@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.decision import Anchor, Decision, derived, modulo
 from search_spaces.decisions.ordering import order
 from search_spaces.decisions.prefetching import prefetching_rows
 from search_spaces.decisions.unrolling import unrolling
@@ -83,18 +83,22 @@ def _decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
     in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
+    m = Decision(Choice("m", _cuts(form.m.extent, GRID_PIECES)), bears_on="nothing")
+    columns = Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
+    n = Decision(columns, bears_on="nothing")
+    inner = Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing")
     tiles: tuple[Knob, ...] = (
-        Choice("m", _cuts(form.m.extent, GRID_PIECES)),
-        Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
         Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
         Choice("pack_a", packing_a, ordered=False),
         Choice("pack_b", packing_b, ordered=False),
     )
     return (
         Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
+        modulo(m, ("register",), partial(_rows, form)),
+        modulo(n, ("register",), partial(_columns, form)),
         *(Decision(knob, bears_on="nothing") for knob in tiles),
         order(several=True),
-        Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing"),
+        modulo(inner, ("register", "m", "n"), partial(_nesting, form)),
         unrolling(),
         prefetching_rows(),
     )
@@ -180,21 +184,43 @@ def _where_all(
     return then
 
 
+def _rows(form: Contraction, values: Values) -> tuple[int, int]:
+    """The register tiles of a cache tile along m, and how many of these the grid has.
+
+    Whole register tiles are dealt out to the pieces, as evenly as they go: different numbers may come to the same.
+    """
+    tiles = -(-form.m.extent // values.tiling("register")[0])
+    cache = -(-tiles // values.integer("m"))
+    return cache, -(-tiles // cache)
+
+
+def _columns(form: Contraction, values: Values) -> tuple[int, int, int]:
+    """The same along n, where a block of the grid has several cache tiles: how many these are comes second."""
+    tiles, (pieces, sweeps) = -(-form.n.extent // values.tiling("register")[1]), values.tiling("n")
+    block = -(-tiles // pieces)
+    cache = -(-block // sweeps)
+    sweeps = -(-block // cache)
+    return cache, sweeps, -(-tiles // (sweeps * cache))
+
+
+def _nesting(form: Contraction, values: Values) -> str:
+    """The order of the loops over register tiles; of one row or column of them there is one.
+
+    Where blocks do not come out even, some have no column: one that may be none has a loop.
+    """
+    tiles, (cache, sweeps, blocks) = -(-form.n.extent // values.tiling("register")[1]), _columns(form, values)
+    single = _rows(form, values)[0] == 1 or (cache == 1 and sweeps * blocks == tiles)
+    return "ij" if single and values["inner"] == "ji" else values.word("inner")
+
+
 class _Parts:
     """The pieces of one lowered contraction."""
 
     def __init__(self, workload: Workload, form: Contraction, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
         self.rows, self.columns = values.tiling("register")
-        # Whole register tiles are dealt out to the pieces, as evenly as they go.
-        tiles_m, tiles_n = -(-form.m.extent // self.rows), -(-form.n.extent // self.columns)
-        self.cache_m = -(-tiles_m // values.integer("m"))
-        self.grid_m = -(-tiles_m // self.cache_m)
-        pieces_n, sweeps = values.tiling("n")
-        block = -(-tiles_n // pieces_n)
-        self.cache_n = -(-block // sweeps)
-        self.sweeps = -(-block // self.cache_n)
-        self.grid_n = -(-tiles_n // (self.sweeps * self.cache_n))
+        self.cache_m, self.grid_m = _rows(form, values)
+        self.cache_n, self.sweeps, self.grid_n = _columns(form, values)
         self.steps, self.tile_k = values.tiling("k")
         self.block_m = self.cache_m * self.rows
         # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
