@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from search_spaces.anchors.rows.row_parts import combine_operator, folded_in, identity, spread
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.sketches.chains.cached_pieces import Pieces
 from search_spaces.sketches.chains.walk_parts import mask_of
-from search_spaces.sketches.rows.row_parts import combine_operator, folded_in, identity, spread
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.folds.moving import reads
 from search_spaces.workloads.expressions.affine import Affine
