@@ -20,7 +20,7 @@ from search_spaces.anchors.points.unrolling import ROWS as ROWS_WRITTEN_OUT
 from search_spaces.anchors.points.unrolling import Unrolling, is_shared
 from search_spaces.anchors.thread_tiles import thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
-from search_spaces.decisions.persistence import persistence
+from search_spaces.decisions.persistence import Units, persistence
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
 from search_spaces.decisions.vectors import vectorizing
@@ -131,7 +131,7 @@ def _on_gpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         *map(Decision, tiles),
         *([Decision(Choice("selected", (False, True)), bears_on="nothing")] if selects else []),
         num_warps(target),
-        *persistence(target, deciding, lambda values: _tiles(structure, axes, values)),
+        *persistence(Units(lambda values: target.num_sms), deciding, lambda values: _tiles(structure, axes, values)),
         streaming(structure.workload, target),
     )
 

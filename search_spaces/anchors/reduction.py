@@ -27,7 +27,7 @@ from search_spaces.anchors.rows.streamed import column_tilings, streamed_program
 from search_spaces.anchors.rows.thread_parts import accumulations
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.ordering import ROW_MAJOR, group, order
-from search_spaces.decisions.persistence import ONE_TILE, persistence
+from search_spaces.decisions.persistence import ONE_TILE, Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.splitting import splitting
@@ -81,13 +81,19 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
         return (*tiles, vectorizing(), prefetching(), streamed)
     outer = [x.extent for x in structure.parallel[:-1]]
     several = bool(outer) and outer[-1] > 1
+    units, tiled = Units(lambda values: target.num_sms), ("rows",)
+
+    def counts(values: Values) -> tuple[int, int]:
+        return outer[-1], values.tiling("rows")[0]
+
+    ordering = (order(several, tiled, counts), group(several, ("order", *tiled), counts))
     return (
         *tiles,
         Decision(Choice("accumulate", accumulations(structure) if streams else ("point",)), bears_on="legality"),
         num_warps(target, most=32),
         pipelining(target, _STAGES if streams else _STAGES[:1]),
-        *(replace(d, bears_on="legality") for d in (order(several), group(several))),
-        *persistence(target, ("rows",), lambda values: math.prod(outer) * values.tiling("rows")[0]),
+        *(replace(d, bears_on="legality") for d in ordering),
+        *persistence(units, tiled, lambda values: math.prod(outer) * values.tiling("rows")[0]),
         streamed,
         *((Decision(ALIGNED),) if reduced.aligned else ()),
     )

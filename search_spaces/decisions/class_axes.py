@@ -1,11 +1,11 @@
 """Axes of a class: tiles along one of them, or over the mixed-radix number that all of them are.
 
-Before (m_axes=box):   grid image, row, m.0:    a tile's rows are columns m.0*64 : +64 of a row of an image
+Before: grid image, row, m.0:                   a tile's rows are columns m.0*64 : +64 of a row of an image
 After (m_axes=range):  grid m.0:                a tile's rows are positions m.0*64 : +64 of image*196 + row*14 + column
 
-Before (k_axes=box):   for tap in 9: for k.0 in 4: channels k.0*64 : +64 of a tap
-After (k_axes=fused):  for k.0 in 36:              channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
-      (k_axes=range):  for k.0:                    positions k.0*64 : +64 of tap*256 + channel
+Before: for tap in 9: for k.0 in 4:             channels k.0*64 : +64 of a tap
+After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
+      (k_axes=range):  for k.0:                 positions k.0*64 : +64 of tap*256 + channel
 
 One loop is pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. `fuse` of
 loops (Halide, TVM), implicit GEMM (CUTLASS, cuDNN) where the class is that of a convolution.

@@ -7,7 +7,7 @@ Sketches are lists of decisions (Ansor's word): `derived` makes one of a base pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -82,6 +82,23 @@ def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
         anchor.decided_first,
         plain=plain if any(d.plain for d in applied) else None,
     )
+
+
+def modulo(decision: Decision, others: Iterable[str], made: Callable[[Values], Hashable]) -> Decision:
+    """The decision with one value, the first, of all that make the same beside the `others`: `made` reads these too."""
+    name = decision.name
+
+    def first(values: Values) -> Mapping[str, KnobValue]:
+        own = made(values)
+        return {name: next(v for v in decision.knob.values if made(Values({**values, name: v})) == own)}
+
+    def why_another(values: Values) -> str | None:
+        value = first(values)[name]
+        return None if value == values[name] else f"{name}={values[name]} is {name}={value} there"
+
+    rule = Rule((name, *others), why_another)
+    bears_on = "legality" if decision.bears_on == "nothing" else decision.bears_on
+    return replace(decision, rules=(*decision.rules, rule), bears_on=bears_on, plain=first)
 
 
 def each_kernel(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:

@@ -30,4 +30,4 @@ def eviction(buffers: Collection[str]) -> Decision:
     def evict(s: Statement) -> Statement:
         return replace(s, eviction="evict_first") if isinstance(s, Load) and s.buffer in buffers else s
 
-    return Decision(Choice("eviction", ("", "evict_first")), evicted, bears_on="nothing")
+    return Decision(Choice("eviction", ("", "evict_first")), evicted)

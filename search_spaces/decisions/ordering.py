@@ -9,9 +9,10 @@ Also called block swizzling or rasterisation (CUTLASS), grouped ordering (Triton
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.decisions.decision import Decision, each_kernel, modulo
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
@@ -21,18 +22,35 @@ WHERE_NOT = "Where the grid has one axis, or the programs on one axis are few."
 
 ROW_MAJOR, COLUMN_MAJOR = "row_major", "column_major"
 _GROUPS = (1, 2, 4, 8, 16)
+# How many tiles lie along the last two axes of a grid in row-major order.
+Counts = Callable[[Values], tuple[int, int]]
 
 
-def order(several: bool) -> Decision:
-    """Which of the last two axes of the grid varies fastest; `several`: both have more than one tile."""
-    # Of one row or column of tiles all orders are one.
-    values = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
-    return Decision(Choice("order", values), _ordered, bears_on="nothing")
+def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None) -> Decision:
+    """Which of the last two axes of the grid varies fastest; `several`: both may have more than one tile.
+
+    `counts`: how many the decisions `tiled` make of them. Of one row or column of tiles all orders are one.
+    """
+    orders = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
+    decision = Decision(Choice("order", orders), _ordered, bears_on="nothing")
+    if counts is None or not several:
+        return decision
+    return modulo(decision, tiled, lambda values: ROW_MAJOR if 1 in counts(values) else values["order"])
 
 
-def group(several: bool, sizes: tuple[int, ...] = _GROUPS) -> Decision:
-    """How many tiles along the slower of the last two axes take turns."""
-    return Decision(Choice("group", sizes if several else (1,)), _grouped, bears_on="nothing")
+def group(several: bool, tiled: Sequence[str], counts: Counts, sizes: tuple[int, ...] = _GROUPS) -> Decision:
+    """How many tiles along the slower of the last two axes take turns.
+
+    `counts`: how many tiles the decisions `tiled` make, `order` among these where there is one. All sizes that hold all
+    of them along the slower axis are one, and so are those of one row or column of tiles.
+    """
+
+    def taking_turns(values: Values) -> int:
+        slower, faster = counts(values) if values.get("order", ROW_MAJOR) == ROW_MAJOR else counts(values)[::-1]
+        return 1 if faster == 1 else min(slower, values.integer("group"))
+
+    decision = Decision(Choice("group", sizes if several else (1,)), _grouped, bears_on="nothing")
+    return modulo(decision, tiled, taking_turns) if several else decision
 
 
 def order_of_parts(part: str) -> Decision:

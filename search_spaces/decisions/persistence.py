@@ -12,11 +12,10 @@ Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from search_spaces.decisions.decision import Decision, each_kernel
-from search_spaces.devices.target import Target
 from search_spaces.programs.statements import For, Statement, mapped
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
@@ -32,53 +31,57 @@ ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat",
 _PER_SM = (1, 2, 3, 4)
 
 
-def persistence(
-    target: Target,
-    tiled: Sequence[str] = (),
-    tiles: Callable[[Values], int] | None = None,
-    grids: tuple[str, ...] = (ONE_TILE, PERSISTENT),
-) -> tuple[Decision, ...]:
-    """Whether programs are persistent, and how many there are.
+@dataclass(frozen=True)
+class Units:
+    """The parts of a device that have `per_sm` programs each, by values of `decisions`; what is not decided yet is as
+    it makes the fewest."""
 
-    `tiles`: how many tiles the decisions `tiled` make, where persistence is only for more of them than programs.
+    count: Callable[[Values], int]
+    decisions: tuple[str, ...] = ()
+
+
+def persistence(
+    units: Units,
+    tiled: Sequence[str],
+    tiles: Callable[[Values], int],
+    grids: tuple[str, ...] = (ONE_TILE, PERSISTENT),
+    dots: bool = False,
+) -> tuple[Decision, ...]:
+    """Whether programs are persistent, and how many there are: fewer than tiles, or they are none.
+
+    `tiles`: how many tiles the decisions `tiled` make; `dots`: what a loop over tiles keeps takes resources.
     """
     # There have to be more tiles than there are programs at the least before it is decided how many.
-    known = (("grid",), ("grid", "per_sm")) if tiles else ()
-    idle = tuple(Rule((*tiled, *names), partial(_why_idle, target, tiles)) for names in known if tiles)
+    known = dict.fromkeys((("grid",), ("grid", "per_sm"), ("grid", "per_sm", *units.decisions)))
     return (
         Decision(
             Choice("grid", grids, ordered=False),
-            lambda program, values: walked(program, values, target.num_sms),
-            idle,
-            "legality" if tiles else "resources",
-            partial(_plain, target, tiles) if tiles else None,
+            lambda program, values: _persistent(program, values, units),
+            tuple(Rule((*tiled, *names), partial(_why_idle, units, tiles)) for names in known),
+            "resources" if dots else "legality",
+            partial(_plain, units, tiles),
         ),
-        per_sm(),
+        Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), _why_not_counted),), bears_on="legality"),
     )
 
 
-def per_sm() -> Decision:
-    """How many persistent programs each multiprocessor has."""
-    return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), _why_not_counted),), bears_on="legality")
-
-
-def _plain(target: Target, tiles: Callable[[Values], int], values: Values) -> Mapping[str, KnobValue]:
+def _plain(units: Units, tiles: Callable[[Values], int], values: Values) -> Mapping[str, KnobValue]:
     """Programs that have one tile each at most are not persistent."""
-    return {"grid": ONE_TILE, "per_sm": 1} if _why_idle(target, tiles, values) else {}
+    return {"grid": ONE_TILE, "per_sm": 1} if _why_idle(units, tiles, values) else {}
 
 
-def _why_idle(target: Target, tiles: Callable[[Values], int], values: Values) -> str | None:
-    programs = target.num_sms * values.integer("per_sm", 1)
-    if values["grid"] == ONE_TILE or (count := tiles(values)) > programs:
+def _why_idle(units: Units, tiles: Callable[[Values], int], values: Values) -> str | None:
+    # Flattened and streamed loops are other programs however few tiles there are.
+    programs = units.count(values) * values.integer("per_sm", 1)
+    if values["grid"] != PERSISTENT or (count := tiles(values)) > programs:
         return None
     return f"grid={values['grid']} is for more than {programs} tiles, got {count}"
 
 
-def walked(program: TileProgram, values: Values, units: int) -> TileProgram:
-    """The program with `per_sm` programs for each of so many units of the device, where it is persistent."""
+def _persistent(program: TileProgram, values: Values, units: Units) -> TileProgram:
     if values["grid"] == ONE_TILE:
         return program
-    count = units * values.integer("per_sm")
+    count = units.count(values) * values.integer("per_sm")
     return each_kernel(program, lambda kernel: _walked(kernel, values.word("grid"), count))
 
 

@@ -107,6 +107,14 @@ class Offers:
 USUAL = Offers()
 
 
+@dataclass(frozen=True)
+class Heard:
+    """A program as a backend makes it; `idle`: the decisions of which it would make the same with another value."""
+
+    program: TileProgram
+    idle: tuple[str, ...] = ()
+
+
 class Limits(Protocol):
     """What a backend can make, told before anything is compiled."""
 
@@ -126,6 +134,11 @@ class Limits(Protocol):
         """
         ...
 
+    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+        """The schedule's program as the backend makes it: those of which this is equal are one kernel. None where it
+        tells all programs apart."""
+        ...
+
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         """What a kernel of the program needs of a GPU; None where the backend has no estimate."""
         ...
@@ -141,6 +154,9 @@ class Unlimited:
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
+        return None
+
+    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

@@ -128,6 +128,10 @@ class SearchSpace:
     _broken: dict[tuple[str, str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
+    # What is said otherwise of the same knobs, so that the kernel is the same.
+    _plainer: dict[tuple[str, str, tuple[KnobValue | None, ...]], Mapping[str, KnobValue]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _rejected: Counter[str] = field(default_factory=Counter, compare=False, repr=False)
 
     @property
@@ -203,12 +207,49 @@ class SearchSpace:
 
     def _why_unfit(self, schedule: Schedule) -> str | None:
         """The limit of its backend that a schedule breaks which breaks no rule of its sketch."""
-        sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
-        deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
-        ruling = (schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding]))
+        ruling = self._ruling(schedule)
         if ruling not in self._broken:
             self._broken[ruling] = self.backends[schedule.backend].why_unfit(schedule, self.target)
         return self._broken[ruling]
+
+    def _ruling(self, schedule: Schedule) -> tuple[str, str, tuple[KnobValue | None, ...]]:
+        """What decides which resources a schedule's program takes."""
+        sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
+        deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
+        return schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding])
+
+    def plainly(self, schedule: Schedule) -> Schedule:
+        """The legal schedule that says the same kernel by values which its backend tells apart."""
+        ruling = self._ruling(schedule)
+        if ruling not in self._plainer:
+            self._plainer[ruling] = self._said_plainly(schedule)
+        return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
+
+    def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
+        """What is idle of a schedule, and its values that are not; where all of one decision are, the first."""
+        made = self.backends[schedule.backend].heard(schedule, self.target)
+        if made is None:
+            return {}
+        knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
+        found: dict[str, KnobValue] = {}
+        for name in (x for x in made.idle if x in knobs):
+            same = [schedule.knobs[name]]
+            for value in reversed(knobs[name]):
+                other = self._with(schedule, {**found, name: value})
+                heard = self.backends[schedule.backend].heard(other, self.target) if value != same[0] else None
+                if heard is None or heard.program != made.program or self.why_illegal(other) is not None:
+                    continue
+                same.append(value)
+                if name not in heard.idle:
+                    break
+            else:
+                same.sort(key=knobs[name].index, reverse=True)
+            found[name] = same[-1]
+        return {name: value for name, value in found.items() if value != schedule.knobs[name]}
+
+    def _with(self, schedule: Schedule, changed: Mapping[str, KnobValue]) -> Schedule:
+        values = Values({**schedule.knobs, **changed})
+        return self._schedule(self.sketch(schedule.sketch), values, schedule.backend)
 
     def _accepts(self, schedule: Schedule) -> bool:
         """Whether a candidate that breaks no rule is legal; those that are not are counted."""
@@ -228,7 +269,7 @@ class SearchSpace:
                 continue
             schedule = self._schedule(sketch, values, backend)
             if self._accepts(schedule):
-                return schedule
+                return self.plainly(schedule)
             reason = self.why_illegal(schedule)
         raise EmptySearchSpaceError(
             f"no legal schedule in {_MAX_DRAWS} draws for {self.workload.label} on {self.target.name}; "
@@ -253,7 +294,9 @@ class SearchSpace:
                 backend = others[int(rng.integers(len(others)))]
                 values = sketch.decisions(backend).settled(schedule.knobs)
             if values is not None and self._accepts(found := self._schedule(sketch, values, backend)):
-                return found
+                found = self.plainly(found)
+                if found != schedule:
+                    return found
         return schedule
 
     def crossover(self, a: Schedule, b: Schedule, rng: np.random.Generator) -> Schedule:
@@ -268,7 +311,7 @@ class SearchSpace:
             values = sketch.decisions(a.backend).mixed(a.knobs, b.knobs, rng)
             found = self._schedule(sketch, values, a.backend) if values is not None else a
             if values is not None and self._accepts(found):
-                return found
+                return self.plainly(found)
         return a
 
     def seeds(self) -> list[Schedule]:
@@ -283,7 +326,7 @@ class SearchSpace:
         made: set[int] = set()
         for name in self.backends:
             found = {i: self._as_deep_as_fits(*point, name) for i, point in enumerate(proposed)}
-            legal = {i: s for i, s in found.items() if self.why_illegal(s) is None}
+            legal = {i: self.plainly(s) for i, s in found.items() if self.why_illegal(s) is None}
             own.append([s for i, s in legal.items() if i not in made])
             again += [s for i, s in legal.items() if i in made]
             made |= legal.keys()
@@ -310,14 +353,16 @@ class SearchSpace:
         others = ((sketch.decisions(x).settled(schedule.knobs), x) for x in self._other_backends(schedule))
         for values, backend in itertools.chain(near, others):
             if values is not None and self._accepts(found := self._schedule(sketch, values, backend)):
-                yield found
+                found = self.plainly(found)
+                if found != schedule:
+                    yield found
 
     def __iter__(self) -> Iterator[Schedule]:
         """Every legal schedule, in a fixed order."""
         for name, sketch in itertools.product(self.backends, self.sketches):
             for values in sketch.decisions(name).all():
                 found = self._schedule(sketch, values, name)
-                if self._accepts(found):
+                if self._accepts(found) and self.plainly(found) == found:
                     yield found
 
     @property

@@ -69,6 +69,11 @@ def function_name(kernel: Kernel) -> str:
     return valid_identifier(kernel.name, RESERVED)
 
 
+def blocks_that_fit(max_registers: int, threads: int) -> int:
+    """The blocks of so many threads that a multiprocessor is to hold, given a cap on the registers of each."""
+    return max(1, WGMMA.registers // (max_registers * threads)) if max_registers else 1
+
+
 class Products(Protocol):
     """How the dots of one kernel are computed."""
 
@@ -185,9 +190,8 @@ class KernelPrinter:
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
         """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""
-        launch = self.kernel.launch
         threads = threads or WARP * self.warps
-        blocks = max(1, WGMMA.registers // (launch.max_registers * threads)) if launch.max_registers else 1
+        blocks = blocks_that_fit(self.kernel.launch.max_registers, threads)
         head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks})\n{function_name(self.kernel)}'
         written = _written(self.kernel)
         parameters = []

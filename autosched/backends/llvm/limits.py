@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
@@ -23,6 +23,9 @@ class LlvmLimits:
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
+        return None
+
+    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

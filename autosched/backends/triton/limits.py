@@ -9,7 +9,7 @@ from autosched.backends.triton.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.features import FLOAT8_CONVERSIONS
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
 
 
@@ -43,6 +43,9 @@ class TritonLimits:
         program = schedule.program
         spilling = (why_spilling(program, kernel, target) for kernel in program.kernels)
         return next(filter(None, spilling), None) or why_too_large(program, target)
+
+    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+        return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         return resources(program, kernel, target)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from search_spaces.anchors.chains.chain_tiles import ChainTile
 from search_spaces.anchors.chains.marked_walks import skips
 from search_spaces.anchors.chains.specialized_walks import is_specialized, specialized_starts
 from search_spaces.anchors.chains.walk_parts import mask_of
@@ -14,7 +15,7 @@ from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.max_registers import max_registers
 from search_spaces.decisions.ordering import group
 from search_spaces.decisions.overlapping import overlapping
-from search_spaces.decisions.persistence import persistence
+from search_spaces.decisions.persistence import Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
 from search_spaces.decisions.splitting import splitting
@@ -80,6 +81,12 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
     # Points are counted for all rows of a program together.
     shared = chain.why_at_once is None and not any(f.counts for f in chain.walk.folds)
     points = math.prod(x.extent for x in chain.walked)
+    tiled = ("m", *(k.name for k in cut))
+
+    def counts(values: Values) -> tuple[int, int]:
+        *_, slower, faster = 1, *(axis.extent for axis in ChainTile(chain, values).grid().axes)
+        return slower, faster
+
     tiles = (
         _tiling("m", chain.m.extent, "grid", least),
         _tiling("c", chain.c.extent, "loop", least) if chain.why_at_once is None else _whole("c", chain, least),
@@ -90,8 +97,13 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
     return (
         *map(Decision, tiles),
         Decision(Choice("direction", _directions(chain)), bears_on="nothing"),
-        group(neighbours > 1, tuple(g for g in _GROUPS if g < 2 * neighbours)),
-        *persistence(target),
+        group(neighbours > 1, ("split", *tiled), counts, tuple(g for g in _GROUPS if g < 2 * neighbours)),
+        *persistence(
+            Units(lambda values: target.num_sms),
+            ("split", *tiled),
+            lambda values: ChainTile(chain, values).grid().tiles,
+            dots=True,
+        ),
         splitting(_SPLITS, points // _LEAST_PART if shared else 1),
         Decision(Choice("join", joins, ordered=False)),
         loads("rows_load", _addressing(chain, chain.row_tensors, target)),

@@ -28,7 +28,6 @@ def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers:
     rules = _ChainRules(chain, target, offers)
     tiles = ("m", "c", *(("e",) if "e" in knobs else ()), "warps")
     return (
-        Rule(("m", "split", "grid", "per_sm"), rules.why_idle),
         Rule(tiles, rules.why_too_many_registers),
         *(Rule((*tiles, *x), rules.why_too_many_kept) for x in ((), ("max_registers",)) if not offers.walks),
         Rule(("m", "c", "split"), rules.why_not_split),
@@ -45,13 +44,6 @@ class _ChainRules:
     chain: Chain
     target: Target
     offers: Offers
-
-    def why_idle(self, values: Values) -> str | None:
-        enough = self.target.num_sms * (values.integer("per_sm") - 1)
-        tiles = values.integer("split") * values.tiling("m")[0] * math.prod(x.extent for x in self.chain.outer)
-        if enough and tiles <= enough:
-            return f"per_sm={values['per_sm']} adds programs to {enough}, got {tiles} tiles; lower it"
-        return None
 
     def why_too_many_registers(self, values: Values) -> str | None:
         """Sums and points stay in registers; what a compiler needs beside them its backend says."""

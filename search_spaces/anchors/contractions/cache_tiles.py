@@ -11,7 +11,7 @@ from search_spaces.anchors.contractions.register_tiles import (
     why_long_body,
     why_too_many_registers,
 )
-from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.decision import Decision, modulo
 from search_spaces.decisions.ordering import order
 from search_spaces.decisions.prefetching import prefetching_rows
 from search_spaces.decisions.unrolling import unrolling
@@ -38,18 +38,22 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
     in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
+    m = Decision(Choice("m", _cuts(form.m.extent, GRID_PIECES)), bears_on="nothing")
+    columns = Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
+    n = Decision(columns, bears_on="nothing")
+    inner = Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing")
     tiles: tuple[Knob, ...] = (
-        Choice("m", _cuts(form.m.extent, GRID_PIECES)),
-        Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent)),
         Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
         Choice("pack_a", packing_a, ordered=False),
         Choice("pack_b", packing_b, ordered=False),
     )
     return (
         Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
+        modulo(m, ("register",), partial(row_tiles, form)),
+        modulo(n, ("register",), partial(column_tiles, form)),
         *(Decision(knob, bears_on="nothing") for knob in tiles),
         order(several=True),
-        Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing"),
+        modulo(inner, ("register", "m", "n"), partial(_nesting, form)),
         unrolling(),
         prefetching_rows(),
     )
@@ -118,3 +122,32 @@ def cache_rules(target: Target) -> tuple[Rule, ...]:
 
 def _why_long_body(target: Target, values: Values) -> str | None:
     return why_long_body(target, values.tiling("register"), values.integer("unroll"))
+
+
+def row_tiles(form: Contraction, values: Values) -> tuple[int, int]:
+    """The register tiles of a cache tile along m, and how many of these the grid has.
+
+    Whole register tiles are dealt out to the pieces, as evenly as they go: different numbers may come to the same.
+    """
+    tiles = -(-form.m.extent // values.tiling("register")[0])
+    cache = -(-tiles // values.integer("m"))
+    return cache, -(-tiles // cache)
+
+
+def column_tiles(form: Contraction, values: Values) -> tuple[int, int, int]:
+    """The same along n, where a block of the grid has several cache tiles: how many these are comes second."""
+    tiles, (pieces, sweeps) = -(-form.n.extent // values.tiling("register")[1]), values.tiling("n")
+    block = -(-tiles // pieces)
+    cache = -(-block // sweeps)
+    sweeps = -(-block // cache)
+    return cache, sweeps, -(-tiles // (sweeps * cache))
+
+
+def _nesting(form: Contraction, values: Values) -> str:
+    """The order of the loops over register tiles; of one row or column of them there is one.
+
+    Where blocks do not come out even, some have no column: one that may be none has a loop.
+    """
+    tiles, (cache, sweeps, blocks) = -(-form.n.extent // values.tiling("register")[1]), column_tiles(form, values)
+    single = row_tiles(form, values)[0] == 1 or (cache == 1 and sweeps * blocks == tiles)
+    return "ij" if single and values["inner"] == "ji" else values.word("inner")

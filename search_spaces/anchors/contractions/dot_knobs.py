@@ -16,7 +16,7 @@ from search_spaces.decisions.clusters import clusters
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.max_registers import max_registers
 from search_spaces.decisions.ordering import group, order
-from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, per_sm, walked
+from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
 from search_spaces.decisions.splitting import splitting
@@ -25,7 +25,6 @@ from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
@@ -60,6 +59,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
+    shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     return (
         *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
         *map(Decision, tiles),
@@ -67,10 +67,15 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         Decision(Choice("swap", (False, True))),
         splitting(SPLITS, depth // MIN_SPLIT),
         Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
-        order(several),
-        group(several),
-        Decision(Choice("grid", grids, ordered=False), lambda program, values: _walked(program, values, target)),
-        per_sm(),
+        order(several, ("m", "n"), _counts),
+        group(several, ("order", "m", "n"), _counts),
+        *persistence(
+            shared_by,
+            ("m", "n", "split", "specialize"),
+            lambda values: tiles_in(form, values) * values.integer("split"),
+            grids,
+            dots=True,
+        ),
         *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
@@ -84,14 +89,13 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     )
 
 
-def _walked(program: TileProgram, values: Values, target: Target) -> TileProgram:
-    """A block of a cluster that is specialised has a multiprocessor to itself."""
-    return walked(program, values, target.num_sms // specialized_blocks(values))
+def _counts(values: Values) -> tuple[int, int]:
+    return values.tiling("m")[0], values.tiling("n")[0]
 
 
-def specialized_blocks(values: Values) -> int:
-    """The blocks of a cluster that share a tile of a specialised kernel."""
-    return values.integer("ctas", 1) if values["specialize"] != "none" else 1
+def specialized_blocks(values: Values, undecided: int = 1) -> int:
+    """The blocks of a cluster that share a tile of a specialised kernel, each with a multiprocessor to itself."""
+    return values.integer("ctas", undecided) if values["specialize"] != "none" else 1
 
 
 def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:

@@ -37,7 +37,7 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("order", "group", "swap", "m_axes", "n_axes", "k_axes", "m", "n", "k", "warps", "specialize", "grid", "split"),
+    *("swap", "m_axes", "n_axes", "k_axes", "m", "n", "k", "order", "group", "warps", "specialize", "grid", "split"),
     *("partials", "per_sm", "a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers"),
     "stages",
 )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from search_spaces.anchors.contractions.cache_tiles import column_tiles, row_tiles
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
@@ -63,15 +64,8 @@ class _Parts:
     def __init__(self, workload: Workload, form: Contraction, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
         self.rows, self.columns = values.tiling("register")
-        # Whole register tiles are dealt out to the pieces, as evenly as they go.
-        tiles_m, tiles_n = -(-form.m.extent // self.rows), -(-form.n.extent // self.columns)
-        self.cache_m = -(-tiles_m // values.integer("m"))
-        self.grid_m = -(-tiles_m // self.cache_m)
-        pieces_n, sweeps = values.tiling("n")
-        block = -(-tiles_n // pieces_n)
-        self.cache_n = -(-block // sweeps)
-        self.sweeps = -(-block // self.cache_n)
-        self.grid_n = -(-tiles_n // (self.sweeps * self.cache_n))
+        self.cache_m, self.grid_m = row_tiles(form, values)
+        self.cache_n, self.sweeps, self.grid_n = column_tiles(form, values)
         self.steps, self.tile_k = values.tiling("k")
         self.block_m = self.cache_m * self.rows
         # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.

@@ -29,7 +29,7 @@ from cuda_on_cpu import EmulatedProgram
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
-from search_spaces.programs.statements import Dot, Gather, statements
+from search_spaces.programs.statements import Dot, For, Gather, statements
 from search_spaces.structure.contraction import contraction
 
 # So few units that persistent programs have several tiles each.
@@ -164,14 +164,24 @@ def test_tiles_may_be_ranges_of_several_axes(name: str, axes: str) -> None:
     assert all(variable in t.variables for t in read)
 
 
-@pytest.mark.parametrize("knobs", [{"grid": ["stream_k"]}, {"tail": ["peeled"]}, {"split": [2]}], ids=str)
-def test_a_range_of_reduced_axes_is_one_loop(knobs: dict[str, Any]) -> None:
-    workload = weights_gradient(4, 9, 24, 40)
+@pytest.mark.parametrize(
+    ("kind", "knobs"),
+    [
+        ("range", {"grid": ["stream_k"]}),
+        ("range", {"tail": ["peeled"]}),
+        ("range", {"split": [2]}),
+        ("fused", {"grid": ["stream_k"]}),
+        ("fused", {"split": [2]}),
+    ],
+    ids=str,
+)
+def test_several_reduced_axes_may_be_one_loop(kind: str, knobs: dict[str, Any]) -> None:
+    workload = weights_gradient(4, 9, 24, 40) if kind == "range" else convolution((9, 7), (3, 3), channels=72)
     inputs = random_inputs(workload, seed=3)
-    part = space_of(workload).restricted("contraction", **knobs)
+    part = space_of(workload).restricted("contraction", k_axes=[kind], **knobs)
     for n in range(2):
         schedule = part.sample(np.random.default_rng(n))
-        assert schedule.knobs["k_axes"] == "range"
+        assert len([s for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]) == 1
         result = interpreted(workload, schedule.program, [x.double() for x in inputs])
         assert_close(workload, result, inputs, schedule)
 

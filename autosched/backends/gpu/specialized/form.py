@@ -18,6 +18,7 @@ from typing import NoReturn
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.specialized.halves import BLOCK, HALF, halved
 from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
+from search_spaces.anchors.contractions.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (
     Dot,
@@ -34,7 +35,6 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.anchors.contractions.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 

@@ -108,7 +108,9 @@ def operand(code: Code, load: Load, reduction: str, stored: Mapping[str, tuple[A
     place = code.place(load.buffer, load.slices)
     along, steps = (next(d for d in place.dimensions if d.axis == x) for x in (own, reduction))
     begin, size = stored.get(own, (along.slice.start, along.size))
-    in_order = not load.guarded and along.slice.step == steps.slice.step == 1 and along.size == size
+    # What a kernel has made for itself is as long as it needs.
+    whole = place.buffer.role != "input" or along.size == size
+    in_order = whole and not load.guarded and along.slice.step == steps.slice.step == 1
     begin = along.slice.start if in_order else begin
     found = OperandTile(load, place, own, reduction, begin, size, in_order, None)
     if load.panels is None:

@@ -176,7 +176,9 @@ def test_a_tile_that_holds_all_of_an_axis_leaves_one_loop() -> None:
     schedule = space.restricted("contraction", specialize=["cooperative"]).sample(np.random.default_rng(0))
     loops = [s for s in statements(schedule.program.kernels[0].body) if isinstance(s, For)]
     assert [(s.variable, s.extent, s.pipeline_stages) for s in loops] == [("k0.0", 3, schedule.knobs["stages"])]
-    longer = space_of(heads(2, 3, 128, 1024, 128)).restricted("contraction", grid=["tiles"], specialize=["none"])
+    longer = space_of(heads(2, 3, 128, 1024, 128)).restricted(
+        "contraction", grid=["tiles"], specialize=["none"], k_axes=["box"]
+    )
     loops = [
         s for s in statements(longer.sample(np.random.default_rng(0)).program.kernels[0].body) if isinstance(s, For)
     ]

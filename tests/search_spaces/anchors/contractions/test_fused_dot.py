@@ -402,9 +402,9 @@ def test_a_search_has_points_to_start_from_and_room_to_move(target: Target, work
 
 
 def estimated_size(space: SearchSpace) -> float:
-    """How many schedules are legal, from the share of 400 that are drawn from all; `size` looks at 50 times as many."""
+    """How many schedules are legal, from the share of 2000 that are drawn from all; `size` looks at more."""
     (sketch,) = space.sketches
     rng = np.random.default_rng(0)
-    drawn = [tuple((k.name, k.sample(rng)) for k in sketch.knobs) for _ in range(400)]
+    drawn = [tuple((k.name, k.sample(rng)) for k in sketch.knobs) for _ in range(2000)]
     legal = sum(space.why_illegal(Schedule(sketch.name, values, space.lower, "triton")) is None for values in drawn)
     return legal / len(drawn) * math.prod(len(k.values) for k in sketch.knobs)

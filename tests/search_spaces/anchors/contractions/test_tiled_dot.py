@@ -262,7 +262,7 @@ SPECIAL = {**BROUGHT, "specialize": "cooperative"}
         (HALF, {"grid": "stream_k", "split": 2, "partials": "atomic"}, "needs split=1 and partials=atomic"),
         (HALF, {"partials": "atomic"}, "needs a shared reduction: split above 1"),
         (HALF, {"per_sm": 2}, "grid=tiles has one per tile"),
-        (HALF, {"grid": "persistent", "per_sm": 3, "m": 64, "n": 64}, "per_sm=3 adds programs to 8, got 6 pieces"),
+        (HALF, {"grid": "persistent_flat", "per_sm": 3, "m": 64, "n": 64}, "per_sm=3 adds programs to 8, got 6 pieces"),
         (HALF, {"ctas": 2, "m": 64}, "expected more columns than rows, got 64 x 32"),
         (HALF, {"ctas": 2, "m": 32, "n": 64}, "64 rows at least; got subtiles=1, 32 rows"),
         (BYTES, {"ctas": 2, "m": 64, "n": 128}, "ctas=2 compiles for operands of 16 and 32 bits"),
