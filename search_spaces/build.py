@@ -18,7 +18,7 @@ from search_spaces.workloads.workload import Workload
 
 
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
-    """The space of every sketch whose rule matches the structure of the workload.
+    """The space of every anchor that the structure of the workload has.
 
     Schedules are of the workload's canonical form (`Workload.scheduled`): whatever has its key has this space.
 
@@ -26,7 +26,7 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     Without any, schedules are of no backend, and what sketches allow is legal.
 
     Raises:
-        EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
+        EmptySearchSpaceError: no backend can compute it, or it has no anchor; the message says why, or lists those
             that were tried.
     """
     scheduled = workload.scheduled
@@ -41,7 +41,7 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
     found = _derived(scheduled, target, every, tried)
     if not found:
         raise EmptySearchSpaceError(
-            f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
+            f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
         )
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
     lesser = {name: own[each] for name, each in offers.items() if each in own}
@@ -50,16 +50,16 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
 
 
 def sketch_names() -> frozenset[str]:
-    """The names of all sketches that this version has; each is called as its rule."""
-    return frozenset(name for name, _ in anchors.rules())
+    """The names of all sketches that this version has; each is called as its anchor."""
+    return frozenset(name for name, _ in anchors.anchors())
 
 
 def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
-    """Every sketch of a workload for what is offered; `tried` gets every rule, with why it does not match."""
+    """Every sketch of a workload for what is offered; `tried` gets every anchor, with why it does not match."""
     found: list[Sketch] = []
-    for name, rule in anchors.rules():
+    for name, anchor in anchors.anchors():
         try:
-            found += [replace(s, words=offers.words) for s in rule.derive(workload, target, offers)]
+            found += [replace(s, words=offers.words) for s in anchor.derive(workload, target, offers)]
             tried[name] = ""
         except UnmatchedError as why:
             tried[name] = str(why)

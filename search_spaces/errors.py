@@ -4,7 +4,7 @@
     ├── InputError            misuse: the message says what was expected, what came, what is allowed
     ├── DataError             what was read is not what it should be: a damaged record, which readers skip, say
     ├── UnmatchedError        the structure of a workload is none that a sketch schedules; the message says why
-    ├── EmptySearchSpaceError no sketch rule yields a legal schedule for this workload and target
+    ├── EmptySearchSpaceError no anchor has a legal schedule for this workload and target
     ├── TargetUnavailableError the target is known, but not (usable) on this machine
     ├── OutOfMemoryError      tensors of this size do not fit in the memory that is free
     └── LogError              a tuning log cannot be read or written

@@ -1,4 +1,4 @@
-"""Anchors: what kernels are made around, and the decisions that apply to each; a module makes a sketch of them.
+"""Anchors: what kernels are made around, and the decisions that apply to each; a module derives a sketch of them.
 
 A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; where the structure does not match, it is
 empty, or an `UnmatchedError` says why. `offers`: what backends have words for beside what all have. Modules are found
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Protocol, cast
 
 from search_spaces.devices.target import Target
@@ -20,15 +20,15 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.workloads.workload import Workload
 
 
-class SketchRule(Protocol):
+class Anchoring(Protocol):
     """What a module of this package offers."""
 
     def derive(self, workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]: ...
 
 
-def rules(package: str = __name__, folder: Iterable[str] = __path__) -> Iterator[tuple[str, SketchRule]]:
-    """Every rule of a package with its name, alphabetically: its modules that derive sketches."""
-    for found in sorted((m for m in pkgutil.iter_modules(folder) if not m.ispkg), key=lambda m: m.name):
-        module = importlib.import_module(f"{package}.{found.name}")
+def anchors() -> Iterator[tuple[str, Anchoring]]:
+    """Every module that derives sketches with its name, alphabetically."""
+    for found in sorted((m for m in pkgutil.iter_modules(__path__) if not m.ispkg), key=lambda m: m.name):
+        module = importlib.import_module(f"{__name__}.{found.name}")
         if hasattr(module, "derive"):
-            yield found.name, cast(SketchRule, module)
+            yield found.name, cast(Anchoring, module)

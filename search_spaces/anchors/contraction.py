@@ -20,7 +20,7 @@ first (`operand_copies`). On a CPU, in float32, tiles are those of its caches an
 
 from __future__ import annotations
 
-from search_spaces.anchors.contractions.cache_tiles import cache_decisions, cache_rules, cache_starts
+from search_spaces.anchors.contractions.cache_tiles import cache_decisions, cache_starts
 from search_spaces.anchors.contractions.contraction_kernels import lower
 from search_spaces.anchors.contractions.contraction_starts import starts
 from search_spaces.anchors.contractions.dot_knobs import decisions
@@ -64,8 +64,7 @@ def _on_a_cpu(form: Contraction, target: Target) -> Sketch:
     anchor = Anchor(
         "contraction",
         lambda values: packed_program(workload, form, target, values),
-        cache_rules(target),
-        cache_starts(form, target, applied),
+        starts=cache_starts(form, target, applied),
     )
     return derived(anchor, applied)
 

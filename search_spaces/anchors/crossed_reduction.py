@@ -16,6 +16,7 @@ from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, fol
 from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, most_elements, thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.tiling import counted
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -24,7 +25,7 @@ from search_spaces.programs.lowering import Emitter, buffers, workspace_name
 from search_spaces.programs.statements import Fill, For, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Values, padded
+from search_spaces.schedules.knobs import Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
@@ -53,8 +54,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     if _width(structure) > most:
         raise UnmatchedError(f"a tile of a row has {_width(structure)} elements; at most {most} are allowed")
     decisions = (
-        Decision(Choice("rows", tuple(h for h in _HEIGHTS if h * _width(structure) <= most))),
-        Decision(Choice("blocks", _BLOCKS)),
+        counted("rows", (h for h in _HEIGHTS if h * _width(structure) <= most)),
+        counted("blocks", _BLOCKS),
         num_warps(target),
         streaming(workload, target),
     )

@@ -12,18 +12,21 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from search_spaces.anchors.points.flat_rows import SIZES, FlatRows, why_not_flat
+from search_spaces.anchors.points.flat_rows import FlatRows, why_not_flat
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
-from search_spaces.anchors.points.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.anchors.points.unrolling import ROWS as ROWS_WRITTEN_OUT
 from search_spaces.anchors.points.unrolling import Unrolling, is_shared
 from search_spaces.anchors.thread_tiles import thread_tiles
+from search_spaces.decisions.addressing import selected
+from search_spaces.decisions.class_axes import flat_points
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.persistence import Units, persistence
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.vectors import vectorizing
+from search_spaces.decisions.tiling import tiling
+from search_spaces.decisions.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
+from search_spaces.decisions.unrolling import unrolled_columns, unrolled_rows
+from search_spaces.decisions.vectors import across, vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -33,7 +36,7 @@ from search_spaces.programs.selecting import Selections
 from search_spaces.programs.statements import Statement
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice
-from search_spaces.schedules.knobs import Choice, Knob, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Knob, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.space import Sketch
@@ -117,19 +120,19 @@ def _on_gpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         widths.insert(0, padded(axes.column.extent))
     selects = _has_selections(structure)
     flat = selects and why_not_flat(structure, axes.row, axes.column) is None
-    tiles: tuple[Knob, ...] = (
+    tiles = (
         *_outer_tiling("volumes", axes.volume),
         *_outer_tiling("planes", axes.plane),
-        _tiling("rows", axes.row, [r for r in heights if r < 2 * axes.row.extent]),
-        _tiling("columns", axes.column, widths),
-        *([Choice("unrolled_rows", ROWS_WRITTEN_OUT)] if is_shared(structure, axes.row) else []),
-        *([Choice("unrolled_columns", COLUMNS_WRITTEN_OUT)] if flat or is_shared(structure, axes.column) else []),
-        *([Choice("flat", SIZES)] if flat else []),
+        tiling("rows", axes.row.extent, "grid", [r for r in heights if r < 2 * axes.row.extent]),
+        tiling("columns", axes.column.extent, "grid", widths),
+        *([unrolled_rows()] if is_shared(structure, axes.row) else []),
+        *([unrolled_columns()] if flat or is_shared(structure, axes.column) else []),
+        *([flat_points()] if flat else []),
     )
     deciding = [k.name for k in tiles]
     return (
-        *map(Decision, tiles),
-        *([Decision(Choice("selected", (False, True)), bears_on="nothing")] if selects else []),
+        *tiles,
+        *([selected()] if selects else []),
         num_warps(target),
         *persistence(Units(lambda values: target.num_sms), deciding, lambda values: _tiles(structure, axes, values)),
         streaming(structure.workload, target),
@@ -141,12 +144,8 @@ def _tiles(structure: Structure, axes: TiledAxes, values: Values) -> int:
     return math.prod(axis.extent for axis in _grid(structure, axes, values)[0])
 
 
-def _outer_tiling(name: str, axis: Axis) -> tuple[Knob, ...]:
-    return () if axis == NO_AXIS else (_tiling(name, axis, [r for r in ROWS if r < 2 * axis.extent]),)
-
-
-def _tiling(name: str, axis: Axis, sizes: Sequence[int]) -> Tiling:
-    return Tiling(name, axis.extent, ("grid", "tile"), tuple(cover(axis.extent, (size,)) for size in sizes))
+def _outer_tiling(name: str, axis: Axis) -> tuple[Decision, ...]:
+    return () if axis == NO_AXIS else (tiling(name, axis.extent, "grid", [r for r in ROWS if r < 2 * axis.extent]),)
 
 
 def _starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
@@ -193,16 +192,16 @@ def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision])
 
 def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Decision, ...]:
     # Vectors along a few positions are mostly empty; across them, elements are stored one by one.
-    across = axes.column.extent < 2 * target.lanes < axes.row.extent
+    short = axes.column.extent < 2 * target.lanes < axes.row.extent
     heights = [r for r in ROWS_CPU if r < 2 * axes.row.extent]
-    if across:
+    if short:
         heights += sorted({min(c, axes.row.extent) for c in COLUMNS_CPU} - {*heights})
-    tiles: tuple[Knob, ...] = (
-        *((Choice("across", (False, True)), *_outer_tiling("planes", axes.plane)) if across else ()),
-        _tiling("rows", axes.row, heights),
-        _tiling("columns", axes.column, sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
+    tiles = (
+        *((across(), *_outer_tiling("planes", axes.plane)) if short else ()),
+        tiling("rows", axes.row.extent, "grid", heights),
+        tiling("columns", axes.column.extent, "grid", sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
     )
-    return (*map(Decision, tiles), vectorizing(), prefetching(), streaming(structure.workload, target))
+    return (*tiles, vectorizing(), prefetching(), streaming(structure.workload, target))
 
 
 def _why_not_across(values: Values) -> str | None:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
-from search_spaces.anchors.rows.aligned_rows import ALIGNED
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_resident, is_split
 from search_spaces.anchors.rows.resident import resident_program, why_not_resident, why_too_long
 from search_spaces.anchors.rows.row_parts import row_tiling
@@ -25,19 +24,22 @@ from search_spaces.anchors.rows.shared_scans import shared_scans_program
 from search_spaces.anchors.rows.starts import starts
 from search_spaces.anchors.rows.streamed import column_tilings, streamed_program, why_not_streamed
 from search_spaces.anchors.rows.thread_parts import accumulations
+from search_spaces.decisions.addressing import aligned
 from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.folding import POINT, accumulation, online_folds
 from search_spaces.decisions.ordering import ROW_MAJOR, group, order
 from search_spaces.decisions.persistence import ONE_TILE, Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.prefetching import prefetching
 from search_spaces.decisions.splitting import splitting
 from search_spaces.decisions.streaming import streaming
+from search_spaces.decisions.tiling import nested
 from search_spaces.decisions.vectors import vectorizing
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram
-from search_spaces.schedules.knobs import Choice, Tiling, Values
+from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.space import Sketch
@@ -73,8 +75,8 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     tiles = (
         columns,
         split,
-        Decision(row_tiling(structure, target)),
-        Decision(Choice("online", reduced.walks.choices if streams else (False,)), bears_on="legality"),
+        row_tiling(structure, target),
+        online_folds(reduced.walks.choices if streams else (False,)),
     )
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
@@ -89,13 +91,13 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
     ordering = (order(several, tiled, counts), group(several, ("order", *tiled), counts))
     return (
         *tiles,
-        Decision(Choice("accumulate", accumulations(structure) if streams else ("point",)), bears_on="legality"),
+        replace(accumulation(accumulations(structure) if streams else (POINT,)), bears_on="legality"),
         num_warps(target, most=32),
         pipelining(target, _STAGES if streams else _STAGES[:1]),
         *(replace(d, bears_on="legality") for d in ordering),
         *persistence(units, tiled, lambda values: math.prod(outer) * values.tiling("rows")[0]),
         streamed,
-        *((Decision(ALIGNED),) if reduced.aligned else ()),
+        *((aligned(),) if reduced.aligned else ()),
     )
 
 
@@ -109,8 +111,8 @@ def _columns(reduced: ReducedRows) -> tuple[Decision, Decision]:
     cut = () if not_streamed else column_tilings(reduced)
     parts = () if not_streamed else splits(reduced)
     likely = max(1, len(cut) // (2 if parts else 1)) if whole else 1
-    columns = Tiling("columns", extent, ("loop", "tile"), (*whole, *cut), likely)
-    return Decision(columns), splitting((1, *parts), max((1, *parts)), likely=max(1, len(parts)))
+    columns = nested("columns", extent, ("loop", "tile"), (*whole, *cut), likely)
+    return columns, splitting((1, *parts), max((1, *parts)), likely=max(1, len(parts)))
 
 
 def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
@@ -121,7 +123,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
         return why_too_long(reduced, values) if reduced.on_gpu and is_resident(values) else None
 
     def is_skewed(values: Values) -> str | None:
-        if not values.flag(ALIGNED.name) or is_resident(values):
+        if not values.flag("aligned") or is_resident(values):
             return None
         if reduced.skips and not is_split(values):
             return "columns that leave folds as they are are left out, which are counted where aligned=False"
@@ -140,6 +142,6 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
         Rule(("split", "accumulate"), in_threads),
         only("stages", 1, ("columns",), is_resident, "whole rows take one iteration"),
         *(only(name, plain, ("split",), is_split, "parts make the programs that are wanted") for name, plain in _GRID),
-        Rule(("columns", "rows", ALIGNED.name), is_too_long),
-        Rule((*beside, "online", ALIGNED.name), is_skewed),
+        Rule(("columns", "rows", "aligned"), is_too_long),
+        Rule((*beside, "online", "aligned"), is_skewed),
     )

@@ -32,9 +32,12 @@ from search_spaces.anchors.contractions.thin_form import (
 )
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.eviction import eviction
+from search_spaces.decisions.folding import POINT, ROW, accumulation
 from search_spaces.decisions.ordering import order_of_parts
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.tiling import tiling
+from search_spaces.decisions.unrolling import unrolling
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
@@ -42,7 +45,7 @@ from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_o
 from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Choice, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.workloads.expressions.affine import Affine
@@ -85,20 +88,19 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 
 def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
-    def tiling(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
+    def tiled(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
         # A tile may exceed the extent, but not by a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
-        levels = ("loop" if name == "k" else "grid", "tile")
-        return Decision(Tiling(name, axis.extent, levels, tuple(cover(axis.extent, (s,)) for s in fitting)))
+        return tiling(name, axis.extent, "loop" if name == "k" else "grid", fitting)
 
     # Even shares: 12 rows are one tile of 12, two of 6, four of 3 …
     rows = tuple(sorted({-(-form.thin.extent // count) for count in (1, 2, 4, 8, 16)}))
     return (
-        tiling("thin", form.thin, rows),
-        tiling("wide", form.wide, HEIGHTS if form.along_k else RUNS),
-        tiling("k", form.k, RUNS if form.along_k else HEIGHTS),
-        Decision(Choice("accumulate", ("point", "row"))),
-        Decision(Choice("unroll", (1, 2, 4, 8))),
+        tiled("thin", form.thin, rows),
+        tiled("wide", form.wide, HEIGHTS if form.along_k else RUNS),
+        tiled("k", form.k, RUNS if form.along_k else HEIGHTS),
+        accumulation((POINT, ROW)),
+        unrolling(),
         pipelining(target, (1, 2, 3, 4, 6), marks_one=False),
         splitting((1, 2, 4, 8, 16, 32, 64), form.k.extent // MIN_PART),
         order_of_parts("k.split"),
@@ -143,17 +145,17 @@ def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tupl
     narrow = max(RUNS[0], 8 * vector)
     if form.along_k:
         return (
-            (1, wave * vector, height, "point"),
-            (4, 4 * wave * vector, height, "point"),
-            (1, 4 * wave * vector, 1, "row"),
-            (1, 4 * wave * vector, max(1, loads // 4), "row"),
-            (4, narrow, 4 * wave * vector // narrow * height, "point"),
+            (1, wave * vector, height, POINT),
+            (4, 4 * wave * vector, height, POINT),
+            (1, 4 * wave * vector, 1, ROW),
+            (1, 4 * wave * vector, max(1, loads // 4), ROW),
+            (4, narrow, 4 * wave * vector // narrow * height, POINT),
         )
     return (
-        (1, wave * vector, min(loads, wave // 2), "row"),
-        (4, 4 * wave * vector, loads, "row"),
-        (4, 4 * wave * vector, height, "point"),
-        (8, narrow, 8 * wave * vector // narrow * height, "point"),
+        (1, wave * vector, min(loads, wave // 2), ROW),
+        (4, 4 * wave * vector, loads, ROW),
+        (4, 4 * wave * vector, height, POINT),
+        (8, narrow, 8 * wave * vector // narrow * height, POINT),
     )
 
 
@@ -202,7 +204,7 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
     split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
     turn = _Turn(workload, form, values, names)
     sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
-    by_row = values["accumulate"] == "row"
+    by_row = values["accumulate"] == ROW
     held = sums if by_row else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
     start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
     loop = For(
@@ -250,7 +252,7 @@ class _Turn:
         ]
         for tile, piece in zip(tiles, pieces, strict=True):
             for total, place in zip(held, places, strict=True):
-                row = Tile(self.names.fresh("row"), (form.k.name,), (tile_k,), dtypes[form.rows.tensor])
+                row = Tile(self.names.fresh(ROW), (form.k.name,), (tile_k,), dtypes[form.rows.tensor])
                 body.append(Load(row, form.rows.tensor, slices_at(form.rows, {**place, form.k.name: piece})))
                 body += self._added(total, tile, row)
         return body

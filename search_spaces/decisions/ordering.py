@@ -3,6 +3,8 @@
 Before:  grid m.0, n.0                                               neighbours share rows
 After (order=column_major):  grid n.0, m.0                           neighbours share columns
       (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles take turns, column by column
+      (direction=descending): grid from the last m.0 to the first    first those that a mask leaves most work
+      (inner=ji):            within a CPU's cache tile, register tiles column by column; i_pack_j: a packed in between
 
 Also called block swizzling or rasterisation (CUTLASS), grouped ordering (Triton's tutorial), reorder (TVM, Halide).
 """
@@ -12,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel, modulo
+from search_spaces.decisions.decision import Decision, Effect, each_kernel, modulo
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import TileProgram
-from search_spaces.schedules.knobs import Choice, Values
+from search_spaces.schedules.knobs import Choice, KnobValue, Values
 
-NAMES = ("order", "group")
+NAMES = ("order", "group", "direction", "inner")
 WHERE_NOT = "Where the grid has one axis, or the programs on one axis are few."
 
 ROW_MAJOR, COLUMN_MAJOR = "row_major", "column_major"
+ASCENDING, DESCENDING = "ascending", "descending"
 _GROUPS = (1, 2, 4, 8, 16)
 # How many tiles lie along the last two axes of a grid in row-major order.
 Counts = Callable[[Values], tuple[int, int]]
@@ -32,7 +35,7 @@ def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None
     `counts`: how many the decisions `tiled` make of them. Of one row or column of tiles all orders are one.
     """
     orders = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
-    decision = Decision(Choice("order", orders), _ordered, bears_on="nothing")
+    decision = _order(orders, _ordered)
     if counts is None or not several:
         return decision
     return modulo(decision, tiled, lambda values: ROW_MAJOR if 1 in counts(values) else values["order"])
@@ -68,7 +71,21 @@ def order_of_parts(part: str) -> Decision:
             return program
         return each_kernel(program, lambda kernel: replace(kernel, grid=after(kernel.grid)))
 
-    return Decision(Choice("order", ("split_first", "split_last")), ordered, bears_on="legality")
+    return replace(_order(("split_first", "split_last"), ordered), bears_on="legality")
+
+
+def _order(orders: tuple[KnobValue, ...], effect: Effect) -> Decision:
+    return Decision(Choice("order", orders), effect, bears_on="nothing")
+
+
+def direction(directions: tuple[KnobValue, ...]) -> Decision:
+    """From the first tile of rows to the last, or the other way round; the base program is made with it."""
+    return Decision(Choice("direction", directions), bears_on="nothing")
+
+
+def nesting() -> Decision:
+    """The order of a CPU's loops over register tiles; the base program is made with it."""
+    return Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing")
 
 
 def _ordered(program: TileProgram, values: Values) -> TileProgram:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel, each_launch
+from search_spaces.decisions.decision import Decision, Effect, each_kernel, each_launch
 from search_spaces.programs.statements import Dot, Statement, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
@@ -25,12 +25,16 @@ _ROWS = (0, 1, 2, 8)
 
 def prefetching() -> Decision:
     """How many bytes ahead an element-wise loop prefetches."""
-    return Decision(Choice("prefetch", _BYTES), _launched, bears_on="nothing")
+    return _prefetching(_BYTES, _launched)
 
 
 def prefetching_rows() -> Decision:
     """How many rows of b ahead a dot prefetches."""
-    return Decision(Choice("prefetch", _ROWS), _ahead, bears_on="nothing")
+    return _prefetching(_ROWS, _ahead)
+
+
+def _prefetching(distances: tuple[int, ...], effect: Effect) -> Decision:
+    return Decision(Choice("prefetch", distances), effect, bears_on="nothing")
 
 
 def _launched(program: TileProgram, values: Values) -> TileProgram:

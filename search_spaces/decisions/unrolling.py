@@ -1,6 +1,11 @@
-"""Unrolling on a CPU: how many steps of a dot's reduction an iteration of its innermost loop takes.
+"""Unrolling: several iterations of a loop are written out as one.
 
 Before:  for k: acc += a[k] * b[k]               After (unroll=4):  for k in 0, 4, 8, …: four of them, written out
+Before:  for j in 64: out[j] = x[2*j] + x[2*j + 1] + x[2*j + 2]
+After (unrolled_columns=2):  for j in 32: out[2*j], out[2*j + 1] of x[4*j : +5], which is loaded once
+
+On a CPU of the innermost loop of a dot; where threads accumulate, with all tiles loaded before the first is used; of
+points, along rows and columns. Unroll and jam, register tiling (compilers); unroll (Halide, TVM).
 """
 
 from __future__ import annotations
@@ -12,12 +17,24 @@ from search_spaces.programs.statements import Dot, Statement, mapped
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
-NAMES = ("unroll",)
-WHERE_NOT = "On a GPU, whose compilers unroll dots; on a CPU where there is no dot."
+NAMES = ("unroll", "unrolled_rows", "unrolled_columns")
+# Points of an axis that are written out.
+ROWS, COLUMNS = (1, 2, 4), (1, 2, 4, 8)
+WHERE_NOT = "In dots on a GPU, whose compilers unroll them; where neighbouring points read nothing in common."
+
+
+def unrolled_rows() -> Decision:
+    """Rows of points of an iteration; the base program is made with it."""
+    return Decision(Choice("unrolled_rows", ROWS))
+
+
+def unrolled_columns() -> Decision:
+    """The same of columns."""
+    return Decision(Choice("unrolled_columns", COLUMNS))
 
 
 def unrolling() -> Decision:
-    """One step to eight."""
+    """One step of a reduction to eight; where threads accumulate, the base program is made with it."""
     return Decision(Choice("unroll", (1, 2, 4, 8)), _unrolled)
 
 

@@ -1,6 +1,6 @@
 """The tile program: the one form between schedules and printed kernels.
 
-Sketch rules lower schedules to tile programs; backends print them (Triton, LLVM IR); the NumPy interpreter executes
+Sketches lower schedules to tile programs; backends print them (Triton, LLVM IR); the NumPy interpreter executes
 them; cost models read features off them. A program is one or more kernels run in order. A kernel is a grid of
 programs, each running the same short body of statements on tiles:
 

@@ -30,7 +30,7 @@ _MOST_COUNTED = 20_000
 
 @dataclass(frozen=True)
 class Sketch:
-    """A family of schedules that a sketch rule derived from a workload and a target.
+    """A family of schedules: an anchor of a workload and the decisions that apply to it on a target.
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `rules` are what knobs may be together (divisibility, combinations), beyond what any target forbids; `decided_first`

@@ -135,7 +135,7 @@ def structure_of(workload: Workload) -> Structure:
     return found
 
 
-@lru_cache(256)  # Every rule of every sketch asks, and so does who cuts a function into kernels.
+@lru_cache(256)  # Every anchor asks, and so does who cuts a function into kernels.
 def _structure_or_reason(workload: Workload) -> Structure | str:
     try:
         return _structure(workload)

@@ -188,7 +188,7 @@ class Contraction:
         return self.is_matrix_product or (self.multiplies_tensors and not self.is_ordered)
 
 
-@lru_cache(256)  # Every rule of every sketch asks.
+@lru_cache(256)  # Every anchor asks.
 def contraction(workload: Workload) -> Contraction | None:
     """The workload as a contraction, or None where it is something else.
 

@@ -1,4 +1,4 @@
-"""Every sketch on every operator it matches: the lowered program, interpreted, against the float64 reference."""
+"""Every anchor on every operator it matches: the lowered program, interpreted, against the float64 reference."""
 
 from __future__ import annotations
 
@@ -279,12 +279,12 @@ def test_names_of_axes_and_tensors_are_free(workload: Workload, target: str) -> 
             np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4, err_msg=str(schedule))
 
 
-def test_every_rule_matches_some_workload_of_this_suite() -> None:
+def test_every_anchor_matches_some_workload_of_this_suite() -> None:
     used = {s.name for _, space in spaces() for s in space.sketches}
-    assert used == {name for name, _ in anchors.rules()}
+    assert used == {name for name, _ in anchors.anchors()}
 
 
-def test_a_workload_that_no_rule_matches_is_refused_with_the_rules_that_were_tried() -> None:
+def test_a_workload_that_no_anchor_matches_is_refused_with_those_that_were_tried() -> None:
     i, j = Axis("i", 4), Axis("j", 8)
     access = Access("x", (axis_index("j"), axis_index("i")))
     two_folds = (

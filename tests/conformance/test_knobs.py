@@ -57,10 +57,10 @@ def others() -> Iterator[Workload]:
 
 
 def sketches_of(workload: Workload, target: Target, offers: Offers) -> Iterator[Sketch]:
-    """Of every rule; a knob without values, which refuses its sketch, is a failure here."""
-    for name, rule in anchors.rules():
+    """Of every anchor; a knob without values, which refuses its sketch, is a failure here."""
+    for name, anchor in anchors.anchors():
         try:
-            yield from rule.derive(workload, target, offers)
+            yield from anchor.derive(workload, target, offers)
         except UnmatchedError as why:
             if "has no value" in str(why):
                 pytest.fail(f"{name} of {workload.label} on {target.name}: {why}")

@@ -18,21 +18,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from search_spaces.anchors.chains.cached_pieces import is_in_pieces
 from search_spaces.anchors.chains.cached_points import CachedPoints, runs_along
 from search_spaces.anchors.chains.marked_walks import conditions_along, skips
 from search_spaces.anchors.chains.walk_parts import mask_of
-from search_spaces.anchors.contractions.register_tiles import (
+from search_spaces.decisions.decision import Anchor, Decision, derived
+from search_spaces.decisions.packing import packing
+from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.register_tiles import (
     REGISTER_ROWS,
     register_tiles,
-    why_long_body,
+    register_tiling,
     why_too_many_registers,
 )
-from search_spaces.decisions.decision import Anchor, Decision, derived
-from search_spaces.decisions.prefetching import prefetching_rows
 from search_spaces.decisions.skipping import is_skipping
+from search_spaces.decisions.tiling import nested, tiling
 from search_spaces.decisions.unrolling import unrolling
 from search_spaces.decisions.vectors import vectorizing
 from search_spaces.devices.target import Target
@@ -40,7 +43,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, nearest
+from search_spaces.schedules.knobs import KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.chains.chain import Chain
@@ -91,8 +94,6 @@ def cached_chain(chain: Chain, target: Target) -> Sketch:
                 ("carried_register",), lambda values: why_too_many_registers(target, values.tiling("carried_register"))
             ),
             Rule(("c", "inner_register", *(["skip"] if conditions_along(chain) else [])), partial(_why_cut, chain)),
-            Rule(("inner_register", "unroll"), partial(_why_long, target, "inner_register")),
-            Rule(("carried_register", "unroll"), partial(_why_long, target, "carried_register")),
         ),
         _starts(chain, decisions, target),
     )
@@ -128,17 +129,14 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     if not heights:
         raise UnmatchedError(f"no tile of {chain.m.name} by all of {chain.c.name} is even and stays in a cache")
     rows = [r for r in REGISTER_ROWS if any(h % r == 0 for h in heights)]
-    packing: tuple[Knob, ...] = (
-        Choice("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows"), ordered=False),
-        Choice("pack_walked", _packing(chain, inner.b, chain.c), ordered=False),
-        Choice("pack_carried", _packing(chain, carried.b, axis), ordered=False),
-    )
     return (
-        Decision(Tiling("m", extent, ("grid", "tile"), tuple((extent // h, h) for h in heights))),
-        Decision(Tiling("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
-        Decision(Choice("inner_register", _register_tiles(rows, chain.c, target))),
-        Decision(Choice("carried_register", _register_tiles(rows, axis, target))),
-        *(Decision(knob, bears_on="nothing") for knob in packing),
+        tiling("m", extent, "grid", heights),
+        replace(nested("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
+        register_tiling("inner_register", _register_tiles(rows, chain.c, target), target),
+        register_tiling("carried_register", _register_tiles(rows, axis, target), target),
+        packing("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows")),
+        packing("pack_walked", _packing(chain, inner.b, chain.c)),
+        packing("pack_carried", _packing(chain, carried.b, axis)),
         *skips(chain),
         unrolling(),
         vectorizing(),
@@ -177,8 +175,7 @@ def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tupl
         values["m"] = nearest(knobs["m"], height)
         for name, (rows, vectors) in (("inner_register", inner), ("carried_register", carried)):
             fitting = [t for t in knobs[name].values if isinstance(t, tuple) and _fits(t, values["m"], target)]
-            wanted = Choice(name, tuple(fitting) or knobs[name].values)
-            values[name] = nearest(wanted, rows, vectors * target.lanes)
+            values[name] = nearest(knobs[name].restricted(fitting or knobs[name].values), rows, vectors * target.lanes)
         values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
         if "skip" in knobs:
             # How much a mask leaves is not known: much of it is best folded at once.
@@ -205,10 +202,6 @@ def _why_cut(chain: Chain, values: Values) -> str | None:
     if not is_in_pieces(chain, values) or length % columns == 0:
         return None
     return f"inner has register tiles of {columns} columns, which do not divide pieces of {length}"
-
-
-def _why_long(target: Target, knob: str, values: Values) -> str | None:
-    return why_long_body(target, values.tiling(knob), values.integer("unroll"))
 
 
 def _lower(chain: Chain, target: Target, values: Values) -> TileProgram:

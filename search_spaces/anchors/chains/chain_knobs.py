@@ -13,19 +13,20 @@ from search_spaces.anchors.chains.walk_parts import mask_of
 from search_spaces.anchors.contractions.dot_knobs import least_tile
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.max_registers import max_registers
-from search_spaces.decisions.ordering import group
+from search_spaces.decisions.ordering import direction, group
 from search_spaces.decisions.overlapping import overlapping
 from search_spaces.decisions.persistence import Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
-from search_spaces.decisions.splitting import splitting
-from search_spaces.decisions.transfers import loads
+from search_spaces.decisions.splitting import join, splitting
+from search_spaces.decisions.tiling import tiling
+from search_spaces.decisions.transfers import loads, stores
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import EARLY_LAUNCH, Descriptors
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
-from search_spaces.schedules.knobs import Choice, KnobValue, Tiling, Values, cover, nearest, padded
+from search_spaces.schedules.knobs import KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.chains.chain import LONGEST_AT_ONCE, LONGEST_CARRIED, Chain
 from search_spaces.workloads.workload import Axis, Tensor
@@ -93,10 +94,9 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         _summed(chain, carried, least),
         *cut,
     )
-    joins = ("after", "ahead") if shared and target.features.has(EARLY_LAUNCH) else ("after",)
     return (
-        *map(Decision, tiles),
-        Decision(Choice("direction", _directions(chain)), bears_on="nothing"),
+        *tiles,
+        direction(_directions(chain)),
         group(neighbours > 1, ("split", *tiled), counts, tuple(g for g in _GROUPS if g < 2 * neighbours)),
         *persistence(
             Units(lambda values: target.num_sms),
@@ -105,10 +105,11 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
             dots=True,
         ),
         splitting(_SPLITS, points // _LEAST_PART if shared else 1),
-        Decision(Choice("join", joins, ordered=False)),
+        join(ahead=shared and target.features.has(EARLY_LAUNCH)),
         loads("rows_load", _addressing(chain, chain.row_tensors, target)),
         loads("walked_load", _addressing(chain, chain.walked_tensors, target)),
-        Decision(Choice("store", _store_addressing(chain, target))),
+        # Results of whole tiles alone go by descriptors, as the base program has them.
+        replace(stores(_store_addressing(chain, target)), effect=None),
         specialization(offers.walks and is_specialized(chain, target)),
         overlapping(),
         *skips(chain),
@@ -126,19 +127,19 @@ def _least_side(chain: Chain, target: Target) -> int:
     return max(_TILES[0], *(max(least_tile(p.dtype, precision, target)[:2]) for p in products))
 
 
-def _tiling(name: str, extent: int, level: str, least: int) -> Tiling:
+def _tiling(name: str, extent: int, level: str, least: int) -> Decision:
     fitting = [s for s in _TILES if least <= s < 2 * extent] or [least]
-    return Tiling(name, extent, (level, "tile"), tuple(cover(extent, (s,)) for s in fitting))
+    return tiling(name, extent, level, fitting)
 
 
-def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Tiling:
+def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Decision:
     """How much of the longest sum of an inner product a tile holds: all, or where a loop may go over it also less."""
     longest = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
     whole = longest in carried or (chain.why_at_once is None and longest.extent <= _LONGEST)
     tiles = [] if whole else [t for t in _DEPTH_TILES if t < longest.extent]
     if longest.extent <= _LONGEST or not tiles:
         tiles.append(padded(max(least, longest.extent)))
-    return Tiling("d", longest.extent, ("loop", "tile"), tuple(cover(longest.extent, (t,)) for t in tiles))
+    return tiling("d", longest.extent, "loop", tiles)
 
 
 def _directions(chain: Chain) -> tuple[KnobValue, ...]:
@@ -149,7 +150,7 @@ def _directions(chain: Chain) -> tuple[KnobValue, ...]:
     return ("ascending", "descending") if max(grows) > 0 else ("descending", "ascending")
 
 
-def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Tiling, ...]:
+def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Decision, ...]:
     """How much a program has of what is carried, where a tile holds all that is walked and that is too long.
 
     Raises:
@@ -162,12 +163,11 @@ def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Tiling, ...
     return (_tiling("e", carried[0].extent, "grid", least),)
 
 
-def _whole(name: str, chain: Chain, least: int) -> Tiling:
+def _whole(name: str, chain: Chain, least: int) -> Decision:
     """One tile of all that is walked."""
     if chain.why_not_held:
         raise UnmatchedError(f"{chain.why_not_held}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
-    size = padded(max(chain.c.extent, least))
-    return Tiling(name, chain.c.extent, ("loop", "tile"), (cover(chain.c.extent, (size,)),))
+    return tiling(name, chain.c.extent, "loop", (padded(max(chain.c.extent, least)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from search_spaces.anchors.contractions.register_tiles import (
-    REGISTER_ROWS,
-    register_tiles,
-    why_long_body,
-    why_too_many_registers,
-)
 from search_spaces.decisions.decision import Decision, modulo
-from search_spaces.decisions.ordering import order
+from search_spaces.decisions.ordering import nesting, order
+from search_spaces.decisions.packing import packing
 from search_spaces.decisions.prefetching import prefetching_rows
+from search_spaces.decisions.register_tiles import REGISTER_ROWS, register_tiles, register_tiling
+from search_spaces.decisions.tiling import counted, nested
 from search_spaces.decisions.unrolling import unrolling
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover, nearest
-from search_spaces.schedules.rules import Rule
+from search_spaces.schedules.knobs import KnobValue, Values, cover, nearest
 from search_spaces.structure.contraction import Contraction
 
 # Rows and vectors of the register tiles to start from.
@@ -38,22 +35,20 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
     in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
     packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
-    m = Decision(Choice("m", _cuts(form.m.extent, GRID_PIECES)), bears_on="nothing")
-    columns = Tiling("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
-    n = Decision(columns, bears_on="nothing")
-    inner = Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing")
-    tiles: tuple[Knob, ...] = (
-        Tiling("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent)),
-        Choice("pack_a", packing_a, ordered=False),
-        Choice("pack_b", packing_b, ordered=False),
-    )
+    tiles = register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)
+    m = counted("m", _cuts(form.m.extent, GRID_PIECES))
+    n = nested("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
+    k = nested("k", form.k.extent, ("loop", "cache"), _reduction_cuts(form.k.extent))
+    m, n, k = (replace(d, bears_on="nothing") for d in (m, n, k))
     return (
-        Decision(Choice("register", register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target))),
+        register_tiling("register", tiles, target),
         modulo(m, ("register",), partial(row_tiles, form)),
         modulo(n, ("register",), partial(column_tiles, form)),
-        *(Decision(knob, bears_on="nothing") for knob in tiles),
+        k,
+        packing("pack_a", packing_a),
+        packing("pack_b", packing_b),
         order(several=True),
-        modulo(inner, ("register", "m", "n"), partial(_nesting, form)),
+        modulo(nesting(), ("register", "m", "n"), partial(_nesting, form)),
         unrolling(),
         prefetching_rows(),
     )
@@ -110,18 +105,6 @@ def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
     least = -(-extent // MAX_CACHE_TILE)
     pieces = [p * least for p in REDUCTION_PIECES if p == 1 or extent // (p * least) >= SHORTEST_REDUCTION]
     return tuple(sorted({cover(extent, (-(-extent // p),)) for p in pieces}))
-
-
-def cache_rules(target: Target) -> tuple[Rule, ...]:
-    """What a core's registers and its first-level cache allow."""
-    return (
-        Rule(("register",), lambda values: why_too_many_registers(target, values.tiling("register"))),
-        Rule(("register", "unroll"), partial(_why_long_body, target)),
-    )
-
-
-def _why_long_body(target: Target, values: Values) -> str | None:
-    return why_long_body(target, values.tiling("register"), values.integer("unroll"))
 
 
 def row_tiles(form: Contraction, values: Values) -> tuple[int, int]:

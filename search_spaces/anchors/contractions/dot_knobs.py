@@ -16,16 +16,20 @@ from search_spaces.decisions.clusters import clusters
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.max_registers import max_registers
 from search_spaces.decisions.ordering import group, order
+from search_spaces.decisions.peeling import peeling
 from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, Units, persistence
 from search_spaces.decisions.pipelining import pipelining
 from search_spaces.decisions.specialization import specialization
-from search_spaces.decisions.splitting import splitting
+from search_spaces.decisions.splitting import partials, splitting
+from search_spaces.decisions.subtiles import subtiles
+from search_spaces.decisions.swapping import swapping
+from search_spaces.decisions.tiling import tiling
 from search_spaces.decisions.transfers import loads, stores
 from search_spaces.decisions.warps import num_warps
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Choice, Knob, KnobValue, Tiling, Values, cover
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
 from search_spaces.workloads.dtypes import dtype
@@ -62,11 +66,11 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     return (
         *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
-        *map(Decision, tiles),
-        Decision(Choice("tail", ("masked", "peeled") if ends else ("masked",)), bears_on="legality"),
-        Decision(Choice("swap", (False, True))),
+        *tiles,
+        peeling(bool(ends)),
+        swapping(),
         splitting(SPLITS, depth // MIN_SPLIT),
-        Decision(Choice("partials", ("workspace", "atomic")), bears_on="legality"),
+        partials(),
         order(several, ("m", "n"), _counts),
         group(several, ("order", "m", "n"), _counts),
         *persistence(
@@ -79,7 +83,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
-        Decision(Choice("subtiles", (1, 2, 4, 8))),
+        subtiles(),
         specialization(units is not None),
         # Triton 3.9 stops at clusters whose loop has several dots.
         clusters(target.features.cluster > 1 and len(form.dots) == 1),
@@ -135,8 +139,8 @@ def least_tile(element: str, precision: str, target: Target) -> LeastTile:
 
 def tilings(
     form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool]
-) -> tuple[Tiling, Tiling, Tiling]:
-    """The knobs m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones.
+) -> tuple[Decision, Decision, Decision]:
+    """The decisions m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones.
 
     Where tiles may lie over a whole class they may be longer than its axis.
     """
@@ -156,10 +160,10 @@ def tilings(
     )
 
 
-def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Tiling:
+def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Decision:
     # The rows of a dot of 8 x 8 have to exceed it.
     fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
-    return Tiling(axis.name, axis.extent, (level, "tile"), tuple(cover(axis.extent, (s,)) for s in fitting))
+    return tiling(axis.name, axis.extent, level, fitting)
 
 
 def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:

@@ -18,8 +18,6 @@ from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import MAX_EXTENT, Axis
 
-# Vectors of a tile; 0 where rows and columns are tiled by themselves.
-SIZES = (0, 256, 512, 1024, 2048)
 # Columns of so many, or a few of these, fill tiles.
 _WHOLE_TILES = 64
 

@@ -24,9 +24,6 @@ from search_spaces.workloads.workload import Axis
 
 # How far apart the elements of a window are at most; a concatenation reads its parts farther from each other.
 _NEAR = 8
-# How many points of an axis are written out.
-COLUMNS = (1, 2, 4, 8)
-ROWS = (1, 2, 4)
 
 
 def is_shared(structure: Structure, axis: Axis) -> bool:

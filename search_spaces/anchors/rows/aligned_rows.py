@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Place
 from search_spaces.programs.tiles import Skew
-from search_spaces.schedules.knobs import Choice, Values
+from search_spaces.schedules.knobs import Values
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.walking import accesses, walk
 from search_spaces.workloads.workload import MAX_EXTENT
-
-ALIGNED = Choice("aligned", (False, True))
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def _largest(structure: Structure, bodies: Sequence[Expression], target: Target)
 
 def with_aligned(seeds: Sequence[Values]) -> tuple[Values, ...]:
     """Starts that do not say how rows are read: each read by whole vectors, and the first one as they begin."""
-    return tuple(Values({**seed, ALIGNED.name: way}) for way in (True, False) for seed in (seeds if way else seeds[:1]))
+    return tuple(Values({**seed, "aligned": way}) for way in (True, False) for seed in (seeds if way else seeds[:1]))
 
 
 def _is_plain(e: Expression, column: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.anchors.rows.aligned_rows import ALIGNED, AlignedRows, aligned_rows
+from search_spaces.anchors.rows.aligned_rows import AlignedRows, aligned_rows
 from search_spaces.anchors.rows.column_walk import ColumnWalk
 from search_spaces.anchors.rows.contributions import unchanged
 from search_spaces.anchors.rows.row_parts import RowTiles, rows_on
@@ -65,11 +65,11 @@ class ReducedRows:
 
     def aligned_as(self, values: Values) -> AlignedRows | None:
         """How rows are read by whole vectors, where they are."""
-        return self.aligned if values.get(ALIGNED.name) else None
+        return self.aligned if values.get("aligned") else None
 
     def accumulated(self, values: Values) -> Accumulated:
         """Where running values are kept."""
-        by_vectors = self.aligned is None or values.flag(ALIGNED.name) or (self.skips and values.integer("split") == 1)
+        by_vectors = self.aligned is None or values.flag("aligned") or (self.skips and values.integer("split") == 1)
         return accumulated(self.structure, self.target, values, by_vectors)
 
     def streams(self, values: Values) -> tuple[RowTiles, ColumnWalk]:

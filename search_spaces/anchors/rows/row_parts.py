@@ -1,4 +1,4 @@
-"""What the row sketches share: rows on the grid, and the statements of reductions over a part of the columns."""
+"""Pieces of kernels of rows: rows on the grid, and the statements of reductions over a part of the columns."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.decisions.decision import Decision
+from search_spaces.decisions.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Reduce, Statement, fold_identity
 from search_spaces.programs.tiles import Bound, Slice, Tile
-from search_spaces.schedules.knobs import Tiling, cover
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import SHORT_AXIS, contraction
@@ -172,7 +173,7 @@ def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names
     return replace(walk, beside=write, unchanged=frozenset())
 
 
-def row_tiling(structure: Structure, target: Target) -> Tiling:
+def row_tiling(structure: Structure, target: Target) -> Decision:
     """How many rows a program takes at once."""
     extent = structure.rows
     if structure.outer and target.kind != "gpu":
@@ -180,7 +181,7 @@ def row_tiling(structure: Structure, target: Target) -> Tiling:
     else:
         candidates = ROWS_OUTER if structure.outer else ROWS
         heights = tuple(h for h in candidates if h < 2 * max(extent, candidates[0]))
-    return Tiling("rows", extent, ("grid", "tile"), tuple(cover(extent, (h,)) for h in heights))
+    return tiling("rows", extent, "grid", heights)
 
 
 def fold_along(rows: RowTiles, emitter: Emitter, stage: Stage, pieces: Mapping[Axis, Slice], name: str) -> Tile:

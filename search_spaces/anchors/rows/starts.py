@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from search_spaces.anchors.rows.aligned_rows import ALIGNED, with_aligned
+from search_spaces.anchors.rows.aligned_rows import with_aligned
 from search_spaces.anchors.rows.reduced_rows import ReducedRows
 from search_spaces.anchors.rows.resident import padded_elements
 from search_spaces.anchors.rows.row_parts import ROWS_OUTER
@@ -41,10 +41,10 @@ def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values,
     shared = PROGRAMS_PER_SM if len(knobs["split"].values) > 1 else ()
     for programs in (0, *shared) if _is_cut(knobs["columns"].values[-1]) else ():
         own = [start(decisions, values) for values in _cut(reduced, knobs, programs)]
-        aligned = ALIGNED.name in knobs and (programs or not reduced.skips)
+        aligned = "aligned" in knobs and (programs or not reduced.skips)
         found += with_aligned(own) if aligned else own
     whole = [start(decisions, values) for values in _resident(reduced, knobs)]
-    return (*found, *(with_aligned(whole) if ALIGNED.name in knobs else whole))
+    return (*found, *(with_aligned(whole) if "aligned" in knobs else whole))
 
 
 def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:

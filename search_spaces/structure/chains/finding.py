@@ -41,7 +41,7 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 _DEPTHS = ("d", "e", "f", "g", "h")
 
 
-@lru_cache(256)  # Every rule of every sketch asks.
+@lru_cache(256)  # Every anchor asks.
 def chain_of(workload: Workload) -> Chain:
     """The workload as a chain, its axes called b, m, c (where there are several b0, b1 …, m0, m1 …, m), d, e and so on.
 

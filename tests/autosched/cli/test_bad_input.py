@@ -245,7 +245,7 @@ def test_a_space_without_a_legal_schedule_is_an_error_for_every_strategy(
 
 
 def test_an_empty_search_space_is_an_error_that_names_the_workload(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search_spaces.anchors.rules", lambda: iter(()))
+    monkeypatch.setattr("search_spaces.anchors.anchors", lambda: iter(()))
     with pytest.raises(EmptySearchSpaceError, match="softmax rows=8"):
         tune(log)
     assert not log.exists()

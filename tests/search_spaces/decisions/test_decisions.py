@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import best_spaces
+import search_spaces
 from autosched.checking.random_inputs import random_inputs
 from autosched.tracing import trace
 from chained_workloads import Scores, attention
@@ -24,6 +26,7 @@ from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Target, decisions, ops, target_named
 from search_spaces.devices.target import cpu
 
+SOURCE = Path(search_spaces.__file__).parent
 DOCUMENT = Path(__file__).parents[3] / "docs" / "decisions.md"
 BEGIN, END = "<!-- made by tests/search_spaces/decisions/test_decisions.py -->\n", "<!-- end -->\n"
 TARGETS = (
@@ -46,10 +49,11 @@ WORKLOADS = (
     trace(lambda x, w: (x * w).sum(-1), torch.empty(6, 16, 300), torch.empty(16, 300)).workloads[0],
 )
 MODULES = {
-    m.name: importlib.import_module(f"{decisions.__name__}.{m.name}")
-    for m in pkgutil.iter_modules(decisions.__path__)
-    if m.name != "decision"
+    m.name.rpartition(".")[2]: importlib.import_module(m.name)
+    for m in pkgutil.walk_packages(decisions.__path__, f"{decisions.__name__}.")
+    if not m.ispkg and m.name != f"{decisions.__name__}.decision"
 }
+NAMES = [name for module in MODULES.values() for name in module.NAMES]
 
 
 @cache
@@ -68,8 +72,20 @@ def test_a_decision_shows_what_it_does_and_says_where_it_is_not(name: str) -> No
 
 
 def test_no_two_modules_have_a_decision_of_one_name() -> None:
-    names = [name for module in MODULES.values() for name in module.NAMES]
-    assert sorted(names) == sorted(set(names))
+    assert sorted(NAMES) == sorted(set(NAMES))
+
+
+def test_every_decision_of_a_space_has_a_module() -> None:
+    assert {knob.name for space in spaces() for sketch in space.sketches for knob in sketch.knobs} <= set(NAMES)
+
+
+def test_no_decision_is_made_of_a_knob_twice_or_outside_of_its_module() -> None:
+    made = re.compile(r"\b(?:Choice|Tiling|Decision)\(")
+    outside = [p.stem for p in SOURCE.rglob("*.py") if "decisions" not in p.parts and made.search(p.read_text())]
+    assert outside == []
+    named = re.compile(r'\b(?:Choice|Tiling)\("(\w+)"')
+    found = [n for p in (SOURCE / "decisions").rglob("*.py") for n in named.findall(p.read_text())]
+    assert sorted(found) == sorted(set(found))
 
 
 @pytest.mark.parametrize("number", range(len(TARGETS) * len(WORKLOADS) + 1))
@@ -92,12 +108,7 @@ def one_by_one(space: SearchSpace) -> Iterator[Schedule]:
         part = space.restricted(sketch.name)
         first = part.sample(np.random.default_rng(0))
         yield first
-        named = {name for module in MODULES.values() for name in module.NAMES}
-        yield from (s for s in part.neighbours(first) if changed(s, first) & named)
-
-
-def changed(one: Schedule, other: Schedule) -> set[str]:
-    return {name for name, value in one.knobs.items() if other.knobs[name] != value}
+        yield from part.neighbours(first)
 
 
 def test_the_table_of_the_docs_is_that_of_the_code(request: pytest.FixtureRequest) -> None:

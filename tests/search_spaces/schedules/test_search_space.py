@@ -129,7 +129,7 @@ def test_a_sketch_whose_knob_has_no_value_is_refused_with_the_reason(monkeypatch
     def derive(*_: object) -> tuple[Sketch, ...]:
         return (Sketch("in_groups", (Choice("group", ()),), lambda values: pytest.fail(f"lowered {values}")),)
 
-    monkeypatch.setattr(anchors, "rules", lambda: [("in_groups", SimpleNamespace(derive=derive))])
+    monkeypatch.setattr(anchors, "anchors", lambda: [("in_groups", SimpleNamespace(derive=derive))])
     with pytest.raises(EmptySearchSpaceError, match=r"tried: in_groups \(knob group has no value that fits\)"):
         best_spaces.build(ops.matmul(64, 64, 64), CPU)
 

@@ -1,4 +1,4 @@
-"""Which workloads the sketch rules match: what they could not print is refused before anything is tried."""
+"""Which workloads anchors match: what they could not print is refused before anything is tried."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_reductions_over_different_axes_are_refused_with_the_rules_tried(target:
         Stage("out", (b, c), ex.mul(x, Access("rows", (axis_index("r"), axis_index("b")))), Reduction("sum", (r,))),
     )
     workload = Workload("both_sums", (Tensor("x", (64, 8, 50), "float32"),), both)
-    with pytest.raises(EmptySearchSpaceError, match=r"no sketch rule matches both_sums .*reduction"):
+    with pytest.raises(EmptySearchSpaceError, match=r"no anchor matches both_sums .*reduction"):
         best_spaces.build(workload, target)
 
 
