@@ -30,6 +30,7 @@ _NOT_YET: tuple[str, ...] = (
     "autosched/strategies",
     "autosched/tuning",
     "search_spaces",
+    "search_spaces/anchors",
     "search_spaces/decisions",
     "search_spaces/devices",
     "search_spaces/programs",
