@@ -31,7 +31,7 @@ import autosched
 from autosched.backends import spaces
 from autosched.bench.suites.function_suite import FunctionCase, read_function_suite
 from autosched.machine import devices
-from autosched.measuring import local_measurer
+from autosched.measuring.session import local_measurer
 from autosched.tracing import Traced
 from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.many.tasks import Tasks

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from autosched.bench.simulated.plain_recipe import PlainRecipe
-from autosched.bench.simulated.replayed import PlainStrategy
 from autosched.strategies.bayesian import History, plain_search
+from autosched.strategies.bayesian.points import PointSearch
 from search_spaces.errors import InputError, unknown_name
 from search_spaces.schedules.plain_space import PlainSpace, Point
 
-MakeStrategy = Callable[[PlainSpace, int, Sequence[History]], PlainStrategy]
+MakeStrategy = Callable[[PlainSpace, int, Sequence[History]], PointSearch]
 
 
 class RandomSearch:

@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from search_spaces import InputError, Schedule
-from search_spaces.schedules.knobs import KnobValue
+from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
 # What Triton takes beside the arguments of a kernel, on one of its backends or another.
@@ -23,8 +22,8 @@ LAUNCH_OPTIONS = frozenset(
         *("launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
     }
 )
-# The sketch that schedules of a user's kernel name, and what makes them.
-_SKETCH, BACKEND = "own", "triton"
+# What makes the kernels of their schedules.
+BACKEND = "triton"
 
 Legal = Callable[[dict[str, Any]], bool]
 Hook = Callable[[dict[str, Any]], object]
@@ -142,20 +141,6 @@ class ListChoices:
             return kept
         count = max(1, int(len(kept) * top)) if isinstance(top, float) and top <= 1.0 else int(top)
         return sorted(kept, key=lambda c: float(model(**positional, **keywords, **c.all_kwargs())))[:count]
-
-
-def schedule_of(space: PlainSpace, point: Point) -> Schedule:
-    """A point as a log holds it."""
-    return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=BACKEND)
-
-
-def point_of(space: PlainSpace, schedule: Schedule) -> Point | None:
-    """The point that a log holds; None where it is not of the space, or no longer legal."""
-    values = dict(schedule.values)
-    if schedule.sketch != _SKETCH or not values.keys() <= set(space.names):
-        return None
-    point: Point = tuple(values.get(name) for name in space.names)
-    return point if space.holds(point) else None
 
 
 def check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:

@@ -6,11 +6,10 @@ Where the log cannot be written, records are kept until the process ends: a kern
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 
 from autosched.strategies.bayesian import History
-from autosched.tuning.autotune.configurations import point_of
+from autosched.strategies.bayesian.points import outcomes, point_of
 from search_spaces import LogError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import OwnKernel, Subject, TuningLog, TuningRecord
@@ -78,12 +77,6 @@ def histories(records: list[TuningRecord], space: PlainSpace) -> list[History]:
         groups.setdefault(record.key, []).append(record)
     # The nearest come fast before slow: of several records of one schedule, the last that is left is the fastest.
     return [History(group[0].target.key, *outcomes(standing(reversed(group)), space)) for group in groups.values()]
-
-
-def outcomes(records: Iterable[TuningRecord], space: PlainSpace) -> tuple[list[Point], list[float | None]]:
-    """Which points records tell of, and the seconds of each; None for a failure."""
-    told = [(point, r.measurement) for r in records if (point := point_of(space, r.schedule)) is not None]
-    return [point for point, _ in told], [m.latency_s if m.ok else None for _, m in told]
 
 
 def best_point(records: list[TuningRecord], space: PlainSpace) -> Point | None:

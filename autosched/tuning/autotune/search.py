@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.measuring import LostTrialError
-from autosched.strategies import Stopped
-from autosched.strategies.bayesian import plain_search
-from autosched.tuning.autotune.configurations import Configuration, point_of, schedule_of
-from autosched.tuning.autotune.kernel_records import POLICY, histories, outcomes
+from autosched.strategies.bayesian.plain import InBatches, plain_search
+from autosched.strategies.bayesian.points import PointStrategy, point_of
+from autosched.tuning.autotune.configurations import BACKEND, Configuration
+from autosched.tuning.autotune.kernel_records import POLICY, histories
 from autosched.tuning.autotune.other_tables import told_elsewhere
 from autosched.tuning.autotune.task import TuningTask
 from autosched.tuning.autotune.trials.compiling import wait_for_most
@@ -55,7 +55,10 @@ def search(task: TuningTask, trials: Trials) -> Point:
         LostDeviceError: one broke the device.
     """
     with one_meanwhile():
-        strategy = KernelStrategy(task)
+        elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
+        known = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
+        points = InBatches(plain_search(task.space, task.seed, known), _CORES)
+    strategy = PointStrategy(task.space, points, BACKEND)
     measurer, interruption = KernelMeasurer(task, trials), Interruption()
     provenance = Provenance(task.kernel.fingerprint, POLICY, 0.0, task.seed, 0)
     cold = Sources(cold=True)
@@ -66,28 +69,6 @@ def search(task: TuningTask, trials: Trials) -> Point:
     if one.best is None or (found := point_of(task.space, one.best.schedule)) is None:
         raise _none_works(task, [*one.trials])
     return found
-
-
-class KernelStrategy:
-    """The search core on the points of a kernel's space, which it is told as schedules."""
-
-    def __init__(self, task: TuningTask) -> None:
-        self._space = task.space
-        elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
-        history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
-        self._search = plain_search(task.space, task.seed, history)
-
-    def ask(self, count: int) -> list[Schedule]:
-        return [schedule_of(self._space, point) for point in self._search.ask(count, least=count)]
-
-    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
-        """What was measured elsewhere it begins with."""
-        if records and not elsewhere:
-            self._search.tell(*outcomes(records, self._space))
-
-    @property
-    def stopped(self) -> Stopped:
-        return Stopped()
 
 
 class KernelMeasurer:

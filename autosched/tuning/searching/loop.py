@@ -38,12 +38,14 @@ class Turns(Protocol):
 
 @dataclass(frozen=True)
 class Alone:
-    """One search, to its end."""
+    """One search, to its end, or until it has found what takes no more than `enough_s`."""
 
     search: _Search
+    enough_s: float = 0.0
 
     def next(self) -> _Search | None:
-        return self.search if self.search.left else None
+        over = self.search.best_s is not None and self.search.best_s <= self.enough_s
+        return self.search if self.search.left and not over else None
 
     def passed(self, search: _Search) -> None:
         """It is over."""

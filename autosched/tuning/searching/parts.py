@@ -14,16 +14,13 @@ from tuning_logs.ranking import standing
 
 
 class Space(Protocol):
-    """As much of a search space as a search needs: `search_spaces.SearchSpace`, or that of a kernel of the user's."""
+    """As much of a search space as a search needs: that of a workload, of a user's kernel, or of a recorded table."""
 
     @property
     def workload(self) -> Subject: ...
 
     @property
     def target(self) -> Target: ...
-
-    @property
-    def backends(self) -> Iterable[str]: ...
 
     def bind(self, schedule: Schedule) -> Schedule: ...
 

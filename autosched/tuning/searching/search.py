@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.policies import Policy
-from autosched.measuring import repro
+from autosched.measuring import failures
 from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
@@ -197,7 +197,8 @@ class SearchOf(Generic[T]):
         asked: Sequence[Schedule] = ()
         if size > 0:
             with one_meanwhile():
-                asked = self.strategy.ask(size)
+                # A strategy that proposes nothing but what is known has come to its end, whatever it promises.
+                asked = [s for s in self.strategy.ask(size) if s not in self._known]
         if not (again or asked):
             self.exhausted = True
             return None
@@ -213,8 +214,9 @@ class SearchOf(Generic[T]):
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        told = history(self.log, op, device, self._policy, self.records, self.sources)
-        self._start = told.of_sketches(sketch_names())
+        if not self.sources.cold:
+            found = history(self.log, op, device, self._policy, self.records, self.sources)
+            self._start = found.of_sketches(sketch_names())
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 
@@ -239,7 +241,7 @@ class SearchOf(Generic[T]):
             self._known.add(record.schedule)
             self._show(record.measurement)
             if isinstance(record.subject, Workload):
-                repro.keep(self.log.path, record, schedule)
+                failures.keep(self.log.path, record, schedule)
 
     def _revise(self, measurer: MeasurerOf[Any]) -> None:
         """Log what the measurer says otherwise by now."""
@@ -313,8 +315,9 @@ class SearchOf(Generic[T]):
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = telling_source(measurement, schedule, self.space.target)
-        return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
+        if isinstance(self.space.workload, Workload):
+            measurement = telling_source(measurement, schedule, self.space.target)
+        return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
         if not records:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
-from autosched.measuring import Measurer, local_measurer
-from autosched.measuring.measurer import Reservable
+from autosched.measuring.measurer import Measurer, Reservable
+from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
 from autosched.tuning.searching.loop import Loop, Turns
 from autosched.tuning.searching.search import Search

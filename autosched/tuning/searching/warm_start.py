@@ -54,8 +54,6 @@ def history(
     that name. What several logs hold counts once. Of CPUs nothing is learnt for GPUs, nor the other way: they have
     other schedules, and on CPUs a model of an H200's records ranked most first trials worse than chance.
     """
-    if sources.cold:
-        return WarmStart()
     kernels = Counter(map(_kernel, known))
     once: dict[object, tuple[str, TuningRecord]] = {}
     # What is named beside it may be the log itself, called otherwise.
