@@ -16,7 +16,7 @@ from autosched.cli.log_files import diff_command, export_table, import_command, 
 from autosched.machine.policies import policy_text
 from autosched.replaying.arguments import log_path
 from autosched.tuning.effort import WorkSeconds
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError
 from tuning_logs import OwnKernel, Status, TuningLog, TuningRecord
 from tuning_logs.exchange.files import Format
@@ -86,9 +86,8 @@ def show_command(log: LogPath = None) -> None:
             )
         )
     out = console()
-    for line in table_lines(rows, right=(3, 4)):
-        out.print(written(line), soft_wrap=True)
-    out.print(written(f"log {tuning_log.path}"), soft_wrap=True)
+    say(out, *table_lines(rows, right=(3, 4)))
+    say(out, f"log {tuning_log.path}")
 
 
 @app.command("best")
@@ -107,11 +106,11 @@ def best_command(
     for task in _tasks(tuning_log):
         last = task.last
         timed = policy_text(last.provenance.policy)
-        out.print(written(f"{last.subject.label} on {last.target.label}, {timed}", style="bold"), soft_wrap=True)
+        say(out, f"{last.subject.label} on {last.target.label}, {timed}", style="bold")
         for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
             made = f"{record.backend}: {record.schedule.one_line}"
-            out.print(written(f"  {latency:>8}  {kind:6}  {made}"), soft_wrap=True)
+            say(out, f"  {latency:>8}  {kind:6}  {made}")
 
 
 @app.command("export")
@@ -166,9 +165,9 @@ def export_command(
     for one in exported:
         latency = duration_text(one.best.measurement.latency_s)
         held = f"{one.records} records" + ("" if one.changed else ", as before")
-        out.print(written(f"{one.best.workload.label}: {latency}, {held}  {one.path}"), soft_wrap=True)
+        say(out, f"{one.best.workload.label}: {latency}, {held}  {one.path}")
     if own := _own_kernels(tuning_log):
-        out.print(written(own.removeprefix("; ")), soft_wrap=True)
+        say(out, own.removeprefix("; "))
 
 
 def _own_kernels(log: TuningLog) -> str:

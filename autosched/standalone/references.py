@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
+from autosched.backends.formulas.text import bare
 from autosched.backends.printing.quoting import comment
 from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.language.scope import python_identifiers
@@ -160,7 +161,7 @@ class _Reference:
             subscripts = f'"{",".join([every] * len(operands))}->{left}"'
             self.lines.append(f"{result} = torch.einsum({subscripts}, {', '.join(operands)})")
             return
-        value = _bare(printer.tensor(stage.expression))
+        value = bare(printer.tensor(stage.expression))
         if needed != frozenset(stage.extents):
             value = f"torch.broadcast_to({value}, [{sizes}])"
         if reduction:
@@ -186,7 +187,7 @@ class _Reference:
         for wanted in (LEFT, RIGHT):
             within.names.of(wanted, wanted)
         printer = _Expressions(within, replace(stage, name="combined"), {})
-        made = [_bare(printer.tensor(c)) for c in scan.combine]
+        made = [bare(printer.tensor(c)) for c in scan.combine]
         body = [*within.lines, f"return [{', '.join(made)}]"]
         self.lines += [f"def {combine}({LEFT}, {RIGHT}):", *(f"    {line}" for line in body)]
         result = f"{', '.join(members)}{',' if len(members) == 1 else ''}"
@@ -261,7 +262,7 @@ class _Expressions:
         text, depth = self._made(expression)
         if isinstance(expression, Apply | Gather) and (self.counts[expression] > 1 or depth > _DEEPEST):
             name = self.whole.names.of((self.stage.name, expression), "t")
-            self.whole.lines.append(f"{name} = {_bare(text)}")
+            self.whole.lines.append(f"{name} = {bare(text)}")
             self.named[expression] = name
             return name, 0
         return text, depth
@@ -301,7 +302,7 @@ class _Expressions:
         if operator == "where":
             condition = self._tensor(arguments[0])
             first = self._tensor(arguments[1]) if all(constant[1:]) else texts[1]
-            return f"torch.where({condition} != 0, {_bare(first)}, {_bare(texts[2])})"
+            return f"torch.where({condition} != 0, {bare(first)}, {bare(texts[2])})"
         for place in _OF_TENSORS.get(operator, ()):
             texts[place] = self._tensor(arguments[place]) if constant[place] else texts[place]
         if all(constant):
@@ -316,18 +317,18 @@ class _Expressions:
             return f"{_called_on(texts[0])}.to(torch.{WRAPPINGS[operator]}).long()"
         if operator == "to_integer":
             exact = isinstance(arguments[0], Access | Gather) and self.whole.is_of_integers(arguments[0].tensor)
-            return f"{_called_on(texts[0])}.long()" if exact else f"_cut({_bare(texts[0])})"
+            return f"{_called_on(texts[0])}.long()" if exact else f"_cut({bare(texts[0])})"
         if operator == "to_float":
             return f"{_called_on(texts[0])}.to(dtype)"
         if operator in _SHIFTS:
-            return f"torch.{_SHIFTS[operator]}({', '.join(map(_bare, texts))})"
+            return f"torch.{_SHIFTS[operator]}({', '.join(map(bare, texts))})"
         if operator == "quotient":
             texts = [self._tensor(a) if isinstance(a, Integer) else t for a, t in zip(arguments, texts, strict=True)]
-            return f"_quotient({', '.join(map(_bare, texts))})"
+            return f"_quotient({', '.join(map(bare, texts))})"
         if operator in ROUNDINGS:
-            return f"_rounded({_bare(texts[0])}, torch.{ROUNDINGS[operator]})"
+            return f"_rounded({bare(texts[0])}, torch.{ROUNDINGS[operator]})"
         if operator in _CLAMPED or operator in _FUNCTIONS:
-            return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(_bare, texts))})"
+            return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(bare, texts))})"
         raise AssertionError(f"no PyTorch for {operator}")
 
     def _affine(self, form: Affine) -> str:
@@ -347,17 +348,5 @@ def _number(value: float) -> str:
 
 def _called_on(text: str) -> str:
     """As what a method is called on."""
-    text = _bare(text)
+    text = bare(text)
     return text if _CALL_OR_ACCESS.fullmatch(text) else f"({text})"
-
-
-def _bare(text: str) -> str:
-    """Without parentheses around the whole."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text[1:-1] if place == len(text) - 1 else text
-    return text
