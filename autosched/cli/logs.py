@@ -33,7 +33,7 @@ _Key = tuple[str, str, str]
 
 
 @dataclass
-class _Task:
+class _TaskSummary:
     """What a log says of one task: little of each record, because a log may hold a million of them."""
 
     last: TuningRecord
@@ -178,11 +178,11 @@ def _own_kernels(log: TuningLog) -> str:
     )
 
 
-def _tasks(log: TuningLog) -> list[_Task]:
-    tasks: dict[_Key, _Task] = {}
+def _tasks(log: TuningLog) -> list[_TaskSummary]:
+    tasks: dict[_Key, _TaskSummary] = {}
     for record in log:
         key = (*record.key, record.provenance.policy)
-        tasks.setdefault(key, _Task(record)).add(record)
+        tasks.setdefault(key, _TaskSummary(record)).add(record)
     if not tasks:
         raise InputError(f"{log.path} holds no tuning record; make some with `autosched demo` or `autosched tune`")
     return list(tasks.values())

@@ -16,7 +16,7 @@ ALLOCATE = "empty"
 FIRST_CALL = "_checked"
 
 # What tells one function that launches kernels from another: the workload's key, the order of its inputs, its outputs.
-Call = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
+LauncherKey = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
 
 CHECK = '''\
 def _check(name, tensor, shape, strides, dtype, device):
@@ -30,7 +30,7 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
 
 
-def call_of(workload: Workload) -> Call:
+def call_of(workload: Workload) -> LauncherKey:
     return workload.key, workload.canonical.inputs, workload.outputs
 
 

@@ -27,7 +27,7 @@ from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
 from autosched.standalone.aten import call_text, value_text
-from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
+from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
 from autosched.standalone.structures import structure_text
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
@@ -67,7 +67,7 @@ class TracedText:
 
     traced: TracedFunction
     function: str
-    launchers: Mapping[Call, str]
+    launchers: Mapping[LauncherKey, str]
     reserved: tuple[str, ...]
     names: Identifiers = field(default_factory=python_identifiers)
 

@@ -22,7 +22,7 @@ from autosched.tuning.autotune.trials.compiling import wait_for_most
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.loop import Alone, Loop
-from autosched.tuning.searching.parts import Finals
+from autosched.tuning.searching.parts import Finalists
 from autosched.tuning.searching.search import SearchOf
 from autosched.tuning.searching.sources import Sources
 from search_spaces import AutoschedError, Schedule
@@ -39,7 +39,7 @@ _AT_ONCE = min(8, _CORES)
 _PATIENCE_S = 5.0
 _FIRST_PATIENCE_S = 60.0
 # Configurations that are measured again, interleaved, before one is called best: not what was so much slower.
-_FINALS = Finals(most=5, least=1, hopeless=1.2)
+_FINALISTS = Finalists(most=5, least=1, hopeless=1.2)
 
 
 class NoneWorksError(AutoschedError):
@@ -62,7 +62,9 @@ def search(task: TuningTask, trials: Trials) -> Point:
     measurer, interruption = KernelMeasurer(task, trials), Interruption()
     provenance = Provenance(task.kernel.fingerprint, POLICY, 0.0, task.seed, 0)
     cold = Sources(cold=True)
-    one = SearchOf(task, strategy, task.records, provenance, task.wanted, task.known, sources=cold, finals_of=_FINALS)
+    one = SearchOf(
+        task, strategy, task.records, provenance, task.wanted, task.known, sources=cold, finalists=_FINALISTS
+    )
     Loop(measurer, interruption, Alone(one)).run()
     one.finish(measurer, interruption)
     measurer.check_device()

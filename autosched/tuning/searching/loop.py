@@ -20,7 +20,7 @@ from tuning_logs import Measurement, TuningRecord
 _Search = SearchOf[Any]
 
 
-class Turns(Protocol):
+class TaskScheduler(Protocol):
     """Whose turn it is to propose a batch."""
 
     def next(self) -> _Search | None:
@@ -65,10 +65,12 @@ class Loop:
     That is so whatever the timing: the same seeds and the same answers give the same searches.
     """
 
-    def __init__(self, measurer: MeasurerOf[Any], interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
+    def __init__(
+        self, measurer: MeasurerOf[Any], interruption: Interruption, scheduler: TaskScheduler, ahead: int = 2
+    ) -> None:
         self._measurer = measurer
         self._interruption = interruption
-        self._turns = turns
+        self._scheduler = scheduler
         self._ahead = max(1, min(ahead, measurer.capacity // BATCH))
         self._under_way: deque[_UnderWay] = deque()
         # What has ended, from whatever thread it ended in.
@@ -84,18 +86,18 @@ class Loop:
             self._await_oldest()
             search, batch = self._under_way.popleft()
             search.tell(batch)
-            self._turns.told(search, batch.records)
+            self._scheduler.told(search, batch.records)
             # Several are under way: the time is that of the one that was waited for.
             search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
         while len(self._under_way) < self._ahead and not self._interruption:
-            search = self._turns.next()
+            search = self._scheduler.next()
             if search is None:
                 return
             batch = search.propose(self._measurer.capacity)
             if batch is None:
-                self._turns.passed(search)
+                self._scheduler.passed(search)
                 continue
             self._under_way.append((search, batch))
             search.submit(batch, self._measurer)

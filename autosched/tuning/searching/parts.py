@@ -39,7 +39,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True)
-class Finals:
+class Finalists:
     """Which schedules are measured again before one is called best: the fastest `most`, where there are `least`.
 
     The differences among the best are of the size of the noise of single trials, and on a disturbed machine the best
@@ -66,4 +66,4 @@ class Finals:
 
 
 # Those of workloads.
-USUAL_FINALS = Finals()
+USUAL_FINALISTS = Finalists()

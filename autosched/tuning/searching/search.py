@@ -24,7 +24,7 @@ from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRul
 from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.parts import USUAL_FINALS, Finals, Log, Space
+from autosched.tuning.searching.parts import USUAL_FINALISTS, Finalists, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace, Workload
@@ -66,7 +66,7 @@ class SearchOf(Generic[T]):
     on_progress: OnProgress | None = None
     stop: StopRule | None = None
     sources: Sources = USUAL
-    finals_of: Finals = USUAL_FINALS
+    finalists: Finalists = USUAL_FINALISTS
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
@@ -289,7 +289,7 @@ class SearchOf(Generic[T]):
         self.wall_s += time.perf_counter() - begin
 
     def _finals(self, measurer: MeasurerOf[Any]) -> None:
-        finalists = [self.space.bind(schedule) for schedule in self.finals_of.chosen(self.records)]
+        finalists = [self.space.bind(schedule) for schedule in self.finalists.chosen(self.records)]
         try:
             measurements = measurer.remeasure(
                 self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
@@ -307,7 +307,7 @@ class SearchOf(Generic[T]):
     def finals_due(self) -> bool:
         """Whether there are trials that no finals have followed, and enough kernels to choose from."""
         fresh = bool(self.records) and not self.records[-1].provenance.finals
-        return fresh and bool(self.finals_of.chosen(self.records))
+        return fresh and bool(self.finalists.chosen(self.records))
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0
