@@ -15,10 +15,9 @@ from autosched.measuring import LostTrialError
 from autosched.strategies.bayesian.plain import InBatches, plain_search
 from autosched.strategies.bayesian.points import PointStrategy, point_of
 from autosched.tuning.autotune.configurations import BACKEND, Configuration
-from autosched.tuning.autotune.kernel_records import POLICY, histories
-from autosched.tuning.autotune.other_tables import told_elsewhere
+from autosched.tuning.autotune.kernel_records import POLICY, histories, told_elsewhere
 from autosched.tuning.autotune.task import TuningTask
-from autosched.tuning.autotune.trials.compiling import wait_for_most
+from autosched.tuning.autotune.trials.launching import wait_for_most
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.loop import Alone, Loop

@@ -15,7 +15,7 @@ import torch
 import autosched
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.trials.compiling import MOST_THREADS, wait_for_most
+from autosched.tuning.autotune.trials.launching import MOST_THREADS, wait_for_most
 from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
 
 Compiler = Callable[[Configuration], Future[object]]
