@@ -58,13 +58,11 @@ def trial_bytes() -> int:
 @contextlib.contextmanager
 def limited(extra_bytes: int) -> Iterator[None]:
     """Let this process, and what it starts, take only so much more memory: what would exceed it is refused."""
-    sizes = _read(Path("/proc/self/statm")).split()
-    if not sizes:
+    present = _address_space_bytes()
+    if present is None:
         # Only Linux tells what is in use, and few others enforce a limit.
         yield
         return
-    # The first field, in pages: the whole address space (proc(5)).
-    present = int(sizes[0]) * os.sysconf("SC_PAGE_SIZE")
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     ceilings = [limit for limit in (before, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min([present + extra_bytes, *ceilings]), hard))
@@ -146,10 +144,14 @@ def _available_bytes() -> int | None:
 def _below_limit_bytes() -> int | None:
     """What is left below this process's limit of address space, if it has one (`ulimit -v`)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    present = _address_space_bytes()
+    return None if limit == resource.RLIM_INFINITY or present is None else max(0, limit - present)
+
+
+def _address_space_bytes() -> int | None:
+    """The address space of this process: the first field, in pages (proc(5)); None where the system does not tell."""
     sizes = _read(Path("/proc/self/statm")).split()
-    if limit == resource.RLIM_INFINITY or not sizes:
-        return None
-    return max(0, limit - int(sizes[0]) * resource.getpagesize())
+    return int(sizes[0]) * os.sysconf("SC_PAGE_SIZE") if sizes else None
 
 
 def _read(path: Path) -> str:

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import call
 from autosched.backends.triton.language.scope import python_identifiers
-from autosched.standalone.file_kernels import FileKernels
-from search_spaces import Tensor, Workload
+from search_spaces import Tensor, TileProgram, Workload
+from search_spaces.programs.tile_program import Kernel
+
+
+class FileKernels(Protocol):
+    """The kernels of one workload in a stand-alone file, in the language of their backend.
+
+    `program` is theirs; `imports` and `functions` are lines and parts of the file, each once among those of all
+    kernels; `names` are the names in the file that they have taken.
+    """
+
+    @property
+    def program(self) -> TileProgram: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def imports(self) -> tuple[str, ...]: ...
+
+    @property
+    def functions(self) -> tuple[str, ...]: ...
+
+    def launch(self, kernel: Kernel, variables: Mapping[str, str]) -> str:
+        """The statement that launches a kernel; `variables` are the names of tensors, by those of the program."""
+        ...
+
 
 # What functions take that allocates: torch.empty_strided, or what puts bands around every tensor.
 ALLOCATE = "empty"

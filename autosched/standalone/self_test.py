@@ -1,4 +1,7 @@
-"""What a stand-alone file does when it is run: random inputs, the same by PyTorch in float64, and a latency."""
+"""The check of a stand-alone file, before its first call and when it is run, between guard bands, and its latency.
+
+Inputs are random, and PyTorch in float64 is what results are compared with.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,74 @@ import math
 from collections.abc import Iterable, Mapping
 
 from autosched.backends.printing.quoting import comment, quoted
+from autosched.standalone.launchers import FIRST_CALL
 from search_spaces import Tensor, Workload
 from search_spaces.workloads.dtypes import FLOAT8, is_float
+
+_GUARDS = '''\
+# Bytes before and after every tensor while the kernels are checked.
+_BAND = 2**16
+
+
+class _Guards:
+    """Allocates like torch.empty_strided, between two bands, and fills all of it with what kernels do not compute."""
+
+    def __init__(self):
+        self.memory = []
+        self.bands = []
+
+    def __call__(self, shape, strides, dtype, device):
+        size = (1 + sum((size - 1) * stride for size, stride in zip(shape, strides))) * dtype.itemsize
+        # NaN in every floating-point type.
+        fill = 0xFF if dtype.is_floating_point else 0x5A
+        memory = torch.full((size + 2 * _BAND,), fill, dtype=torch.uint8, device=device)
+        self.memory.append(memory)
+        self.bands += [(memory[:_BAND], fill), (memory[-_BAND:], fill)]
+        return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
+
+    def damaged(self):
+        """Whether a band was written to."""
+        return any(bool((band != fill).any()) for band, fill in self.bands)'''
+
+_WORST = '''\
+def _worst(device):
+    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
+
+    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
+    """
+    guards = _Guards()
+    inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
+    before = [memory.clone() for memory in guards.memory]
+    got = {launched}(*inputs, guards)
+    if guards.damaged() or not all(map(torch.equal, guards.memory, before)):
+        return math.inf
+{compared}
+    return max(_error(*tensors) for tensors in zip(got, exact, usual))'''
+
+_CHECKED = '''\
+@functools.cache
+def {checked}(device):
+    """Raise RuntimeError unless the kernels are right on this device: asked once, before the first call there."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("{function} checks its kernels at its first call; expected one before a graph is captured")
+    worst = _worst(device)
+    if worst > 1:
+        raise RuntimeError(
+            f"{function} is wrong here: on random inputs its largest error is {{worst:.2g}} of what is allowed "
+            "(inf: something was left unwritten, or written elsewhere); nothing was computed, tune it again"
+        )'''
+
+
+def first_call_text(function: str, launched: str, compared: Iterable[str]) -> str:
+    """The function that is called before all else, and what it needs.
+
+    `launched` takes the inputs and what allocates. `compared`: lines that define `exact` and `usual`, and make
+    sequences of all results.
+    """
+    lines = "\n".join(f"    {line}" for line in compared)
+    worst = _WORST.format(launched=launched, compared=lines)
+    return "\n\n\n".join([_GUARDS, worst, _CHECKED.format(checked=FIRST_CALL, function=function)])
+
 
 RANDOM = '''\
 def _random(shape, strides, dtype, generator, empty, integers=(-8, 9)):
