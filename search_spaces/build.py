@@ -16,8 +16,9 @@ from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.space import SearchSpace, Sketch
 from search_spaces.workloads.workload import Workload
 
-# Spaces that are kept, 80 kB each when they are made: the kernels of a large model, and what logs know of similar ones.
-_MOST_KEPT = 256
+# Spaces that are kept: a prediction learns from 48 workloads and devices at most. Each takes 80 kB when it is made, and
+# of a product that was searched 9 MB, most of it answers of rules.
+_MOST_KEPT = 64
 
 
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:

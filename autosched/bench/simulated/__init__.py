@@ -1,4 +1,4 @@
 """`autosched simulate`: searches of recorded tables, replayed as often as one likes, and how well they did.
 
-Runs nothing on a device. Imports strategies and recorded tables; knows nothing of kernels.
+Runs nothing on a device. Imports strategies, the loop of all searches and recorded tables; knows nothing of kernels.
 """
