@@ -1,7 +1,7 @@
 """One search: propose, record, tell, until so many schedules are known; then the finals.
 
-`loop` keeps a measurer busy with it. It serves workloads, kernels of the user's own and recorded tables: what differs is
-the space, the strategy, and the measurer.
+`loop` keeps a measurer busy with it. It serves workloads, kernels of the user's own and recorded tables: what differs
+is the space, the strategy, and the measurer.
 """
 
 from __future__ import annotations
