@@ -135,19 +135,18 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         return (a.mT if layout[0] == "t" else a), (b.mT if layout[1] == "t" else b)
 
     def eager(a: Tensor, b: Tensor, *extra: Tensor) -> Tensor:
-        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed])
+        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed], None)
         if rest and not multiplied.is_floating_point():
             multiplied = multiplied.to(torch.float32)
         return _chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
-        assert used.into is not None
         a, b = operands(inputs[0], inputs[1])
         extra = inputs[2:]
         if used.made != made and not products:
             products.append(torch.empty_like(out, dtype=used.made))
         multiplied = out if used.made == made else products[0]
-        used.into(a, b, extra[: used.absorbed], multiplied)
+        used.multiply(a, b, extra[: used.absorbed], multiplied)
         # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
         working = multiplied if workload.outputs[0].dtype in FLOAT8 else out
         if working is not multiplied and rest[:1] not in _CONVERTING:
@@ -156,7 +155,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         if working is not out:
             out.copy_(working)
 
-    return Baseline(used.called, eager, None if used.into is None else library)
+    return Baseline(used.called, eager, library if used.writes else None)
 
 
 def _layernorm(eps: float) -> Baseline:
