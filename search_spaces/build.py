@@ -16,9 +16,13 @@ from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.space import SearchSpace, Sketch
 from search_spaces.workloads.workload import Workload
 
+# Spaces that are kept: a prediction learns from 48 workloads and devices at most. Each takes 80 kB when it is made, and
+# of a product that was searched 9 MB, most of it answers of rules.
+_MOST_KEPT = 64
+
 
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
-    """The space of every sketch whose rule matches the structure of the workload.
+    """The space of every sketch whose rule matches the structure of the workload: made once, whoever asks again.
 
     Schedules are of the workload's canonical form (`Workload.scheduled`): whatever has its key has this space.
 
@@ -29,20 +33,28 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
         EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
             that were tried.
     """
+    found = _made(workload, target, tuple(backends.items()))
+    if isinstance(found, str):
+        raise EmptySearchSpaceError(found)
+    return found
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], ...]) -> SearchSpace | str:
+    """The space, or why there is none."""
+    backends = dict(makers)
     scheduled = workload.scheduled
     refusals = {name: limits.why_unsupported(scheduled, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
         none = f"no backend that is installed makes kernels for {target.key}"
-        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals) or none}")
+        return f"{workload.label} on {target.name}: {_refused(refusals) or none}"
     offers = {name: limits.offers(target) for name, limits in able.items()}
     every = functools.reduce(operator.or_, offers.values())
     tried: dict[str, str] = {}
     found = _derived(scheduled, target, every, tried)
     if not found:
-        raise EmptySearchSpaceError(
-            f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
-        )
+        return f"no sketch rule matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
     lesser = {name: own[each] for name, each in offers.items() if each in own}
     joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from search_spaces import Target, TileProgram
 from search_spaces.schedules.limits import Limits
 from tuning_logs import CompileFacts
+
+if TYPE_CHECKING:
+    import torch
 
 
 class CompileError(Exception):

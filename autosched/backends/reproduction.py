@@ -16,7 +16,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.build import bound, render
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
+from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import OwnKernel, TuningRecord
 
 
@@ -64,7 +64,6 @@ class Reproduction:
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._spaces: dict[tuple[Workload, Target], SearchSpace] = {}
         self._made: dict[tuple[Workload, Target, Schedule], _Made] = {}
 
     def is_exact(self, record: TuningRecord) -> bool:
@@ -108,7 +107,7 @@ class Reproduction:
         except InputError as error:
             return _Made(why_not=str(error))
         try:
-            space = self._space(record)
+            space = spaces.build(record.workload, record.target)
             schedule = space.bind(record.schedule)
             if reason := space.why_illegal(schedule):
                 return _Made(why_not=f"its schedule is no longer legal: {reason}")
@@ -117,9 +116,3 @@ class Reproduction:
             return _Made(why_not=f"its schedule is no longer in the search space: {error}")
         except (AutoschedError, CompileError) as error:
             return _Made(why_not=f"its schedule can no longer be printed: {error}", printable=False)
-
-    def _space(self, record: TuningRecord) -> SearchSpace:
-        key = record.workload, record.target
-        if key not in self._spaces:
-            self._spaces[key] = spaces.build(*key)
-        return self._spaces[key]

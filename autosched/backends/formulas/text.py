@@ -66,3 +66,15 @@ class _Text:
             text = name
         self._known[id(term)] = text
         return text
+
+
+def bare(text: str) -> str:
+    """Without parentheses around the whole."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text

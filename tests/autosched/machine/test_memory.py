@@ -12,7 +12,7 @@ import torch
 from autosched import ops
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.rounding.analysis import rounding_error
-from autosched.machine.free_memory import free_bytes, memory_for
+from autosched.machine.memory import free_bytes, memory_for
 from search_spaces import OutOfMemoryError
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ def test_another_error_passes() -> None:
 def test_inputs_and_their_reference_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     op = ops.matmul(64, 32, 16)
     inputs = random_inputs(op, 0)
-    monkeypatch.setattr("autosched.machine.free_memory.free_bytes", lambda device: 6000)
+    monkeypatch.setattr("autosched.machine.memory.free_bytes", lambda device: 6000)
     with pytest.raises(OutOfMemoryError, match="the inputs of matmul m=64"):
         random_inputs(op, 0)
     with pytest.raises(OutOfMemoryError, match="the float64 values to check matmul m=64"):

@@ -52,7 +52,7 @@ def _checked(op: object) -> Weighted:
 
 
 @dataclass
-class Tasks:
+class WeightedSearches:
     """The searches for everything that was added, one for every kernel; `prepare` makes one.
 
     `refused` has the reasons of everything left out, by label.

@@ -1,17 +1,40 @@
-"""Hooks that Triton calls before and after each run of a trial, in pairs, although timed runs are queued at once."""
+"""What a user has called in trials, in the forms that Triton asks for: a way of timing, hooks around every run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autosched.machine.timing import Run
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.settings import Hooks
+from autosched.tuning.autotune.settings import DoBench, Hooks
+
+_QUANTILES = (0.5, 0.2, 0.8)
+
+
+class BenchTimer:
+    """Times each call by `do_bench(call, quantiles=…)`, whose calls are warm and not reset between."""
+
+    slowdown = 1.0
+
+    def __init__(self, do_bench: DoBench, before: Run) -> None:
+        self._do_bench, self._before = do_bench, before
+
+    def sample(self, runs: Sequence[Run]) -> list[float]:
+        return [self._once(run) for run in runs]
+
+    def _once(self, run: Run) -> float:
+        self._before()
+        taken = self._do_bench(run, quantiles=_QUANTILES)
+        return float(taken[0] if isinstance(taken, list | tuple) else taken) * 1e-3
 
 
 class PairedHooks:
-    """The user's hooks around runs of a call: a run is closed when the next one is opened, or its trial ends."""
+    """The user's hooks around runs of a call, one for one, although timed runs are queued at once.
+
+    A run is closed when the next one is opened, or its trial ends.
+    """
 
     def __init__(self, hooks: Hooks, call: Call) -> None:
         self._hooks, self._named = hooks, call.named
