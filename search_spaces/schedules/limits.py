@@ -14,6 +14,7 @@ from typing import Protocol
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.schedules.words import EVERY_WORD
 from search_spaces.workloads.workload import Workload
@@ -109,10 +110,10 @@ USUAL = Offers()
 
 @dataclass(frozen=True)
 class Heard:
-    """A program as a backend makes it; `idle`: the decisions of which it would make the same with another value."""
+    """A program as a backend makes it; `idle`: the decisions that make less than they say, and what they make."""
 
     program: TileProgram
-    idle: tuple[str, ...] = ()
+    idle: tuple[tuple[str, KnobValue], ...] = ()
 
 
 class Limits(Protocol):

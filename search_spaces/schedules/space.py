@@ -226,26 +226,21 @@ class SearchSpace:
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
 
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
-        """What is idle of a schedule, and its values that are not; where all of one decision are, the first."""
+        """Of what is idle in a schedule, the values by which its backend makes the same: of numbers the least that is
+        no less than what it makes."""
         made = self.backends[schedule.backend].heard(schedule, self.target)
-        if made is None:
-            return {}
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
         found: dict[str, KnobValue] = {}
-        for name in (x for x in made.idle if x in knobs):
-            same = [schedule.knobs[name]]
-            for value in reversed(knobs[name]):
-                other = self._with(schedule, {**found, name: value})
-                heard = self.backends[schedule.backend].heard(other, self.target) if value != same[0] else None
-                if heard is None or heard.program != made.program or self.why_illegal(other) is not None:
-                    continue
-                same.append(value)
-                if name not in heard.idle:
-                    break
-            else:
-                same.sort(key=knobs[name].index, reverse=True)
-            found[name] = same[-1]
-        return {name: value for name, value in found.items() if value != schedule.knobs[name]}
+        for name, heard in (pair for pair in (made.idle if made else ()) if pair[0] in knobs):
+            enough = (
+                v for v in knobs[name] if v == heard or (isinstance(heard, int) and isinstance(v, int) and v > heard)
+            )
+            value = heard if heard in knobs[name] else next(enough, schedule.knobs[name])
+            other = self._with(schedule, {**found, name: value})
+            if value != schedule.knobs[name] and self.why_illegal(other) is None:
+                same = self.backends[schedule.backend].heard(other, self.target)
+                found |= {name: value} if made and same and same.program == made.program else {}
+        return found
 
     def _with(self, schedule: Schedule, changed: Mapping[str, KnobValue]) -> Schedule:
         values = Values({**schedule.knobs, **changed})

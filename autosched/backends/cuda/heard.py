@@ -18,6 +18,7 @@ from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Dot, For, Load, Statement, mapped, statements
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.limits import Heard
 
 # Registers of a thread come in multiples of so many.
@@ -27,13 +28,17 @@ _REGISTER_STEP = 8
 def heard(program: TileProgram, features: Features) -> Heard:
     """The program as it is made, and the decisions of which it is the same by another value."""
     made = replace(program, kernels=tuple(_made(program, kernel, features) for kernel in program.kernels))
-    caps, depths, hints = ([count(p.kernels) for p in (program, made)] for count in (_caps, _depth, _hints))
-    known = {"max_registers": caps, "stages": depths, "eviction": hints}
-    return Heard(made, tuple(name for name, (said, kept) in known.items() if said != kept))
-
-
-def _caps(kernels: Iterable[Kernel]) -> list[int]:
-    return [kernel.launch.max_registers for kernel in kernels]
+    idle: dict[str, KnobValue] = {}
+    if (depth := _depth(made.kernels)) != _depth(program.kernels):
+        idle["stages"] = depth
+    if not _hints(made.kernels) and _hints(program.kernels):
+        idle["eviction"] = ""
+    caps = {
+        (k.launch.max_registers, m.launch.max_registers) for k, m in zip(program.kernels, made.kernels, strict=True)
+    }
+    if changed := [cap for said, cap in caps if said != cap]:
+        idle["max_registers"] = changed[0]
+    return Heard(made, tuple(idle.items()))
 
 
 def _depth(kernels: Iterable[Kernel]) -> int:
