@@ -61,7 +61,7 @@ class Replayed:
         return self.known
 
     @property
-    def told(self) -> int:
+    def observed(self) -> int:
         return self.known
 
     @property
