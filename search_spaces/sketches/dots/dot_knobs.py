@@ -27,7 +27,8 @@ from search_spaces.sketches.dots.class_tiles import CLASSES, class_positions, cl
 from search_spaces.sketches.dots.operand_copies import operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS
-from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
+from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses

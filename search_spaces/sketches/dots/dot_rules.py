@@ -30,7 +30,8 @@ from search_spaces.sketches.dots.operand_copies import Operand, operand, operand
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.range_rules import with_ranges
 from search_spaces.sketches.dots.specialization import WARPS, specialization_rules
-from search_spaces.structure.contraction import Contraction, is_computed
+from search_spaces.structure.contraction import Contraction
+from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Workload

@@ -9,7 +9,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import check_extents
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.chains.chain import axes_text as text
-from search_spaces.structure.contraction import element_type
+from search_spaces.structure.operand_types import element_type
 from search_spaces.structure.stages import inline
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, mul, to_text
