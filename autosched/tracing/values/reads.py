@@ -28,8 +28,7 @@ class Reads:
     """The operands of a kernel so far, which has axes of these `extents`; `names`: of everything in it.
 
     `origins`: of operands that are read by plain axes, what that is and at which index. `addresses`: where in the
-    memory of a value it is read, but for what data says. `windows`: axes along windows,
-    which are written out (`search_spaces.structure.windows`).
+    memory of a value it is read, but for what data says. `windows`: axes along windows, which are written out.
     """
 
     extents: Mapping[str, int]

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from search_spaces.devices.descriptors import why_not_describable
+from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_knobs import MIN_ROWS, LeastTile, least_tile, why_too_narrow
 from search_spaces.sketches.dots.dot_tiles import DotTile
-from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.specialization import WARPS, specialization_rules

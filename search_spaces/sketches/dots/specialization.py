@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.dots.dot_tiles import DotTile
-from search_spaces.sketches.dots.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.sketches.dots.operand_copies import Operand
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
@@ -94,7 +94,7 @@ class _Specialization:
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
             )
-            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups, self.offers)
+            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups)
 
     def why_not_cut(self, values: Values) -> str | None:
         """Why the blocks of a cluster cannot each have a part of the tile's columns, which are cut already."""
@@ -120,8 +120,8 @@ class _Specialization:
         return reason or f"tiles of {shape[0]} x {shape[1]} are for specialised kernels"
 
     @property
-    def _kind(self) -> tuple[WaveGroups, str, str]:
-        return self.units, self.form.dtype, self.workload.precision
+    def _kind(self) -> tuple[WaveGroups, Offers, str, str]:
+        return self.units, self.offers, self.form.dtype, self.workload.precision
 
     @property
     def _warps(self) -> Sequence[int]:
@@ -152,8 +152,8 @@ class _Specialization:
             return f"{rows} rows and {columns} columns of a block; expected at most {most} and a multiple of {step}"
         group_rows = rows if kind == "pingpong" else rows // groups
         anywhere = LoadedTile("", 0, True)
-        dots = GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere)
-        return replace(dots, count=len(self.form.dots), groups=groups, offers=self.offers).why_too_large()
+        count = len(self.form.dots)
+        return GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups).why_too_large()
 
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""

@@ -18,6 +18,7 @@ from typing import NoReturn
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.specialized.halves import BLOCK, HALF, halved
 from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
+from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.statements import (
     Dot,
@@ -34,7 +35,6 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.sketches.dots.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.workloads.dtypes import dtype, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 
@@ -286,8 +286,8 @@ def _check_operands(form: DotForm) -> None:
     for loads in itertools.product(form.rows_read, form.columns_read):
         a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
         depth, count = loads[0].dst.extent(dot.axis), len(form.dots)
-        each = (operand, dot.precision, form.rows, form.columns, depth, a, b, count, form.groups, form.offers)
-        dots = GroupDots(WGMMA, *each)
+        each = (operand, dot.precision, form.rows, form.columns, depth, a, b, count, form.groups)
+        dots = GroupDots(WGMMA, form.offers, *each)
         if reason := dots.why_impossible():
             refuse(kernel, reason)
     if form.a_through_registers and _fewest_iterations(form) < 1:
