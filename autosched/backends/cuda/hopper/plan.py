@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
-from autosched.backends.cuda.hopper.ring import Ring
+from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.resources import KEPT_REGISTERS
-from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
+from autosched.backends.gpu.roles import product_roles, refuse
 from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
@@ -51,8 +52,8 @@ class BlockPlan:
     `slots` slots of `slot_bytes` for pieces that it stores, and a place for all that it loads.
     """
 
-    form: DotForm
-    ring: Ring
+    form: ProductRoles
+    ring: RingPlan
     stores: Mapping[int, GroupTile]
     loads: Mapping[int, GroupTile]
 
@@ -61,10 +62,9 @@ class BlockPlan:
         """Lay a kernel out.
 
         Raises:
-            CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
+            CompileError: it is no contraction that has such roles (see `programs.roles.products`).
         """
-        form = DotForm.of(kernel, OFFERS)
-        check_program(program, form)
+        form = product_roles(program, kernel, OFFERS)
         sums, tiles = form.dot.dst.axes, _tiles(form)
         stores, loads = {}, {}
         for number, s in enumerate(form.epilogue):
@@ -74,8 +74,11 @@ class BlockPlan:
                 case Load(via="descriptor", dst=dst, buffer=name) if set(dst.axes) == {*sums}:
                     loads[number] = GroupTile.brought(s, sums, program.buffer(name))
         _check_registers(form)
-        ring = Ring.of(program, form, loop_extents(form.finishing) | loop_extents(kernel))
-        return BlockPlan(form, ring, _by_pieces(stores), _by_pieces(loads))
+        ring = RingPlan.of(program, form, loop_extents(form.finishing) | loop_extents(kernel))
+        stores, loads = _by_pieces(stores), _by_pieces(loads)
+        # What does not come in pieces is read by pointers.
+        extras = tuple(s for number, s in enumerate(form.epilogue) if number in loads and isinstance(s, Load))
+        return BlockPlan(dataclasses.replace(form, extras=extras), ring, stores, loads)
 
     @property
     def slots(self) -> int:
@@ -88,7 +91,7 @@ class BlockPlan:
 
     def extras(self, place: int) -> Extras:
         """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
-        return Extras(self.form, self.loads, place)
+        return Extras(self.form.groups, self.loads, place)
 
     @property
     def extra_bytes(self) -> int:
@@ -116,7 +119,7 @@ class BlockPlan:
     def barriers(self) -> dict[str, int]:
         """How many there are of every kind."""
         form = self.form
-        pairs = {"full": form.stages, "empty": form.stages}
+        pairs = {"full": form.operands.slots, "empty": form.operands.slots}
         order = {"order": 2} if form.alternating else {}
         extras = {"extras_full": form.groups, "extras_empty": form.groups} if self.loads else {}
         return pairs | order | extras
@@ -137,7 +140,7 @@ class BlockPlan:
         return Resources(shared, _REGISTERS + sums, threads)
 
 
-def _tiles(form: DotForm) -> dict[str, Tile]:
+def _tiles(form: ProductRoles) -> dict[str, Tile]:
     """The tiles of one warp group that there are in the epilogue."""
     return {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
 
@@ -146,7 +149,7 @@ def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
     return {number: tile for number, tile in tiles.items() if tile.by_pieces}
 
 
-def _check_registers(form: DotForm) -> None:
+def _check_registers(form: ProductRoles) -> None:
     """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
     what that needs, of those that every thread has at first, which is what ptxas goes by."""
     sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)

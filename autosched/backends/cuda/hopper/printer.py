@@ -12,22 +12,21 @@ What follows the loop of dots is printed as in any other kernel, but for stores 
 from __future__ import annotations
 
 from autosched.backends.cuda.hopper import instructions
-from autosched.backends.cuda.hopper.extras import Extras
-from autosched.backends.cuda.hopper.group_loop import GroupLoop
+from autosched.backends.cuda.hopper.consumer import Consumer
 from autosched.backends.cuda.hopper.group_tiles import group_layout
+from autosched.backends.cuda.hopper.loops import Loops
 from autosched.backends.cuda.hopper.plan import BARRIER_BYTES, BARRIERS_ALIGNMENT, BlockPlan
 from autosched.backends.cuda.hopper.producer import Producer
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.hopper.stores import GroupStores
-from autosched.backends.cuda.hopper.walk import Walk
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name
 from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
-from autosched.backends.gpu.specialized.halves import BLOCK, HALF
-from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from autosched.backends.gpu.warps import WARP, WARP_GROUP
 from search_spaces.devices.features import Features
+from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 # Names that the text uses beside those of every kernel.
@@ -48,7 +47,7 @@ class HopperPrinter:
     """Prints one kernel that asks for producer warps."""
 
     def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
-        """Raises CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`)."""
+        """Raises CompileError: it is no contraction that has such roles (see `programs.roles.products`)."""
         plan = BlockPlan.of(program, kernel)
         plan.ring.check_directions(plan.form)
         self._program, self._plan, self._form, self.kernel = program, plan, plan.form, kernel
@@ -64,7 +63,7 @@ class HopperPrinter:
         for m in maps:
             if m not in self._maps:
                 self._maps[m] = self._printer.identifiers.of(m, f"{m.buffer}_map")
-        self._walk = Walk(plan.form, self._printer)
+        self._loops = Loops(plan.form, self._printer)
         self._text = self._written()
 
     def text(self) -> str:
@@ -121,10 +120,11 @@ class HopperPrinter:
             block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")
         self._begin()
         open_braces(block, f"if (group == {form.groups})")
-        Producer(self._program, self._walk, plan.ring, extras, self._maps).write()
+        Producer(self._program, self._loops, plan.ring, extras, self._maps).write()
         block.close()
         open_braces(block, "else")
-        self._consumer(GroupStores(staging, plan.slots, plan.slot_bytes), extras)
+        stores = GroupStores(staging, plan.slots, plan.slot_bytes)
+        Consumer(self._loops, plan.ring, extras, stores, plan.stores, self._maps).write()
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP} % {WARP_GROUP};"
@@ -133,8 +133,7 @@ class HopperPrinter:
     def _begin(self) -> None:
         """The thread that brings operands makes the barriers, before any other waits for one."""
         form, block = self._form, self._printer.block
-        consumers = 1 if form.alternating else form.groups
-        counts = {"full": 1, "empty": consumers * form.blocks, "order": 1, "extras_full": 1}
+        counts = {"full": 1, "empty": form.operands.readers * form.blocks, "order": 1, "extras_full": 1}
         counts["extras_empty"] = WARP_GROUP * WARP
         open_braces(block, f"if (threadIdx.x == {form.groups * WARP_GROUP * WARP})")
         for name, n in self._plan.barriers.items():
@@ -142,38 +141,3 @@ class HopperPrinter:
         block.write("barriers_made();")
         block.close()
         block.write("cluster_meets();" if form.blocks > 1 else "__syncthreads();")
-
-    def _consumer(self, stores: GroupStores, extras: Extras) -> None:
-        form, printer, block, walk = self._form, self._printer, self._printer.block, self._walk
-        if form.groups > 1:
-            block.write(f"more_registers<{WGMMA.group_registers(form.groups)}>();")
-        block.write(f"const int {HALF} = group;" if form.groups > 1 else f"constexpr int {HALF} = 0;")
-        loop = GroupLoop(form, self._plan.ring, walk)
-        loop.begin()
-        if extras.tiles:
-            block.write("int extra_parity = 0;")
-        walk.open_group_tiles()
-        for tile in form.accumulators:
-            printer.tiles.declare(tile)
-        loop.write()
-        printer.shared.forget()
-        self._finish(stores, extras)
-        if self._plan.stores:
-            # Anything behind the loop over tiles would make ptxas forget who has how many registers.
-            block.write(f"if (thread == 0 && {walk.is_last}) stores_read<0>();")
-        block.close()
-
-    def _finish(self, stores: GroupStores, extras: Extras) -> None:
-        before = 0
-        others = iter(self._printer.kernel.body[1 + len(self._form.accumulators) :])
-        for number in range(len(self._form.epilogue)):
-            stored = self._plan.stores.get(number)
-            if stored:
-                stores.write(stored, before, self._printer, self._maps[stored.map])
-                before += stored.pieces
-                continue
-            other = next(others)
-            if number in extras.tiles:
-                extras.read(number, self._printer)
-            else:
-                self._printer.print(other)

@@ -10,8 +10,10 @@ from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
 from autosched.backends.cuda.language.index import Indexing, scaled, sum_of
 from autosched.backends.gpu.arguments import described, loading_descriptor
 from autosched.backends.gpu.kernel import TensorMap
-from autosched.backends.gpu.specialized.form import DotForm, k_major, refuse
-from autosched.backends.gpu.specialized.halves import BLOCK, halved
+from autosched.backends.gpu.roles import refuse
+from search_spaces.programs.roles.halves import BLOCK, halved
+from search_spaces.programs.roles.products import ProductRoles
+from search_spaces.programs.roles.requests import k_major
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.programs.tiles import Slice
@@ -43,7 +45,7 @@ class RingOperand:
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingPlan:
     """Slots of all operands, by the name of their tiles."""
 
     operands: dict[str, RingOperand]
@@ -51,7 +53,7 @@ class Ring:
     stages: int
 
     @staticmethod
-    def of(program: TileProgram, form: DotForm, extents: Mapping[str, int]) -> Ring:
+    def of(program: TileProgram, form: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
         """Lay the operands of a form out; its variables have these extents.
 
         Raises:
@@ -63,9 +65,9 @@ class Ring:
             found = _operand(program, form, load, place, extents)
             operands[load.dst.name] = found
             place += found.operand.tile.room
-        return Ring(operands, place, form.stages)
+        return RingPlan(operands, place, form.stages)
 
-    def check_directions(self, form: DotForm) -> None:
+    def check_directions(self, form: ProductRoles) -> None:
         """Raises CompileError: an operand lies another way round than dots of its type read it."""
         for o in self.operands.values():
             if not o.operand.along_k and o.operand.element_bytes != 2:
@@ -81,7 +83,9 @@ class Ring:
         return sum(o.operand.tile.bytes for o in self.operands.values())
 
 
-def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extents: Mapping[str, int]) -> RingOperand:
+def _operand(
+    program: TileProgram, form: ProductRoles, load: Load, place: int, extents: Mapping[str, int]
+) -> RingOperand:
     dot, buffer = form.dot, program.buffer(load.buffer)
     side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
     positions, depth = form.block_shape[side], load.dst.extent(dot.axis)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autosched.backends.gpu.arguments import (
@@ -26,19 +26,39 @@ from autosched.backends.gpu.arguments import (
     descriptor,
     loading_descriptor,
 )
-from autosched.backends.gpu.specialized.form import DotForm, check_program
-from autosched.backends.gpu.specialized.halves import HALF
-from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
+from autosched.backends.gpu.roles import product_roles
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope, call
-from autosched.backends.triton.gluon.dot_loops import DotLoops
+from autosched.backends.triton.gluon.dot_loops import GroupDots
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
-from autosched.backends.triton.language.grid import position
+from autosched.backends.triton.gluon.protocol import Count, Protocol, SharedRing, Turns
+from autosched.backends.triton.gluon.tiles import open_tiles
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from search_spaces.programs.statements import Load
+from search_spaces.programs.roles.halves import HALF
+from search_spaces.programs.roles.products import ProductRoles
+from search_spaces.programs.roles.statements import (
+    Advance,
+    Await,
+    Copy,
+    EachGroup,
+    Fetch,
+    Finish,
+    Issue,
+    Next,
+    Partial,
+    Promote,
+    Release,
+    RoleStatement,
+    Settle,
+    Steps,
+    Tiles,
+)
+from search_spaces.programs.statements import Fill, Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.schedules.limits import USUAL
 from search_spaces.workloads.dtypes import dtype
 
 # What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
@@ -50,7 +70,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 load_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
 
-# Registers of a thread that brings operands; those that it gives up go to the others.
+# Registers of a thread of a producer, whose addresses Triton keeps in them; those that it gives up go to the others.
 _PRODUCER_REGISTERS = 40
 _INSTRUCTION_ROWS = 16
 # Bits of an operand that one dot instruction adds up, along the axis that is summed over.
@@ -64,21 +84,24 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel that asks for producer warps.
 
     Raises:
-        CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
+        CompileError: it is no contraction that has such roles (see `programs.roles.products`).
     """
-    return _Printer(program, DotForm.of(kernel)).text()
+    return _Printer(program, _roles(program, kernel)).text()
 
 
 def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
-    return arguments(program, DotForm.of(kernel).moving)
+    return arguments(program, _roles(program, kernel).moving)
+
+
+def _roles(program: TileProgram, kernel: Kernel) -> ProductRoles:
+    return product_roles(program, kernel, USUAL, _PRODUCER_REGISTERS)
 
 
 class _Printer:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, form: DotForm) -> None:
-        check_program(program, form)
+    def __init__(self, program: TileProgram, form: ProductRoles) -> None:
         self._program, self._form = program, form
         self._name = function_name(form.kernel)
         taken = arguments(program, form.moving)
@@ -97,49 +120,56 @@ class _Printer:
     def text(self) -> str:
         return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
 
-    # The warp that brings operands
+    # The producer
 
     def _load(self) -> str:
         form = self._form
         root, block, indexing = self._scope()
-        block.write("step = 0")
-        if form.extras:
-            block.write("count = 0")
-        self._open_tiles(indexing, block, "tl.program_id(0)", 1)
-        block.open(f"for {indexing.variable(form.loop.variable)} in range({self._iterations(indexing)}):")
-        block.write(f"slot = step % {form.stages}")
-        # A barrier that was never used counts as passed for the turn before the first.
-        block.write(f"hopper.mbarrier.wait(empty.index(slot), step // {form.stages} & 1 ^ 1)")
-        block.write(f"hopper.mbarrier.expect(full.index(slot), {sum(s.dst.bytes for s in form.loads)})")
-        for load, ring in self._rings.items():
-            target, starts = self._descriptors[self._of(load)], self._starts(indexing, load)
-            block.write(call("load_tile", target, f"[{starts}]", "full.index(slot)", f"{ring}.index(slot)"))
-        block.write("step += 1")
-        block.close()
-        self._bring_extras(indexing, block)
+        counter = Count("count", shared=form.alternating)
+        protocol = self._protocol(block, indexing, counter, named=True)
+        self._produce(form.producer.body, root, indexing, protocol)
         return self._function("load", self._load_arguments(), root)
 
-    def _bring_extras(self, indexing: Indexing, block: Block) -> None:
-        """Bring what the epilogue reads, after the operands: it is needed last, and its place free late."""
+    def _produce(self, body: Sequence[RoleStatement], root: Scope, indexing: Indexing, protocol: Protocol) -> None:
+        block, moves = protocol.block, self._moves()
+        for s in body:
+            match s:
+                case Tiles(body=inner):
+                    self._open_tiles(1, indexing, root, block)
+                    self._produce(inner, root, indexing, protocol)
+                case Steps(body=inner):
+                    block.open(f"for {self._variable(indexing)} in range({self._iterations(indexing)}):")
+                    self._produce(inner, root, indexing, protocol)
+                    block.close()
+                case EachGroup(body=inner, alternating=True):
+                    block.write("half = count % 2")
+                    self._produce(inner, root, indexing, protocol)
+                case EachGroup(body=inner):
+                    block.open(f"for half in gl.static_range({self._form.groups}):")
+                    self._produce(inner, root, indexing, protocol)
+                    block.close()
+                case Copy(ring=ring, load=load) if ring.apart:
+                    name, starts = protocol.copied(load)
+                    block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
+                case _:
+                    protocol.write(s)
+
+    def _protocol(self, block: Block, indexing: Indexing, extra: Count, named: bool) -> Protocol:
         form = self._form
-        if not form.extras:
-            return
-        if form.alternating:
-            block.write("half = count % 2")
-            turn = "count // 2"
-        else:
-            block.open(f"for half in gl.static_range({form.groups}):")
-            turn = "count"
-        block.write(f"hopper.mbarrier.wait(extras_empty.index(half), {turn} & 1 ^ 1)")
-        block.write(f"hopper.mbarrier.expect(extras_full.index(half), {sum(s.dst.bytes for s in form.extras)})")
-        moves = self._moves()
-        for load in form.extras:
-            starts = self._starts(indexing, load)
-            name = self._descriptors[self._of(load)]
-            block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
-        if not form.alternating:
-            block.close()
-        block.write("count += 1")
+        rings = {form.operands.name: self._ring(named)}
+        rings[form.extra.name] = SharedRing(form.extra, "extras_full", "extras_empty", (), extra)
+        trips = self._iterations(indexing) if form.loop.bound else ""
+        variable = self._variable(indexing)
+        return Protocol(block, rings, Turns("turn", "1 - half", "1 - half"), self._copied(indexing), variable, trips)
+
+    def _ring(self, named: bool) -> SharedRing:
+        return SharedRing(self._form.operands, "full", "empty", tuple(self._rings.values()), Count("step"), named)
+
+    def _copied(self, indexing: Indexing) -> Callable[[Load], tuple[str, str]]:
+        return lambda load: (self._descriptors[self._of(load)], self._starts(indexing, load))
+
+    def _variable(self, indexing: Indexing) -> str:
+        return indexing.variable(self._form.loop.variable)
 
     def _starts(self, indexing: Indexing, load: Load) -> str:
         buffer = self._program.buffer(load.buffer)
@@ -160,37 +190,48 @@ class _Printer:
             block.write(
                 f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
             )
-        iterations, grid = self._iterations(indexing), form.kernel.grid
-        if form.extras:
-            block.write("extra_turn = 0")
-        if form.alternating:
-            block.write(f"step = half * {iterations}")
-            block.write("turn = 1 - half")
-            self._open_tiles(indexing, block, f"tl.program_id(0) + half * {grid.programs}", 2)
-        else:
-            block.write("step = 0")
-            self._open_tiles(indexing, block, "tl.program_id(0)", 1)
-        zero = "0" if form.dot.dst.dtype == "int32" else "0.0"
-        for acc in self._accumulators:
-            block.write(f"{acc} = gl.full([{form.rows}, {form.columns}], {zero}, gl.{form.dot.dst.dtype}, layout)")
+        named = not form.a_through_registers
+        protocol = self._protocol(block, indexing, Count("extra_turn", parity_alone=True), named)
+        names = {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
         blocks = {load: self._of(load).block for load in self._rings}
-        if form.alternating:
-            block.write("hopper.mbarrier.wait(order.index(half), turn)")
-            block.write("turn ^= 1")
-        DotLoops(form, self._rings, blocks, self._accumulators).write(block, indexing, iterations)
-        if form.alternating:
-            block.write(f"step += {iterations}")
-        variables = [indexing.variable(v) for v in self._variables()]
-        if form.extras:
-            block.write("hopper.mbarrier.wait(extras_full.index(half), extra_turn)")
-            block.write("extra_turn ^= 1")
-        block.write(call(f"{self._name}_finish", *self._finish_arguments(variables)))
-        if form.extras:
-            block.write("hopper.fence_async_shared()")
-            block.write("hopper.mbarrier.arrive(extras_empty.index(half))")
+        dots = GroupDots(form, self._ring(named), names, blocks, self._accumulators)
+        self._consume(form.consumer.body, root, indexing, protocol, dots)
         if self._stored:
             root.body.append("hopper.tma.store_wait(0)")
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
+
+    def _consume(
+        self, body: Sequence[RoleStatement], root: Scope, indexing: Indexing, protocol: Protocol, dots: GroupDots
+    ) -> None:
+        block = protocol.block
+        for s in body:
+            match s:
+                case Tiles(body=inner, every=every):
+                    self._open_tiles(every, indexing, root, block)
+                    self._consume(inner, root, indexing, protocol, dots)
+                case Steps(body=inner, part=part):
+                    fewer = " - 1" if part == "before the last" else ""
+                    block.open(f"for {self._variable(indexing)} in range({self._iterations(indexing)}{fewer}):")
+                    self._consume(inner, root, indexing, protocol, dots)
+                    block.close()
+                case Finish(body=inner):
+                    self._call_finish(inner, indexing, protocol)
+                case Fill() | Fetch() | Next() | Partial() | Promote() | Issue() | Settle():
+                    dots.write(s, block)
+                case _:
+                    protocol.write(s)
+
+    def _call_finish(self, body: Sequence[RoleStatement], indexing: Indexing, protocol: Protocol) -> None:
+        """Call the epilogue: what it waits for is waited for before, and what it releases, after it."""
+        for s in body:
+            if isinstance(s, Await | Advance):
+                protocol.write(s)
+        variables = [indexing.variable(v) for v in self._variables()]
+        protocol.block.write(call(f"{self._name}_finish", *self._finish_arguments(variables)))
+        for s in body:
+            if isinstance(s, Release):
+                protocol.block.write("hopper.fence_async_shared()")
+                protocol.write(s)
 
     # Its epilogue
 
@@ -214,7 +255,7 @@ class _Printer:
         for ring, name, slots in rings:
             shape = f"[{slots}] + {name}.block_type.shape"
             block.write(f"{ring} = gl.allocate_shared_memory({name}.dtype, {shape}, {name}.layout)")
-        barriers = [("full", form.stages, 1), ("empty", form.stages, form.groups if form.shares_tile else 1)]
+        barriers = [("full", form.operands.slots, 1), ("empty", form.operands.slots, form.operands.readers)]
         barriers += [("order", 2, 1)] if form.alternating else []
         barriers += [("extras_full", form.groups, 1), ("extras_empty", form.groups, 1)] if form.extras else []
         for name, count, _ in barriers:
@@ -236,8 +277,7 @@ class _Printer:
         block.write("],")
         others = form.groups - 1
         block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        registers = WGMMA.group_registers(form.groups, kept=_PRODUCER_REGISTERS)
-        block.write(f"{[registers] * others + [_PRODUCER_REGISTERS]},")
+        block.write(f"{[form.consumer.registers] * others + [form.producer.registers]},")
         block.close()
         block.write(")")
         return "\n".join(
@@ -255,15 +295,8 @@ class _Printer:
         block = Block(root)
         return root, block, Indexing(self._extents(), python_identifiers(), block)
 
-    def _open_tiles(self, indexing: Indexing, block: Block, first: str, every: int) -> None:
-        """Begin the loop over the tiles of a program, `every` so many of them, and say which they are."""
-        grid = self._form.kernel.grid
-        if grid.walked:
-            block.open(f"for tile in range({first}, {grid.tiles}, {every * grid.programs}):")
-        elif grid.tiles > 1:
-            block.write("tile = tl.program_id(0)")
-        for line in position(grid, indexing, "tile") if grid.tiles > 1 else ():
-            block.write(line)
+    def _open_tiles(self, every: int, indexing: Indexing, root: Scope, block: Block) -> None:
+        open_tiles(self._form.kernel.grid, every, indexing, root, block)
 
     def _iterations(self, indexing: Indexing) -> str:
         loop = self._form.loop

@@ -14,9 +14,9 @@ import torch
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
-from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.roles.divisions import divided_by_rows
 from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Position, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile

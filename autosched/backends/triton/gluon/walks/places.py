@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from autosched.backends.gpu.arguments import Descriptor, described, loading_descriptor
-from autosched.backends.gpu.specialized.halves import HALF
-from autosched.backends.triton.gluon.walks.form import WalkForm
+from autosched.backends.printing.scope import Block
+from autosched.backends.triton.gluon.protocol import Count, Protocol, SharedRing, Turns
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.scope import identifier
+from search_spaces.programs.roles.chains import KEPT, ChainRoles, distinct
+from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import TileProgram, loop_extents
 
@@ -18,58 +21,51 @@ OWN = ("step", "slot", "round", HALF, "order", "turn", "tile", "piece", "held_fu
 
 
 @dataclass(frozen=True)
-class Ring:
-    """The slots of a tile that iterations load, and for each the barriers that it is full, and that it is empty."""
-
-    name: str
-    stages: int
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        return f"{self.name}_ring", f"{self.name}_full", f"{self.name}_empty"
-
-    def slot(self, step: str) -> str:
-        return f"{self.name}_ring.index({step} % {self.stages})"
-
-    def full(self, step: str) -> str:
-        return f"{self.name}_full.index({step} % {self.stages})"
-
-    def empty(self, step: str) -> str:
-        return f"{self.name}_empty.index({step} % {self.stages})"
-
-    def parity(self, step: str) -> str:
-        """Whether so many turns of the ring are odd; both ask for a barrier's phase by that."""
-        return f"{step} // {self.stages} & 1"
-
-
-@dataclass(frozen=True)
 class Places:
-    """The rings of a walk, one for each load of an iteration; tiles that are held have a place each."""
+    """The rings of a chain, one for each load of an iteration; tiles that are kept have a place each."""
 
     program: TileProgram
-    form: WalkForm
+    form: ChainRoles
     descriptors: Mapping[Descriptor, str]
 
-    @property
-    def rings(self) -> tuple[Ring, ...]:
-        return tuple(Ring(name, self.form.stages) for name in _distinct(self.form.rings))
+    @cached_property
+    def rings(self) -> dict[str, SharedRing]:
+        """By the names of rings."""
+        rings, count = self.form.streamed, Count("step")
+        names = distinct([identifier(ring.name) for ring in rings])
+        found = {
+            ring.name: SharedRing(ring, f"{n}_full", f"{n}_empty", (f"{n}_ring",), count)
+            for ring, n in zip(rings, names, strict=True)
+        }
+        return found | {KEPT: SharedRing(self.form.whole, "held_full", "held_empty", self.kept, Count("turn"))}
 
     @property
-    def held(self) -> tuple[str, ...]:
-        return tuple(f"{name}_held" for name in _distinct(self.form.held))
+    def kept(self) -> tuple[str, ...]:
+        names = distinct([identifier(load.dst.name) for load in self.form.kept])
+        return tuple(f"{name}_held" for name in names)
 
     @property
     def names(self) -> list[str]:
         """Everything, in the order in which functions take it."""
         order = ["order"] if self.form.alternating else []
-        kept = [*self.held, "held_full", "held_empty"] if self.held else []
-        return [*kept, *(n for ring in self.rings for n in ring.names), *order]
+        kept = [*self.kept, "held_full", "held_empty"] if self.form.kept else []
+        each = ((*r.places, r.full, r.empty) for n, r in self.rings.items() if n != KEPT)
+        return [*kept, *(n for names in each for n in names), *order]
 
     def descriptor(self, load: Load) -> str:
         extents = loop_extents(self.form.moving)
         return self.descriptors[loading_descriptor(self.program.buffer(load.buffer), load, extents)]
 
-    def starts(self, load: Load, indexing: Indexing) -> str:
+    def protocol(self, block: Block, indexing: Indexing) -> Protocol:
+        groups = self.form.groups
+        turns = Turns("round", "1 if half == 0 else 0", f"(half + 1) % {groups}")
+        return Protocol(block, self.rings, turns, lambda load: (self.descriptor(load), self._starts(load, indexing)))
+
+    def place(self, load: Load, ahead: int) -> str:
+        """Where a tile is that was loaded, at the position or `ahead` of it."""
+        return next(r for r in self.rings.values() if load.dst.name in r.ring.tiles).place(load, ahead)
+
+    def _starts(self, load: Load, indexing: Indexing) -> str:
         slices = described(self.program.buffer(load.buffer), load.slices)
         return ", ".join(indexing.affine(p.start) for p in slices)
 
@@ -77,12 +73,3 @@ class Places:
         """The call that gives a place the shape of the tile, where its descriptor has more dimensions."""
         whole = len(described(self.program.buffer(load.buffer), load.slices)) == len(load.dst.shape)
         return "" if whole else f".reshape({list(load.dst.shape)})"
-
-
-def _distinct(loads: Sequence[Load]) -> list[str]:
-    """A name for each, by that of its tile."""
-    names: list[str] = []
-    for load in loads:
-        name = identifier(load.dst.name)
-        names.append(name if name not in names else f"{name}_{len(names)}")
-    return names

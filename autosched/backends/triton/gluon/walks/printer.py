@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import Counter
 
 from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
-from autosched.backends.gpu.specialized.halves import HALF
-from autosched.backends.gpu.warps import WARP_GROUP, WGMMA
+from autosched.backends.gpu.roles import chain_roles
+from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.printer import in_gluon
-from autosched.backends.triton.gluon.walks.checks import check_program, walk_form
-from autosched.backends.triton.gluon.walks.form import WalkForm
 from autosched.backends.triton.gluon.walks.group import group
 from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
 from autosched.backends.triton.gluon.walks.places import OWN, Places
@@ -24,29 +22,29 @@ from autosched.backends.triton.gluon.walks.producer import producer
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
+from search_spaces.programs.roles.chains import ChainRoles
+from search_spaces.programs.roles.halves import HALF
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
 def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
-    return arguments(program, walk_form(kernel).moving)
+    return arguments(program, chain_roles(program, kernel).moving)
 
 
 def print_kernel(program: TileProgram, kernel: Kernel) -> str:
     """The functions of a kernel in which dots follow on dots.
 
     Raises:
-        CompileError: it is not of the form that is printed (see `walks.checks`).
+        CompileError: it has no such roles (see `programs.roles.chains`).
     """
-    form = walk_form(kernel)
-    check_program(program, form)
-    return _Printer(program, form).text()
+    return _Printer(program, chain_roles(program, kernel)).text()
 
 
 class _Printer:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, form: WalkForm) -> None:
+    def __init__(self, program: TileProgram, form: ChainRoles) -> None:
         self._program, self._form = program, form
         self._name = function_name(form.kernel)
         self._parameters = Parameters.of(program, form.moving, python_identifiers())
@@ -59,8 +57,7 @@ class _Printer:
         return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
 
     def _load(self) -> str:
-        loads = (*self._form.held, *self._form.rings)
-        names = [*self._marking, *dict.fromkeys(map(self._places.descriptor, loads)), *self._places.names]
+        names = [*self._marking, *self._loading, *self._places.names]
         printer = KernelPrinter(self._program, self._form.moving, own=OWN) if self._form.marking else None
         return self._function("load", names, producer(self._form, self._places, printer))
 
@@ -99,16 +96,15 @@ class _Printer:
     def _entry(self) -> str:
         form, places = self._form, self._places
         block = Block(root := Scope())
-        loads = (*zip(form.held, places.held, strict=True),)
-        for load, place in loads:
-            _allocate(block, place, places.descriptor(load), None)
-        for load, ring in zip(form.rings, places.rings, strict=True):
-            _allocate(block, ring.names[0], places.descriptor(load), form.stages)
+        for ring in form.rings:
+            for load, place in zip(ring.loads, places.rings[ring.name].places, strict=True):
+                _allocate(block, place, places.descriptor(load), ring.slots if ring.slots > 1 else None)
         for name, of in zip(self._stored_names, self._stored, strict=True):
             _allocate(block, name, of, form.groups)
-        barriers = [("held_full", 1, 1), ("held_empty", 1, form.groups)] if form.held else []
-        for ring in places.rings:
-            barriers += [(ring.names[1], form.stages, 1), (ring.names[2], form.stages, form.groups)]
+        barriers = []
+        for ring in form.rings:
+            shared = places.rings[ring.name]
+            barriers += [(shared.full, ring.slots, 1), (shared.empty, ring.slots, ring.readers)]
         barriers += [("order", form.groups, 1)] if form.alternating else []
         for name, count, arrivals in barriers:
             _allocate_barriers(block, name, count, arrivals)
@@ -119,17 +115,15 @@ class _Printer:
 
     def _specialize(self, block: Block) -> None:
         form, others = self._form, self._form.groups - 1
-        loads = dict.fromkeys(map(self._places.descriptor, (*form.held, *form.rings)))
         block.open("gl.warp_specialize(")
         block.open("[")
         for half in range(form.groups):
             block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
-        block.write(f"({self._name}_load, ({', '.join([*self._marking, *loads, *self._places.names])})),")
+        block.write(f"({self._name}_load, ({', '.join([*self._marking, *self._loading, *self._places.names])})),")
         block.close()
         block.write("],")
-        block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        registers = WGMMA.group_registers(form.groups, form.kernel.launch.max_registers)
-        block.write(f"{[registers] * others + [WGMMA.shares.least]},")
+        block.write(f"{[WARP_GROUP] * others + [form.producer.warps]},")
+        block.write(f"{[form.consumer.registers] * others + [form.producer.registers]},")
         block.close()
         block.write(")")
 
@@ -138,6 +132,11 @@ class _Printer:
     @property
     def _variables(self) -> tuple[str, ...]:
         return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+
+    @property
+    def _loading(self) -> list[str]:
+        """The descriptors that the producer goes by."""
+        return list(dict.fromkeys(self._places.descriptor(load) for ring in self._form.rings for load in ring.loads))
 
     @property
     def _marking(self) -> list[str]:
