@@ -11,11 +11,11 @@ from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, arguments
 from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
+from autosched.backends.triton.chain_resources import has_chain_roles
 from autosched.backends.triton.gluon import printer as products
-from autosched.backends.triton.gluon.walks import printer as walks
+from autosched.backends.triton.gluon.chains import printer as walks
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from autosched.backends.triton.walk_resources import is_specialized_walk
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
@@ -55,7 +55,7 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     Raises:
         CompileError: the hardware cannot describe a tile.
     """
-    if is_specialized_walk(kernel):
+    if has_chain_roles(kernel):
         return walks.kernel_arguments(program, kernel)
     if is_gluon(kernel):
         return products.kernel_arguments(program, kernel)
@@ -63,7 +63,7 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
-    if is_specialized_walk(kernel):
+    if has_chain_roles(kernel):
         return walks.print_kernel(program, kernel)
     if is_gluon(kernel):
         return products.print_kernel(program, kernel)

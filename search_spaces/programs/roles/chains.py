@@ -279,6 +279,16 @@ class ChainRoles:
         return tuple(t for name, t in made.items() if name in needed)
 
 
+def follows_dots(kernel: Kernel) -> bool:
+    """Whether dots of a loop follow on other dots of it: what they multiply is not all loaded."""
+    loaded = {s.dst.name for s in kernel.body if isinstance(s, Load)}
+    for loop in (s for s in kernel.body if isinstance(s, For)):
+        here = loaded | {s.dst.name for s in loop.body if isinstance(s, Load)}
+        if len({{s.a, s.b} <= here for s in loop.body if isinstance(s, Dot)}) > 1:
+            return True
+    return False
+
+
 def copied(body: Sequence[Statement]) -> tuple[Load, ...]:
     """The loads that are a producer's, of these statements."""
     return tuple(s for s in body if isinstance(s, Load) and s.via == "descriptor")

@@ -114,7 +114,7 @@ class InOrder:
         yield Keep(dots)
         yield from [Take()] if turns else []
         yield from map(Await, new)
-        yield Issue(dots, anew=frozenset(d.dst.name for d in dots if self._starts_anew(d)))
+        yield Issue(dots, anew=frozenset(d.dst.name for d in dots if starts_anew(d, self.loop)))
         yield from [Give()] if turns else []
         yield from early
         yield Settle(dots)
@@ -135,11 +135,6 @@ class InOrder:
             else:
                 (runs[-1].fills if starts else runs[-1].others).append(s)
         return runs
-
-    def _starts_anew(self, dot: Dot) -> bool:
-        """Whether its sums start from the 0 that stands before it in the loop."""
-        before = self.loop.body[: self.loop.body.index(dot)]
-        return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 
     def _is_last(self, dot: Dot) -> bool:
         """Whether no dot behind this one reads a tile of a ring that it does."""
@@ -201,6 +196,12 @@ class Ahead:
     @property
     def _turn_given(self) -> list[RoleStatement]:
         return [Give()] if self.turns else []
+
+
+def starts_anew(dot: Dot, loop: For) -> bool:
+    """Whether its sums start from the 0 that stands before it in the loop."""
+    before = loop.body[: loop.body.index(dot)]
+    return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 
 
 def _read_by(dots: Sequence[Dot], rings: Mapping[str, Ring]) -> list[Ring]:

@@ -37,7 +37,7 @@ def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
     if warps in allowed:
         return None
     *others, last = map(str, allowed)
-    return f"num_warps={warps}; expected {', '.join(others)} or {last}"
+    return f"num_warps={warps}; expected {', '.join(others)}{' or ' * bool(others)}{last}"
 
 
 def why_no_stages(stages: int) -> str | None:

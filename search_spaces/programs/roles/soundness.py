@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from search_spaces.programs.roles.statements import (
     Nested,
     Release,
     Ring,
-    Role,
+    Roles,
     RoleStatement,
     Settle,
     Skip,
@@ -43,29 +42,9 @@ from search_spaces.programs.roles.statements import (
 )
 from search_spaces.programs.roles.trip_counts import iterations_at
 from search_spaces.programs.statements import For
-from search_spaces.programs.tile_program import Kernel
 
 # A blocked agent goes on when this holds.
 _Ready = Callable[[], bool]
-
-
-class Roles(Protocol):
-    """What a kernel's roles say to each other."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def rings(self) -> tuple[Ring, ...]: ...
-
-    @property
-    def groups(self) -> int: ...
-
-    @property
-    def producer(self) -> Role: ...
-
-    @property
-    def consumer(self) -> Role: ...
 
 
 class _UnsoundError(Exception):

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from search_spaces.programs.statements import Dot, For, Load, Statement
+from search_spaces.programs.tile_program import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,25 @@ class Role:
     warps: int
     registers: int
     body: tuple[RoleStatement, ...]
+
+
+class Roles(Protocol):
+    """A kernel with a producer, and groups of consumers that all do the same."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def rings(self) -> tuple[Ring, ...]: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def producer(self) -> Role: ...
+
+    @property
+    def consumer(self) -> Role: ...
 
 
 def nested(body: tuple[RoleStatement, ...]) -> Iterator[RoleStatement]:

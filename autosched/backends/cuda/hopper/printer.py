@@ -49,9 +49,9 @@ class HopperPrinter:
     def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
         """Raises CompileError: it is no contraction that has such roles (see `programs.roles.products`)."""
         plan = BlockPlan.of(program, kernel)
-        plan.ring.check_directions(plan.form)
-        self._program, self._plan, self._form, self.kernel = program, plan, plan.form, kernel
-        anchored = {t.name: group_layout(t, t.axes) for t in plan.form.accumulators}
+        plan.ring.check_directions(plan.roles)
+        self._program, self._plan, self._roles, self.kernel = program, plan, plan.roles, kernel
+        anchored = {t.name: group_layout(t, t.axes) for t in plan.roles.accumulators}
         self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)
@@ -63,7 +63,7 @@ class HopperPrinter:
         for m in maps:
             if m not in self._maps:
                 self._maps[m] = self._printer.identifiers.of(m, f"{m.buffer}_map")
-        self._loops = Loops(plan.form, self._printer)
+        self._loops = Loops(plan.roles, self._printer)
         self._text = self._written()
 
     def text(self) -> str:
@@ -71,20 +71,20 @@ class HopperPrinter:
 
     def functions(self) -> list[str]:
         """The device functions that the text uses, but for those of element types, operators and memory."""
-        form, plan = self._form, self._plan
+        roles, plan = self._roles, self._plan
         loads = {(len(o.map.box), o.shares > 1) for o in plan.ring.operands.values()}
         loads |= {(len(t.map.box), False) for t in plan.loads.values()}
         stored = {len(t.map.box) for t in plan.stores.values()}
         packed = sorted({t.buffer.dtype for t in plan.stores.values() if t.packed})
         moves = [function for name, function in instructions.MOVES.items() if f"{name}<" in self._text]
-        ways = {tuple(plan.ring.operands[x].operand.along_k for x in form.sides(d)) for d in form.dots}
+        ways = {tuple(plan.ring.operands[x].operand.along_k for x in roles.sides(d)) for d in roles.dots}
         return [
             instructions.BASE,
             *(instructions.tile_load(rank, shared) for rank, shared in sorted(loads)),
             *(instructions.tile_store(rank) for rank in sorted(stored)),
             *(instructions.write_pairs(name) for name in packed),
             *moves,
-            *(instructions.dot(form.a.dst.dtype, form.columns, a, b) for a, b in sorted(ways)),
+            *(instructions.dot(roles.a.dst.dtype, roles.columns, a, b) for a, b in sorted(ways)),
         ]
 
     @property
@@ -106,20 +106,20 @@ class HopperPrinter:
     # The text
 
     def _written(self) -> str:
-        form, plan, printer, block = self._form, self._plan, self._printer, self._printer.block
+        roles, plan, printer, block = self._roles, self._plan, self._printer, self._printer.block
         shared = printer.shared
         places = {"ring": shared.reserve(plan.ring.bytes, ALIGNMENT)}
-        staging = shared.reserve(form.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
-        extras = plan.extras(shared.reserve(form.groups * plan.extra_bytes, ALIGNMENT))
+        staging = shared.reserve(roles.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
+        extras = plan.extras(shared.reserve(roles.groups * plan.extra_bytes, ALIGNMENT))
         places |= {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in plan.barriers.items()}
-        shared.share(form.groups, HALF, f"group_meets({HALF});")
+        shared.share(roles.groups, HALF, f"group_meets({HALF});")
         for name, place in places.items():
             block.write(f"const uint32 {name} = {sum_of('shared_at', str(place))};")
         block.write("const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;")
-        if form.blocks > 1:
-            block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")
+        if roles.blocks > 1:
+            block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {roles.blocks};")
         self._begin()
-        open_braces(block, f"if (group == {form.groups})")
+        open_braces(block, f"if (group == {roles.groups})")
         Producer(self._program, self._loops, plan.ring, extras, self._maps).write()
         block.close()
         open_braces(block, "else")
@@ -128,16 +128,16 @@ class HopperPrinter:
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP} % {WARP_GROUP};"
-        return printer.function([lane], (form.groups + 1) * WARP_GROUP * WARP, maps)
+        return printer.function([lane], (roles.groups + 1) * WARP_GROUP * WARP, maps)
 
     def _begin(self) -> None:
         """The thread that brings operands makes the barriers, before any other waits for one."""
-        form, block = self._form, self._printer.block
-        counts = {"full": 1, "empty": form.operands.readers * form.blocks, "order": 1, "extras_full": 1}
+        roles, block = self._roles, self._printer.block
+        counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
         counts["extras_empty"] = WARP_GROUP * WARP
-        open_braces(block, f"if (threadIdx.x == {form.groups * WARP_GROUP * WARP})")
+        open_braces(block, f"if (threadIdx.x == {roles.groups * WARP_GROUP * WARP})")
         for name, n in self._plan.barriers.items():
             block.write(f"for (int i = 0; i < {n}; ++i) barrier_init({name} + 8 * i, {counts[name]});")
         block.write("barriers_made();")
         block.close()
-        block.write("cluster_meets();" if form.blocks > 1 else "__syncthreads();")
+        block.write("cluster_meets();" if roles.blocks > 1 else "__syncthreads();")

@@ -53,25 +53,25 @@ class RingPlan:
     stages: int
 
     @staticmethod
-    def of(program: TileProgram, form: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
-        """Lay the operands of a form out; its variables have these extents.
+    def of(program: TileProgram, roles: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
+        """Lay the operands out; variables have these extents.
 
         Raises:
             CompileError: the hardware cannot bring or read one so.
         """
         place = 0
         operands = {}
-        for load in form.loads:
-            found = _operand(program, form, load, place, extents)
+        for load in roles.loads:
+            found = _operand(program, roles, load, place, extents)
             operands[load.dst.name] = found
             place += found.operand.tile.room
-        return RingPlan(operands, place, form.stages)
+        return RingPlan(operands, place, roles.stages)
 
-    def check_directions(self, form: ProductRoles) -> None:
+    def check_directions(self, roles: ProductRoles) -> None:
         """Raises CompileError: an operand lies another way round than dots of its type read it."""
         for o in self.operands.values():
             if not o.operand.along_k and o.operand.element_bytes != 2:
-                refuse(form.kernel, f"{o.load.buffer} does not run along {form.dot.axis}; {o.load.dst.dtype} has to")
+                refuse(roles.kernel, f"{o.load.buffer} does not run along {roles.dot.axis}; {o.load.dst.dtype} has to")
 
     @property
     def bytes(self) -> int:
@@ -84,21 +84,21 @@ class RingPlan:
 
 
 def _operand(
-    program: TileProgram, form: ProductRoles, load: Load, place: int, extents: Mapping[str, int]
+    program: TileProgram, roles: ProductRoles, load: Load, place: int, extents: Mapping[str, int]
 ) -> RingOperand:
-    dot, buffer = form.dot, program.buffer(load.buffer)
+    dot, buffer = roles.dot, program.buffer(load.buffer)
     side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
-    positions, depth = form.block_shape[side], load.dst.extent(dot.axis)
+    positions, depth = roles.block_shape[side], load.dst.extent(dot.axis)
     operand = SharedOperand(positions, depth, dtype(load.dst.dtype).bytes, k_major(load, dot))
     tile = operand.tile
     if not tile.row_bytes:
         rows = f"rows of {tile.neighbours} {load.dst.dtype} of {load.buffer}"
-        refuse(form.kernel, f"{rows}; expected multiples of 32 bytes")
+        refuse(roles.kernel, f"{rows}; expected multiples of 32 bytes")
     own, shares = load, 1
-    if form.blocks > 1 and dot.dst.axes[side] == form.cut_axis:
-        own = _part(load, form.cut_axis, form.cut_size)
-    elif form.blocks > 1:
-        shares = form.blocks
+    if roles.blocks > 1 and dot.dst.axes[side] == roles.cut_axis:
+        own = _part(load, roles.cut_axis, roles.cut_size)
+    elif roles.blocks > 1:
+        shares = roles.blocks
         own = _part(load, load.dst.axes[0], tile.lines // shares)
     box = dataclasses.replace(own, slices=_boxed(own, tile.row))
     found = loading_descriptor(buffer, box, extents)

@@ -32,7 +32,7 @@ from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import GroupDots
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.protocol import Count, Protocol, SharedRing, Turns
-from autosched.backends.triton.gluon.tiles import open_tiles
+from autosched.backends.triton.gluon.role_bodies import RoleBody, specialize
 from autosched.backends.triton.language.index import Indexing
 from autosched.backends.triton.language.loops import iterations
 from autosched.backends.triton.language.scope import python_identifiers
@@ -43,7 +43,6 @@ from search_spaces.programs.roles.statements import (
     Advance,
     Await,
     Copy,
-    EachGroup,
     Fetch,
     Finish,
     Issue,
@@ -53,10 +52,8 @@ from search_spaces.programs.roles.statements import (
     Release,
     RoleStatement,
     Settle,
-    Steps,
-    Tiles,
 )
-from search_spaces.programs.statements import Fill, Load
+from search_spaces.programs.statements import Fill, For, Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.schedules.limits import USUAL
 from search_spaces.workloads.dtypes import dtype
@@ -101,21 +98,21 @@ def _roles(program: TileProgram, kernel: Kernel) -> ProductRoles:
 class _Printer:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, form: ProductRoles) -> None:
-        self._program, self._form = program, form
-        self._name = function_name(form.kernel)
-        taken = arguments(program, form.moving)
+    def __init__(self, program: TileProgram, roles: ProductRoles) -> None:
+        self._program, self._roles = program, roles
+        self._name = function_name(roles.kernel)
+        taken = arguments(program, roles.moving)
         names = python_identifiers()
         self._pointers = [names.of(("buffer", b.name), f"{b.name}_ptr") for b in taken.pointers]
         self._descriptors = {d: names.of(d, f"{d.buffer.name}_desc") for d in taken.descriptors}
-        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
+        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in roles.stores}
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
-        self._rings = _numbered("a_ring", form.rows_read) | _numbered("b_ring", form.columns_read)
-        self._accumulators = [acc.name for acc in form.accumulators] if len(form.dots) > 1 else ["acc"]
+        self._rings = _numbered("a_ring", roles.rows_read) | _numbered("b_ring", roles.columns_read)
+        self._accumulators = [acc.name for acc in roles.accumulators] if len(roles.dots) > 1 else ["acc"]
         # How many tiles of the epilogue are loaded by each descriptor.
-        self._extras = Counter(self._descriptors[self._of(s)] for s in form.extras)
+        self._extras = Counter(self._descriptors[self._of(s)] for s in roles.extras)
         # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
-        self._pieces = 1 if form.alternating else min(2, len(form.stores))
+        self._pieces = 1 if roles.alternating else min(2, len(roles.stores))
 
     def text(self) -> str:
         return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
@@ -123,53 +120,39 @@ class _Printer:
     # The producer
 
     def _load(self) -> str:
-        form = self._form
+        roles = self._roles
         root, block, indexing = self._scope()
-        counter = Count("count", shared=form.alternating)
+        counter = Count("count", shared=roles.alternating)
         protocol = self._protocol(block, indexing, counter, named=True)
-        self._produce(form.producer.body, root, indexing, protocol)
+        moves = self._moves()
+
+        def own(s: RoleStatement) -> bool:
+            """Copy what epilogues read: by their descriptors, in the order in which these are read."""
+            if not isinstance(s, Copy) or not s.ring.apart:
+                return False
+            name, starts = protocol.copied(s.load)
+            block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
+            return True
+
+        RoleBody(roles, root, indexing, protocol, own, self._trips(indexing)).write(roles.producer.body)
         return self._function("load", self._load_arguments(), root)
 
-    def _produce(self, body: Sequence[RoleStatement], root: Scope, indexing: Indexing, protocol: Protocol) -> None:
-        block, moves = protocol.block, self._moves()
-        for s in body:
-            match s:
-                case Tiles(body=inner):
-                    self._open_tiles(1, indexing, root, block)
-                    self._produce(inner, root, indexing, protocol)
-                case Steps(body=inner):
-                    block.open(f"for {self._variable(indexing)} in range({self._iterations(indexing)}):")
-                    self._produce(inner, root, indexing, protocol)
-                    block.close()
-                case EachGroup(body=inner, alternating=True):
-                    block.write("half = count % 2")
-                    self._produce(inner, root, indexing, protocol)
-                case EachGroup(body=inner):
-                    block.open(f"for half in gl.static_range({self._form.groups}):")
-                    self._produce(inner, root, indexing, protocol)
-                    block.close()
-                case Copy(ring=ring, load=load) if ring.apart:
-                    name, starts = protocol.copied(load)
-                    block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
-                case _:
-                    protocol.write(s)
-
     def _protocol(self, block: Block, indexing: Indexing, extra: Count, named: bool) -> Protocol:
-        form = self._form
-        rings = {form.operands.name: self._ring(named)}
-        rings[form.extra.name] = SharedRing(form.extra, "extras_full", "extras_empty", (), extra)
-        trips = self._iterations(indexing) if form.loop.bound else ""
+        roles = self._roles
+        rings = {roles.operands.name: self._ring(named)}
+        rings[roles.extra.name] = SharedRing(roles.extra, "extras_full", "extras_empty", (), extra)
+        trips = self._iterations(indexing) if roles.loop.bound else ""
         variable = self._variable(indexing)
         return Protocol(block, rings, Turns("turn", "1 - half", "1 - half"), self._copied(indexing), variable, trips)
 
     def _ring(self, named: bool) -> SharedRing:
-        return SharedRing(self._form.operands, "full", "empty", tuple(self._rings.values()), Count("step"), named)
+        return SharedRing(self._roles.operands, "full", "empty", tuple(self._rings.values()), Count("step"), named)
 
     def _copied(self, indexing: Indexing) -> Callable[[Load], tuple[str, str]]:
         return lambda load: (self._descriptors[self._of(load)], self._starts(indexing, load))
 
     def _variable(self, indexing: Indexing) -> str:
-        return indexing.variable(self._form.loop.variable)
+        return indexing.variable(self._roles.loop.variable)
 
     def _starts(self, indexing: Indexing, load: Load) -> str:
         buffer = self._program.buffer(load.buffer)
@@ -178,48 +161,38 @@ class _Printer:
     # A warp group that computes
 
     def _dots(self) -> str:
-        form = self._form
+        roles = self._roles
         root, block, indexing = self._scope()
-        bits = 8 * dtype(form.a.dst.dtype).bytes
-        shape = [_INSTRUCTION_ROWS, form.columns, _INSTRUCTION_BITS // bits]
+        bits = 8 * dtype(roles.a.dst.dtype).bytes
+        shape = [_INSTRUCTION_ROWS, roles.columns, _INSTRUCTION_BITS // bits]
         block.write(
             f"layout: gl.constexpr = gl.NVMMADistributedLayout("
             f"version=[3, 0], warps_per_cta=[{WARP_GROUP}, 1], instr_shape={shape})"
         )
-        if form.a_through_registers:
+        if roles.a_through_registers:
             block.write(
                 f"operand: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=layout, k_width={32 // bits})"
             )
-        named = not form.a_through_registers
+        named = not roles.a_through_registers
         protocol = self._protocol(block, indexing, Count("extra_turn", parity_alone=True), named)
         names = {load: ring.replace("_ring", "") for load, ring in self._rings.items()}
         blocks = {load: self._of(load).block for load in self._rings}
-        dots = GroupDots(form, self._ring(named), names, blocks, self._accumulators)
-        self._consume(form.consumer.body, root, indexing, protocol, dots)
-        if self._stored:
-            root.body.append("hopper.tma.store_wait(0)")
-        return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
+        dots = GroupDots(roles, self._ring(named), names, blocks, self._accumulators)
 
-    def _consume(
-        self, body: Sequence[RoleStatement], root: Scope, indexing: Indexing, protocol: Protocol, dots: GroupDots
-    ) -> None:
-        block = protocol.block
-        for s in body:
+        def own(s: RoleStatement) -> bool:
             match s:
-                case Tiles(body=inner, every=every):
-                    self._open_tiles(every, indexing, root, block)
-                    self._consume(inner, root, indexing, protocol, dots)
-                case Steps(body=inner, part=part):
-                    fewer = " - 1" if part == "before the last" else ""
-                    block.open(f"for {self._variable(indexing)} in range({self._iterations(indexing)}{fewer}):")
-                    self._consume(inner, root, indexing, protocol, dots)
-                    block.close()
-                case Finish(body=inner):
-                    self._call_finish(inner, indexing, protocol)
+                case Finish(body):
+                    self._call_finish(body, indexing, protocol)
                 case Fill() | Fetch() | Next() | Partial() | Promote() | Issue() | Settle():
                     dots.write(s, block)
                 case _:
-                    protocol.write(s)
+                    return False
+            return True
+
+        RoleBody(roles, root, indexing, protocol, own, self._trips(indexing)).write(roles.consumer.body)
+        if self._stored:
+            root.body.append("hopper.tma.store_wait(0)")
+        return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
 
     def _call_finish(self, body: Sequence[RoleStatement], indexing: Indexing, protocol: Protocol) -> None:
         """Call the epilogue: what it waits for is waited for before, and what it releases, after it."""
@@ -236,28 +209,28 @@ class _Printer:
     # Its epilogue
 
     def _finish(self) -> str:
-        form = self._form
-        printer = KernelPrinter(self._program, form.finishing, self._moves())
+        roles = self._roles
+        printer = KernelPrinter(self._program, roles.finishing, self._moves())
         head = f"@gluon.jit\ndef {self._name}_finish"
         rest = [*self._finish_rings(), f"{HALF}: gl.constexpr"]
-        return printer.body_function(head, form.accumulators, self._variables(), rest)
+        return printer.body_function(head, roles.accumulators, self._variables(), rest)
 
     # The kernel
 
     def _entry(self) -> str:
-        form = self._form
+        roles = self._roles
         scope = Scope()
         block = Block(scope)
-        rings = [(ring, self._descriptors[self._of(load)], form.stages) for load, ring in self._rings.items()]
+        rings = [(ring, self._descriptors[self._of(load)], roles.stages) for load, ring in self._rings.items()]
         stored = ["ring"] if len(self._stored) == 1 else [f"ring_{i}" for i, _ in enumerate(self._stored)]
-        rings += [(ring, name, form.groups * self._pieces) for ring, name in zip(stored, self._stored, strict=True)]
-        rings += [(f"extra_{i}", name, form.groups * n) for i, (name, n) in enumerate(self._extras.items())]
+        rings += [(ring, name, roles.groups * self._pieces) for ring, name in zip(stored, self._stored, strict=True)]
+        rings += [(f"extra_{i}", name, roles.groups * n) for i, (name, n) in enumerate(self._extras.items())]
         for ring, name, slots in rings:
             shape = f"[{slots}] + {name}.block_type.shape"
             block.write(f"{ring} = gl.allocate_shared_memory({name}.dtype, {shape}, {name}.layout)")
-        barriers = [("full", form.operands.slots, 1), ("empty", form.operands.slots, form.operands.readers)]
-        barriers += [("order", 2, 1)] if form.alternating else []
-        barriers += [("extras_full", form.groups, 1), ("extras_empty", form.groups, 1)] if form.extras else []
+        barriers = [("full", roles.operands.slots, 1), ("empty", roles.operands.slots, roles.operands.readers)]
+        barriers += [("order", 2, 1)] if roles.alternating else []
+        barriers += [("extras_full", roles.groups, 1), ("extras_empty", roles.groups, 1)] if roles.extras else []
         for name, count, _ in barriers:
             block.write(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], hopper.mbarrier.MBarrierLayout())")
         for name, count, arrivals in barriers:
@@ -266,20 +239,9 @@ class _Printer:
             block.close()
         if len(stored) > 1:
             block.write(f"ring = ({', '.join(stored)})")
-        if form.extras:
+        if roles.extras:
             block.write(f"extras = ({' '.join(f'extra_{i},' for i in range(len(self._extras)))})")
-        block.open("gl.warp_specialize(")
-        block.open("[")
-        for half in range(form.groups):
-            block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
-        block.write(f"({self._name}_load, ({', '.join(self._load_arguments())})),")
-        block.close()
-        block.write("],")
-        others = form.groups - 1
-        block.write(f"{[WARP_GROUP] * others + [form.kernel.launch.producer_warps]},")
-        block.write(f"{[form.consumer.registers] * others + [form.producer.registers]},")
-        block.close()
-        block.write(")")
+        specialize(block, self._name, roles, lambda half: self._dots_arguments(str(half)), self._load_arguments())
         return "\n".join(
             [
                 "@gluon.jit",
@@ -295,30 +257,30 @@ class _Printer:
         block = Block(root)
         return root, block, Indexing(self._extents(), python_identifiers(), block)
 
-    def _open_tiles(self, every: int, indexing: Indexing, root: Scope, block: Block) -> None:
-        open_tiles(self._form.kernel.grid, every, indexing, root, block)
+    def _trips(self, indexing: Indexing) -> Callable[[For], tuple[str, str]]:
+        return lambda loop: ("0", self._iterations(indexing))
 
     def _iterations(self, indexing: Indexing) -> str:
-        loop = self._form.loop
+        loop = self._roles.loop
         return iterations(loop, indexing) if loop.bound else str(loop.extent)
 
     def _variables(self) -> tuple[str, ...]:
-        return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+        return tuple(a.variable for a in self._roles.kernel.grid.axes if a.extent > 1)
 
     def _of(self, load: Load) -> Descriptor:
         return loading_descriptor(self._program.buffer(load.buffer), load, self._extents())
 
     def _extents(self) -> dict[str, int]:
-        return {**loop_extents(self._form.kernel), HALF: 2}
+        return {**loop_extents(self._roles.kernel), HALF: 2}
 
     def _load_arguments(self) -> list[str]:
-        loads = (*self._form.loads, *self._form.extras)
+        loads = (*self._roles.loads, *self._roles.extras)
         loaded = dict.fromkeys(self._descriptors[self._of(s)] for s in loads)
         extras = ["extras", "extras_full", "extras_empty"] if self._extras else []
         return [*loaded, *self._rings.values(), "full", "empty", *extras]
 
     def _dots_arguments(self, half: str) -> list[str]:
-        order = ["order"] if self._form.alternating else []
+        order = ["order"] if self._roles.alternating else []
         extras = ["extras_full", "extras_empty"] if self._extras else []
         own = [*self._rings.values(), "full", "empty", *order, *extras, *self._finish_rings(), half]
         return [*self._pointers, *self._finish_descriptors(), *own]
@@ -340,7 +302,7 @@ class _Printer:
         return GroupMoves(self._extras, self._stored, self._pieces)
 
     def _finish_descriptors(self) -> list[str]:
-        return [self._descriptors[d] for d in arguments(self._program, self._form.finishing).descriptors]
+        return [self._descriptors[d] for d in arguments(self._program, self._roles.finishing).descriptors]
 
     def _function(self, part: str, parameters: list[str], scope: Scope) -> str:
         return "\n".join(["@gluon.jit", f"def {self._name}_{part}({', '.join(parameters)}):", *scope.text(1)])

@@ -258,7 +258,7 @@ class TestRefusing:
         [
             (Attention(tile=(64, 64)), "32 rows for a warp group; expected a multiple of 64"),
             (Attention(launch=replace(FREE, num_warps=2)), "num_warps=2; expected 4, 8 or 12"),
-            (Attention(launch=replace(FREE, producer_warps=2)), "producer_warps=2, num_ctas=1; expected 1 and 1"),
+            (Attention(launch=replace(FREE, producer_warps=2)), "producer_warps=2; expected 1"),
             (Attention(tile=(64, 64), launch=replace(TURNS, num_warps=4)), "alternating with num_warps=4; expected 8"),
             (Attention(stages=1), "1 stages; expected at least 2"),
             (Attention(dtype="float32"), "dot of float32 and float32; expected 16-bit types"),

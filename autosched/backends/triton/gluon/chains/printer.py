@@ -11,14 +11,14 @@ from collections import Counter
 
 from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
 from autosched.backends.gpu.roles import chain_roles
-from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope
+from autosched.backends.triton.gluon.chains.group import group
+from autosched.backends.triton.gluon.chains.layouts import GroupLayouts
+from autosched.backends.triton.gluon.chains.places import OWN, Places
+from autosched.backends.triton.gluon.chains.producer import producer
 from autosched.backends.triton.gluon.epilogue_moves import GroupMoves
 from autosched.backends.triton.gluon.printer import in_gluon
-from autosched.backends.triton.gluon.walks.group import group
-from autosched.backends.triton.gluon.walks.layouts import GroupLayouts
-from autosched.backends.triton.gluon.walks.places import OWN, Places
-from autosched.backends.triton.gluon.walks.producer import producer
+from autosched.backends.triton.gluon.role_bodies import specialize
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
@@ -44,45 +44,45 @@ def print_kernel(program: TileProgram, kernel: Kernel) -> str:
 class _Printer:
     """Prints one kernel."""
 
-    def __init__(self, program: TileProgram, form: ChainRoles) -> None:
-        self._program, self._form = program, form
-        self._name = function_name(form.kernel)
-        self._parameters = Parameters.of(program, form.moving, python_identifiers())
-        self._places = Places(program, form, self._parameters.descriptors)
-        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in form.stores}
+    def __init__(self, program: TileProgram, roles: ChainRoles) -> None:
+        self._program, self._roles = program, roles
+        self._name = function_name(roles.kernel)
+        self._parameters = Parameters.of(program, roles.moving, python_identifiers())
+        self._places = Places(program, roles, self._parameters.descriptors)
+        stored = {descriptor(program.buffer(s.buffer), s.slices) for s in roles.stores}
         self._stored = [text for d, text in self._parameters.descriptors.items() if d in stored]
-        self._layouts = GroupLayouts(form.rows_axis, form.points_axis, form.computed)
+        self._layouts = GroupLayouts(roles.rows_axis, roles.points_axis, roles.computed)
 
     def text(self) -> str:
         return in_gluon("\n\n\n".join([self._load(), self._finish(), self._dots(), self._entry()]))
 
     def _load(self) -> str:
         names = [*self._marking, *self._loading, *self._places.names]
-        printer = KernelPrinter(self._program, self._form.moving, own=OWN) if self._form.marking else None
-        return self._function("load", names, producer(self._form, self._places, printer))
+        printer = KernelPrinter(self._program, self._roles.moving, own=OWN) if self._roles.marking else None
+        return self._function("load", names, producer(self._roles, self._places, printer))
 
     def _finish(self) -> str:
-        form = self._form
+        roles = self._roles
         moves = GroupMoves(Counter(), self._stored, pieces=1)
         # What is stored of rows lies as sums do, so that all addresses of rows are the same.
-        stored = next((t.axes[1] for t in form.finished if len(t.axes) == 2), form.points_axis)
-        layouts = GroupLayouts(form.rows_axis, stored, form.computed)
-        printer = KernelPrinter(self._program, form.finishing, moves, layouts, OWN)
+        stored = next((t.axes[1] for t in roles.finished if len(t.axes) == 2), roles.points_axis)
+        layouts = GroupLayouts(roles.rows_axis, stored, roles.computed)
+        printer = KernelPrinter(self._program, roles.finishing, moves, layouts, OWN)
         printer.root.definitions += layouts.definitions
-        for name in (t.name for t in form.finished if t.axes == (form.rows_axis,)):
+        for name in (t.name for t in roles.finished if t.axes == (roles.rows_axis,)):
             name = printer.tiles.name(name)
             printer.root.definitions.append(f"{name} = gl.convert_layout({name}, {layouts.by_rows})")
         head = f"@gluon.jit\ndef {self._name}_finish"
         return printer.body_function(
-            head, form.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"]
+            head, roles.finished, self._variables, [*self._stored_rings, f"{HALF}: gl.constexpr"]
         )
 
     def _dots(self) -> str:
-        form = self._form
-        printer = KernelPrinter(self._program, form.moving, layouts=self._layouts, own=OWN)
-        finishing = Parameters.of(self._program, form.finishing, python_identifiers())
+        roles = self._roles
+        printer = KernelPrinter(self._program, roles.moving, layouts=self._layouts, own=OWN)
+        finishing = Parameters.of(self._program, roles.finishing, python_identifiers())
         given = [
-            *(printer.tiles.name(t.name) for t in form.finished),
+            *(printer.tiles.name(t.name) for t in roles.finished),
             *finishing.pointers.values(),
             *(self._parameters.descriptors[d] for d in finishing.descriptors),
             *(printer.indexing.variable(v) for v in self._variables),
@@ -90,58 +90,45 @@ class _Printer:
             HALF,
         ]
         finish = f"{self._name}_finish({', '.join(given)})"
-        lines = group(form, self._places, self._layouts, printer, finish)
+        lines = group(roles, self._places, self._layouts, printer, finish)
         return self._function("dots", self._dots_arguments(f"{HALF}: gl.constexpr"), lines)
 
     def _entry(self) -> str:
-        form, places = self._form, self._places
+        roles, places = self._roles, self._places
         block = Block(root := Scope())
-        for ring in form.rings:
+        for ring in roles.rings:
             for load, place in zip(ring.loads, places.rings[ring.name].places, strict=True):
                 _allocate(block, place, places.descriptor(load), ring.slots if ring.slots > 1 else None)
         for name, of in zip(self._stored_names, self._stored, strict=True):
-            _allocate(block, name, of, form.groups)
+            _allocate(block, name, of, roles.groups)
         barriers = []
-        for ring in form.rings:
+        for ring in roles.rings:
             shared = places.rings[ring.name]
             barriers += [(shared.full, ring.slots, 1), (shared.empty, ring.slots, ring.readers)]
-        barriers += [("order", form.groups, 1)] if form.alternating else []
+        barriers += [("order", roles.groups, 1)] if roles.alternating else []
         for name, count, arrivals in barriers:
             _allocate_barriers(block, name, count, arrivals)
         if len(self._stored) > 1:
             block.write(f"ring = ({', '.join(self._stored_names)})")
-        self._specialize(block)
+        producer = [*self._marking, *self._loading, *places.names]
+        specialize(block, self._name, roles, lambda half: self._dots_arguments(str(half)), producer)
         return self._function("", self._parameters.names, root.text(1))
-
-    def _specialize(self, block: Block) -> None:
-        form, others = self._form, self._form.groups - 1
-        block.open("gl.warp_specialize(")
-        block.open("[")
-        for half in range(form.groups):
-            block.write(f"({self._name}_dots, ({', '.join(self._dots_arguments(str(half)))})),")
-        block.write(f"({self._name}_load, ({', '.join([*self._marking, *self._loading, *self._places.names])})),")
-        block.close()
-        block.write("],")
-        block.write(f"{[WARP_GROUP] * others + [form.producer.warps]},")
-        block.write(f"{[form.consumer.registers] * others + [form.producer.registers]},")
-        block.close()
-        block.write(")")
 
     # Parts of them
 
     @property
     def _variables(self) -> tuple[str, ...]:
-        return tuple(a.variable for a in self._form.kernel.grid.axes if a.extent > 1)
+        return tuple(a.variable for a in self._roles.kernel.grid.axes if a.extent > 1)
 
     @property
     def _loading(self) -> list[str]:
         """The descriptors that the producer goes by."""
-        return list(dict.fromkeys(self._places.descriptor(load) for ring in self._form.rings for load in ring.loads))
+        return list(dict.fromkeys(self._places.descriptor(load) for ring in self._roles.rings for load in ring.loads))
 
     @property
     def _marking(self) -> list[str]:
         """Where it is read what marks iterations."""
-        return list(dict.fromkeys(self._parameters.pointers[s.buffer] for s in self._form.marking))
+        return list(dict.fromkeys(self._parameters.pointers[s.buffer] for s in self._roles.marking))
 
     @property
     def _stored_names(self) -> list[str]:
