@@ -1,10 +1,8 @@
 """Contractions of warp groups as CUDA C++ for compute capability 9.0 (Hopper): TMA, mbarriers, wgmma, clusters.
 
-One thread brings operands into a ring of slots in shared memory; one to three warp groups take them out and compute.
-For every slot a barrier says that it is full, and one that it is empty. As programs walk their tiles, that thread is a
-ring ahead: operands of the next tile arrive while an epilogue runs. Blocks of a cluster have a part of every tile each;
-what they share each brings a part of, for all. (CUTLASS's kernels for Hopper are built so; its "cooperative" are groups
-that share a tile, its "pingpong" two that alternate.)
+The roles of warps are those of `programs.roles.products`: a thread that is the producer, and one to three groups of
+consumers. As programs go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an
+epilogue runs.
 
 What follows the loop of dots is printed as in any other kernel, but for stores by descriptor.
 """

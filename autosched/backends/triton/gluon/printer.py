@@ -1,12 +1,9 @@
 """Contractions as Gluon, Triton's language of warps and layouts, for compute capability 9.0 (Hopper).
 
-One warp brings operands into a ring of slots in shared memory; one or two warp groups of four warps take them out and
-compute. For every slot a barrier says that it is full, and one that it is empty. As programs walk their tiles, that
-warp is a ring ahead: operands of the next tile arrive while an epilogue runs. (Warp specialisation: Bauer et al.,
-"CudaDMA", SC 2011; CUTLASS's kernels for Hopper are built so, their "cooperative" being two groups that share a tile,
-their "pingpong" two that alternate.)
+The roles of warps are those of `programs.roles.products`: a producer, and one or two groups of consumers. As programs
+go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an epilogue runs.
 
-A kernel is four functions: its entry; `_load`, the warp that brings; `_dots`, a warp group; `_finish`, the epilogue.
+A kernel is four functions: its entry; `_load`, the producer; `_dots`, a group of consumers; `_finish`, its epilogue.
 The text is for Triton 3.6 to 3.9. Gluon has the pointwise, scalar and pointer operations of Triton under the same
 names.
 """

@@ -1,8 +1,7 @@
-"""Chained dots as Gluon: one warp brings tiles, warp groups compute, each for its rows of a tile.
+"""Chained dots as Gluon, with the roles of warps that `programs.roles.chains` makes.
 
-A kernel is four functions: its entry; `_load`, the warp that brings; `_finish`, the epilogue; `_dots`, a warp group,
-whose operands computed in registers never leave them. Every tile of an iteration has a ring of slots of its own, so
-that one is free as soon as the dots are done that read it. (Shah et al., "FlashAttention-3", 2024.)
+A kernel is four functions: its entry; `_load`, the producer; `_finish`, the epilogue; `_dots`, a group of consumers,
+whose operands computed in registers never leave them.
 """
 
 from __future__ import annotations
