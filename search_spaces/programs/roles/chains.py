@@ -125,7 +125,7 @@ class ChainRoles:
     def rings(self) -> tuple[Ring, ...]:
         return (self.whole, *self.streamed) if self.kept else self.streamed
 
-    @property
+    @cached_property
     def producer(self) -> Role:
         body: list[RoleStatement] = [*self._kept_once] if self.kept else []
         body += [*self.marking, Everywhere(self.marking)] if self.marking else []
@@ -134,7 +134,7 @@ class ChainRoles:
         registers = self.units.shares.least
         return Role(self.kernel.launch.producer_warps, registers, (*self._starts, Tiles(tuple(body)), *drained))
 
-    @property
+    @cached_property
     def consumer(self) -> Role:
         """What each group does."""
         body: list[RoleStatement] = [Await(self.whole), Advance(TILE)] if self.kept else []
@@ -163,9 +163,9 @@ class ChainRoles:
         for loop in others:
             yield Steps(loop, (*self._ahead(loop).behind(), Advance(STEP)))
         late = {x for d in one.parts.then for x in (d.a, d.b)} & {s.dst.name for s in self.kept}
-        yield from () if late else self._release_kept
-        yield from (*one.then(), *one.settled())
-        yield from self._release_kept if late else ()
+        early = [] if late else self._release_kept
+        yield from (*early, *one.then(), *one.settled())
+        yield from self._release_kept if late else []
 
     def _ahead(self, loop: For) -> Ahead:
         return Ahead(self.iteration(loop), self.ring_of(loop), self.alternating)

@@ -142,7 +142,7 @@ class ProductRoles:
     def rings(self) -> tuple[Ring, ...]:
         return (self.operands, self.extra) if self.extras else (self.operands,)
 
-    @property
+    @cached_property
     def producer(self) -> Role:
         # What an epilogue reads is needed last, and its place free late.
         ring, extras = self.operands, EachGroup(_filled(self.extra), self.alternating)
@@ -151,7 +151,7 @@ class ProductRoles:
         registers = self.kept_registers or self.units.shares.least
         return Role(1, registers, (*(Start(x.position) for x in self.rings), Tiles(body), Drain(ring)))
 
-    @property
+    @cached_property
     def consumer(self) -> Role:
         """What each group does."""
         extent, turns = self.loop.extent, self.alternating
