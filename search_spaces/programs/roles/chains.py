@@ -37,6 +37,7 @@ from search_spaces.programs.roles.statements import (
     Drain,
     Everywhere,
     Finish,
+    Part,
     Release,
     Ring,
     Role,
@@ -195,6 +196,11 @@ class ChainRoles:
     @property
     def groups(self) -> int:
         return self.kernel.launch.num_warps // self.units.waves
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a group has of a tile."""
+        return (Part(self.rows_axis, self.rows, HALF),) if self.groups > 1 else ()
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ from search_spaces.programs.roles.statements import (
     Give,
     Issue,
     Next,
+    Part,
     Partial,
     Promote,
     Release,
@@ -258,6 +259,13 @@ class ProductRoles:
     def shares_tile(self) -> bool:
         """Whether a tile's rows are divided among the warp groups."""
         return self.groups > 1 and not self.alternating
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a group has of a tile."""
+        block = Part(self.cut_axis, self.cut_size, BLOCK)
+        group = Part(self.dot.dst.axes[0], self.rows, HALF)
+        return (block,) * (self.blocks > 1) + (group,) * self.shares_tile
 
     @property
     def blocks(self) -> int:

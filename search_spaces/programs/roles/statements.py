@@ -246,6 +246,15 @@ class Role:
     body: tuple[RoleStatement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So much of a tile along an axis, that of the number that the variable is (of a block, or a group of it)."""
+
+    axis: str
+    size: int
+    variable: str
+
+
 class Roles(Protocol):
     """A kernel with a producer, and groups of consumers that all do the same."""
 
@@ -257,6 +266,9 @@ class Roles(Protocol):
 
     @property
     def groups(self) -> int: ...
+
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
 
     @property
     def producer(self) -> Role: ...
