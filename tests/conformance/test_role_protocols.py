@@ -18,8 +18,7 @@ from fused_workloads import gated
 from scheduled_tensors import taken
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.interpreter import interpret
-from search_spaces.programs.roles.chains import ChainRoles, follows_dots
-from search_spaces.programs.roles.products import ProductRoles
+from search_spaces.programs.roles.making import roles_of
 from search_spaces.programs.roles.soundness import RunRoles, why_unsound
 from search_spaces.programs.roles.statements import (
     Acquire,
@@ -64,10 +63,8 @@ def specialized(workload: Workload) -> tuple[tuple[Schedule, Kernel], ...]:
     return tuple((s, k) for s in schedules for k in s.program.kernels if k.launch.producer_warps)
 
 
-def roles_of(schedule: Schedule, kernel: Kernel) -> Roles:
-    if follows_dots(kernel):
-        return ChainRoles.of(kernel, WGMMA)
-    return ProductRoles.of(kernel, WGMMA, OFFERS if schedule.backend == "cuda" else USUAL)
+def roles(schedule: Schedule, kernel: Kernel) -> Roles:
+    return roles_of(kernel, WGMMA, OFFERS if schedule.backend == "cuda" else USUAL)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -75,7 +72,7 @@ def test_no_slot_is_read_before_it_is_filled_or_filled_before_it_is_released(nam
     rng, found = np.random.default_rng(1), specialized(WORKLOADS[name])
     assert found
     for schedule, kernel in found:
-        assert why_unsound(roles_of(schedule, kernel), rng) is None, schedule.one_line
+        assert why_unsound(roles(schedule, kernel), rng) is None, schedule.one_line
 
 
 # Of a few tiles each, so that the interpreter takes seconds.
@@ -108,7 +105,7 @@ def test_roles_compute_what_the_program_says(name: str) -> None:
 
 
 def roles_or_none(schedule: Schedule, kernel: Kernel) -> Roles | None:
-    return roles_of(schedule, kernel) if kernel.launch.producer_warps else None
+    return roles(schedule, kernel) if kernel.launch.producer_warps else None
 
 
 def contended(kernel: Kernel) -> Kernel:
@@ -149,10 +146,10 @@ def _without(role: Role, left_out: RoleStatement) -> Role:
 def test_a_protocol_without_one_of_its_statements_is_unsound(name: str, kind: str) -> None:
     """What the simulation finds: a slot that is never released, dots that nobody waits for, a turn that is kept."""
     schedule, kernel = next((s, k) for s, k in specialized(WORKLOADS[name]) if s.knobs["specialize"] == kind)
-    made = roles_of(schedule, contended(kernel))
-    roles = Changed(made.kernel, made.rings, made.groups, made.parts, made.producer, made.consumer)
-    assert why_unsound(roles, np.random.default_rng(2)) is None
+    made = roles(schedule, contended(kernel))
+    written = Changed(made.kernel, made.rings, made.groups, made.parts, made.producer, made.consumer)
+    assert why_unsound(written, np.random.default_rng(2)) is None
     needed = Acquire | Copy | Await | Release | Advance | Settle | Give
-    every = [s for role in (roles.producer, roles.consumer) for s in nested(role.body) if isinstance(s, needed)]
-    rest = [s for s in every if why_unsound(roles.without(s), np.random.default_rng(2), orders=8) is None]
+    every = [s for role in (written.producer, written.consumer) for s in nested(role.body) if isinstance(s, needed)]
+    rest = [s for s in every if why_unsound(written.without(s), np.random.default_rng(2), orders=8) is None]
     assert rest == []

@@ -123,6 +123,11 @@ class ChainRoles:
         return tuple(Ring(name, (first,), *shared, others=tuple(others)) for name, (first, *others) in loads)
 
     @property
+    def copied(self) -> tuple[Load, ...]:
+        """The loads that are the producer's."""
+        return (*self.kept, *(load for loop in self.loops for load in copied(loop.body)))
+
+    @property
     def rings(self) -> tuple[Ring, ...]:
         return (self.whole, *self.streamed) if self.kept else self.streamed
 
@@ -164,9 +169,12 @@ class ChainRoles:
         for loop in others:
             yield Steps(loop, (*self._ahead(loop).behind(), Advance(STEP)))
         late = {x for d in one.parts.then for x in (d.a, d.b)} & {s.dst.name for s in self.kept}
-        early = [] if late else self._release_kept
-        yield from (*early, *one.then(), *one.settled())
-        yield from self._release_kept if late else []
+        if not late:
+            yield from self._release_kept
+        yield from one.then()
+        yield from one.settled()
+        if late:
+            yield from self._release_kept
 
     def _ahead(self, loop: For) -> Ahead:
         return Ahead(self.iteration(loop), self.ring_of(loop), self.alternating)
@@ -185,7 +193,8 @@ class ChainRoles:
 
     def _filled(self, loop: For) -> Iterator[RoleStatement]:
         for ring, load in zip(self.streamed, copied(loop.body), strict=True):
-            yield from (Acquire(ring), Copy(ring, load))
+            yield Acquire(ring)
+            yield Copy(ring, load)
 
     def ring_of(self, loop: For) -> dict[str, Ring]:
         """The rings by the tiles that a loop loads."""
@@ -270,7 +279,7 @@ class ChainRoles:
     @cached_property
     def shared(self) -> dict[str, Load]:
         """The loads of what is in shared memory, by tile."""
-        return {s.dst.name: s for s in (*self.kept, *(x for loop in self.loops for x in copied(loop.body)))}
+        return {s.dst.name: s for s in self.copied}
 
     @property
     def computed(self) -> list[Tile]:

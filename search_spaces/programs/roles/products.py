@@ -140,6 +140,11 @@ class ProductRoles:
         return Ring("extras", self.extras, 1, 1, TILE, apart=True)
 
     @property
+    def copied(self) -> tuple[Load, ...]:
+        """The loads that are the producer's."""
+        return (*self.loads, *self.extras)
+
+    @property
     def rings(self) -> tuple[Ring, ...]:
         return (self.operands, self.extra) if self.extras else (self.operands,)
 

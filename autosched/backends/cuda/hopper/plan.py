@@ -11,7 +11,7 @@ from autosched.backends.cuda.hopper.group_tiles import GroupTile
 from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.resources import KEPT_REGISTERS
-from autosched.backends.gpu.roles import product_roles, refuse
+from autosched.backends.gpu.roles import refuse, warp_roles
 from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
@@ -64,7 +64,9 @@ class BlockPlan:
         Raises:
             CompileError: it is no contraction that has such roles (see `programs.roles.products`).
         """
-        roles = product_roles(program, kernel, OFFERS)
+        roles = warp_roles(program, kernel, OFFERS)
+        if not isinstance(roles, ProductRoles):
+            refuse(kernel, "its dots follow on other dots; expected a contraction")
         sums, tiles = roles.dot.dst.axes, _tiles(roles)
         stores, loads = {}, {}
         for number, s in enumerate(roles.epilogue):

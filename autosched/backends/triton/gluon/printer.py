@@ -16,14 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autosched.backends.gpu.arguments import (
-    Arguments,
     Descriptor,
     arguments,
     described,
     descriptor,
     loading_descriptor,
 )
-from autosched.backends.gpu.roles import product_roles
 from autosched.backends.gpu.warps import WARP_GROUP
 from autosched.backends.printing.scope import Block, Scope, call
 from autosched.backends.triton.gluon.dot_loops import GroupDots
@@ -51,8 +49,7 @@ from search_spaces.programs.roles.statements import (
     Settle,
 )
 from search_spaces.programs.statements import Fill, For, Load
-from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
-from search_spaces.schedules.limits import USUAL
+from search_spaces.programs.tile_program import TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
 # What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
@@ -65,7 +62,7 @@ load_tile = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_glo
 store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
 
 # Registers of a thread of a producer, whose addresses Triton keeps in them; those that it gives up go to the others.
-_PRODUCER_REGISTERS = 40
+PRODUCER_REGISTERS = 40
 _INSTRUCTION_ROWS = 16
 # Bits of an operand that one dot instruction adds up, along the axis that is summed over.
 _INSTRUCTION_BITS = 256
@@ -74,22 +71,9 @@ _INSTRUCTION_BITS = 256
 _T = TypeVar("_T")
 
 
-def print_kernel(program: TileProgram, kernel: Kernel) -> str:
-    """The functions of a kernel that asks for producer warps.
-
-    Raises:
-        CompileError: it is no contraction that has such roles (see `programs.roles.products`).
-    """
-    return _Printer(program, _roles(program, kernel)).text()
-
-
-def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
-    """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
-    return arguments(program, _roles(program, kernel).moving)
-
-
-def _roles(program: TileProgram, kernel: Kernel) -> ProductRoles:
-    return product_roles(program, kernel, USUAL, _PRODUCER_REGISTERS)
+def print_kernel(program: TileProgram, roles: ProductRoles) -> str:
+    """The functions of a contraction with these roles."""
+    return _Printer(program, roles).text()
 
 
 class _Printer:

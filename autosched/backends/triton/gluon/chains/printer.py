@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from autosched.backends.gpu.arguments import Arguments, arguments, descriptor
-from autosched.backends.gpu.roles import chain_roles
+from autosched.backends.gpu.arguments import descriptor
 from autosched.backends.printing.scope import Block, Scope
 from autosched.backends.triton.gluon.chains.group import group
 from autosched.backends.triton.gluon.chains.layouts import GroupLayouts
@@ -23,21 +22,12 @@ from autosched.backends.triton.memory import Parameters
 from autosched.backends.triton.printer import KernelPrinter, function_name
 from search_spaces.programs.roles.chains import ChainRoles
 from search_spaces.programs.roles.halves import HALF
-from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.programs.tile_program import TileProgram
 
 
-def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
-    """What such a kernel takes: stores by descriptor are as large as what one warp group stores."""
-    return arguments(program, chain_roles(program, kernel).moving)
-
-
-def print_kernel(program: TileProgram, kernel: Kernel) -> str:
-    """The functions of a kernel in which dots follow on dots.
-
-    Raises:
-        CompileError: it has no such roles (see `programs.roles.chains`).
-    """
-    return _Printer(program, chain_roles(program, kernel)).text()
+def print_kernel(program: TileProgram, roles: ChainRoles) -> str:
+    """The functions of a kernel with these roles, in which dots follow on dots."""
+    return _Printer(program, roles).text()
 
 
 class _Printer:
