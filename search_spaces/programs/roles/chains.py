@@ -18,7 +18,7 @@ may issue their first dots in turn (ping-pong), and dots may overlap what follow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.roles.divisions import divided_by_rows
 from search_spaces.programs.roles.halves import HALF, halved
 from search_spaces.programs.roles.iteration import Ahead, InOrder, Iteration
-from search_spaces.programs.roles.requests import check_load, check_request, refuse, why_no_turns
+from search_spaces.programs.roles.requests import refuse
 from search_spaces.programs.roles.statements import (
     TURNS,
     Acquire,
@@ -46,20 +46,15 @@ from search_spaces.programs.roles.statements import (
     Steps,
     Tiles,
 )
-from search_spaces.programs.roles.trip_counts import fewest_iterations, most_iterations
-from search_spaces.programs.statements import Dot, For, If, Load, Split, Statement, Store, produced, read, statements
+from search_spaces.programs.roles.trip_counts import most_iterations
+from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
-from search_spaces.workloads.dtypes import dtype
 
 # What positions of rings are called: iterations of the loops, and tiles that are kept for all of them.
 STEP, TILE = "step", "tile"
 # The ring of tiles that are kept.
 KEPT = "kept"
-# Groups of a program, whose threads have 160 registers where there are three.
-_MOST_GROUPS = 3
-# Of operands that dots take from registers.
-_OPERAND_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,7 @@ class ChainRoles:
 
     @staticmethod
     def of(kernel: Kernel, units: WaveGroups) -> ChainRoles:
-        """The roles in a kernel that asks for a producer.
+        """The roles in a kernel of this form.
 
         Raises:
             UnmatchedError: why it has none.
@@ -103,7 +98,6 @@ class ChainRoles:
             start, shares, after = (halved(part, axis, rows) for part in (start, loops, after))
             own = tuple(s for s in shares if isinstance(s, For))
             roles = replace(roles, start=start, shares=own, epilogue=after)
-        _check(roles)
         return roles
 
     # The roles
@@ -320,73 +314,3 @@ def distinct(names: Sequence[str]) -> list[str]:
 def sides(dot: Dot, tiles: dict[str, Tile]) -> tuple[str, str]:
     """The tiles of rows and columns of a dot, whichever was written first."""
     return (dot.a, dot.b) if dot.dst.axes[0] in tiles[dot.a].axes else (dot.b, dot.a)
-
-
-# What cannot be said so
-
-
-def _check(roles: ChainRoles) -> None:
-    kernel, launch, units = roles.kernel, roles.kernel.launch, roles.units
-    check_request(kernel, units, _MOST_GROUPS, 1, roles.stages)
-    if roles.rows % units.rows:
-        refuse(kernel, f"{roles.rows} rows for a warp group; expected a multiple of {units.rows}")
-    if launch.alternating and (reason := why_no_turns(units, launch.num_warps)):
-        refuse(kernel, reason)
-    for s in statements(kernel.body):
-        if isinstance(s, Split | If) or (isinstance(s, Store) and s.atomic):
-            refuse(kernel, f"it has a {type(s).__name__}; expected loads, maps, folds, dots and plain stores")
-    for s in copied(roles.epilogue):
-        refuse(kernel, f"{s.buffer} is loaded by descriptor behind the loops; expected pointers")
-    for loop in roles.loops:
-        _check_loop(roles, loop)
-    places = [[(s.buffer, [piece.extent for piece in s.slices]) for s in copied(loop.body)] for loop in roles.loops]
-    if any(other != places[0] for other in places):
-        refuse(kernel, "its loops load different tiles; expected the same in the same order")
-    if roles.overlapped:
-        _check_overlapped(roles)
-
-
-def _check_loop(roles: ChainRoles, loop: For) -> None:
-    kernel = roles.kernel
-    shared = {s.dst.name: s for s in (*roles.kept, *copied(loop.body))}
-    if loop.marks and loop.marks not in {s.dst.name for s in roles.marking}:
-        refuse(kernel, f"{loop.marks} marks iterations of its loop, and is computed; expected a tile that is loaded")
-    if loop.marks and roles.overlapped:
-        refuse(kernel, "its dots overlap, and a tile marks iterations, which may be none; expected one at least")
-    for s in loop.body:
-        if isinstance(s, For | Store):
-            refuse(kernel, f"its loop has a {type(s).__name__}; expected loads, maps, folds and dots")
-        if isinstance(s, Dot):
-            _check_dot(roles, s, shared)
-        elif other := {*read(s)} & shared.keys():
-            refuse(kernel, f"{', '.join(sorted(other))} is loaded by descriptor and read by a {type(s).__name__}")
-    dots = [s for s in loop.body if isinstance(s, Dot)]
-    if len({s.dst.name for s in dots}) < len(dots):
-        refuse(kernel, "several dots add to the same sums; expected sums of their own")
-    multiplied = {x for s in dots for x in (s.a, s.b)}
-    for load in shared.values():
-        check_load(kernel, load, roles.units.row_bytes)
-        if load.dst.name not in multiplied and load not in roles.kept:
-            refuse(kernel, f"no dot reads {load.dst.name}; expected pointers")
-
-
-def _check_dot(roles: ChainRoles, dot: Dot, shared: Mapping[str, Load]) -> None:
-    kernel, tiles = roles.kernel, {t.name: t for s in statements(roles.kernel.body) for t in produced(s)}
-    a, b = (tiles[x] for x in sides(dot, tiles))
-    if dot.dst.axes[0] != roles.rows_axis or b.name not in shared:
-        rows = roles.rows_axis
-        refuse(kernel, f"{dot.dst.name} is a dot of {a.name} and {b.name}; expected rows {rows}, and columns loaded")
-    if a.dtype != b.dtype or dtype(a.dtype).bytes != _OPERAND_BYTES:
-        refuse(kernel, f"dot of {a.dtype} and {b.dtype}; expected {8 * _OPERAND_BYTES}-bit types")
-    if dot.dst.shape[1] > roles.units.widest:
-        refuse(kernel, f"{dot.dst.shape[1]} columns of sums; expected at most {roles.units.widest}")
-
-
-def _check_overlapped(roles: ChainRoles) -> None:
-    each = [roles.iteration(loop) for loop in roles.loops]
-    if reason := next(filter(None, (one.why_not_overlapped() for one in each)), None):
-        refuse(roles.kernel, reason)
-    if len({tuple(d.dst for d in one.then) for one in each}) > 1:
-        refuse(roles.kernel, "loops add to different sums; expected the same in the same order")
-    if fewest_iterations(roles.kernel, roles.loops[0]) < 1:
-        refuse(roles.kernel, f"{roles.loops[0].variable} may have no iteration; expected one before dots overlap")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.roles.chains import ChainRoles, follows_dots
+from search_spaces.programs.roles.legality import check_chain, check_product
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.roles.requests import RoleLimits
 from search_spaces.programs.tile_program import Kernel
@@ -24,5 +25,9 @@ def roles_of(
         UnmatchedError: why it has none.
     """
     if follows_dots(kernel):
-        return ChainRoles.of(kernel, units)
-    return ProductRoles.of(kernel, units, limits, kept_registers)
+        chain = ChainRoles.of(kernel, units)
+        check_chain(chain)
+        return chain
+    product = ProductRoles.of(kernel, units, kept_registers)
+    check_product(product, limits)
+    return product

@@ -23,18 +23,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
+from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.grid import GridAxis
 from search_spaces.programs.roles.halves import BLOCK, HALF, halved
 from search_spaces.programs.roles.requests import (
-    RoleLimits,
     check_load,
-    check_request,
     k_major,
     refuse,
-    why_capped,
-    why_not_alternating,
 )
 from search_spaces.programs.roles.statements import (
     TURNS,
@@ -63,7 +59,6 @@ from search_spaces.programs.roles.statements import (
     Take,
     Tiles,
 )
-from search_spaces.programs.roles.trip_counts import fewest_iterations
 from search_spaces.programs.statements import (
     Dot,
     Fill,
@@ -103,8 +98,8 @@ class ProductRoles:
     kept_registers: int = 0
 
     @staticmethod
-    def of(kernel: Kernel, units: WaveGroups, limits: RoleLimits, kept_registers: int = 0) -> ProductRoles:
-        """The roles in a kernel that asks for a producer; `kept_registers`: of a thread of that (0: the least).
+    def of(kernel: Kernel, units: WaveGroups, kept_registers: int = 0) -> ProductRoles:
+        """The roles in a kernel of this form; `kept_registers`: of a thread of the producer (0: the least).
 
         Raises:
             UnmatchedError: why it has none.
@@ -115,9 +110,6 @@ class ProductRoles:
         rows_read = tuple(s for s in loads if row in s.dst.axes)
         columns_read = tuple(s for s in loads if row not in s.dst.axes)
         roles = ProductRoles(kernel, units, loop, rows_read, columns_read, dots, epilogue, (), kept_registers)
-        check_request(kernel, units, limits.groups, limits.blocks, roles.stages)
-        _check_turns(roles)
-        _check_operands(roles, limits)
         if roles.blocks > 1:
             if any(isinstance(s, Split) and s.axis == roles.cut_axis for s in epilogue):
                 refuse(kernel, f"its epilogue cuts tiles along {roles.cut_axis}, as the blocks of a cluster do")
@@ -375,33 +367,3 @@ def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, .
             refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
         check_load(kernel, load)
     return loads, dots
-
-
-def _check_turns(roles: ProductRoles) -> None:
-    kernel, grid, loop = roles.kernel, roles.kernel.grid, roles.loop
-    launch = kernel.launch
-    if reason := why_capped(roles.units, launch.num_warps, launch.max_registers):
-        refuse(kernel, reason)
-    if not roles.alternating:
-        return
-    if reason := why_not_alternating(roles.units, launch.num_warps):
-        refuse(kernel, reason)
-    if grid.programs == grid.tiles:
-        refuse(kernel, f"alternating with a program for each of {grid.tiles} tiles; expected fewer programs")
-    if loop.bound:
-        refuse(kernel, f"alternating with tiles of different numbers of steps in {loop.variable}; expected equal ones")
-
-
-def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
-    kernel, dot, operand = roles.kernel, roles.dot, roles.a.dst.dtype
-    for load in roles.loads:
-        if operand != load.dst.dtype:
-            refuse(kernel, f"operands are {operand} and {load.dst.dtype}; expected equal types")
-    for loads in itertools.product(roles.rows_read, roles.columns_read):
-        a, b = (LoadedTile(load.buffer, load.dst.shape[-1], k_major(load, dot)) for load in loads)
-        depth, count = loads[0].dst.extent(dot.axis), len(roles.dots)
-        each = (operand, dot.precision, roles.rows, roles.columns, depth, a, b, count, roles.groups)
-        if reason := GroupDots(roles.units, limits, *each).why_impossible():
-            refuse(kernel, reason)
-    if roles.a_through_registers and fewest_iterations(kernel, roles.loop) < 1:
-        refuse(kernel, f"a part of the reduction over {dot.axis} is empty; expected fewer parts")
