@@ -183,7 +183,9 @@ class ChainRoles:
 
     @property
     def _kept_once(self) -> Iterator[RoleStatement]:
-        yield from (Acquire(self.whole), *(Copy(self.whole, load) for load in self.kept), Advance(TILE))
+        yield Acquire(self.whole)
+        yield from (Copy(self.whole, load) for load in self.kept)
+        yield Advance(TILE)
 
     def _filled(self, loop: For) -> Iterator[RoleStatement]:
         for ring, load in zip(self.streamed, copied(loop.body), strict=True):
