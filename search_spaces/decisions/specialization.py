@@ -5,6 +5,9 @@ After:   producer: for k.0: wait until a slot is empty; load a, b into it
          consumer: for k.0: wait until the slot is full; acc += dot(a, b); the slot is empty
          (cooperative: consumers have equal parts of a tile's rows; pingpong: every other tile)
 
+The launch says that this is wanted; `programs.roles` makes the roles of it, for contractions and for chained dots, or
+says why there are none.
+
 Warp-specialised persistent cooperative and ping-pong kernels in CUTLASS 3, `warp_specialize` in Triton.
 """
 

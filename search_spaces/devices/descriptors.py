@@ -9,16 +9,29 @@ stride is ever followed, and any will do.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.features import Descriptors
 from search_spaces.devices.target import Target
-from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.workload import Tensor, Workload
 
 
-def why_not_describable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
+class Laid(Protocol):
+    """An array as it lies in memory: a buffer of a program."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+def why_not_describable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | None:
     """Why no descriptor describes the tensor, or None when one does."""
     if not tensor.shape:
         return "it has no dimensions; descriptors need one"
@@ -37,7 +50,7 @@ def why_not_describable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str |
     return None
 
 
-def why_not_storable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
+def why_not_storable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | None:
     """Why no descriptor writes tiles of the tensor, or None when one does.
 
     What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,

@@ -70,9 +70,10 @@ class Launch:
     """How a kernel is launched or generated; a backend reads the fields of its device.
 
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
-    `producer_warps` (warps beside `num_warps` that do nothing but bring operands; 0: the compiler interleaves that);
+    `producer_warps` (warps next to `num_warps` that do nothing but load operands; 0: the compiler interleaves that);
     with them, `alternating` halves of the warps compute every other tile, instead of half of every tile, or where dots
-    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed;
+    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed. The
+    roles of warps that follow from these are made by `programs.roles`;
     `dependent`: the kernel is launched before the one before it has ended, and waits for that first of all.
     CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
     ahead of such a loop its operands are brought into the caches).

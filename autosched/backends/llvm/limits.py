@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
-from search_spaces.structure.contraction import contraction
+from search_spaces.scheduling import has_dots
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
 
@@ -18,7 +18,7 @@ class LlvmLimits:
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         allowed = [name for name in DTYPES if is_float(name) and name not in FLOAT8]
         for dtype in workload.contracted:
-            if dtype not in allowed and contraction(workload):
+            if dtype not in allowed and has_dots(workload):
                 return f"products of {dtype}; contractions for CPUs take those of {', '.join(allowed)}"
         return None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from autosched.backends.gpu.warps import WARP, WARP_GROUP
+from autosched.backends.triton.chain_resources import chain_resources, has_chain_roles, registers_allowed
 from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
-from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import why_uncounted
@@ -38,8 +38,8 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     most; what then does not fit fails when it is loaded. It is too high, by half and more, where Triton does not stage
     what pointers load: rows that are not aligned, and bytes across k.
     """
-    if is_specialized_walk(kernel):
-        return walk_resources(program, kernel)
+    if has_chain_roles(kernel):
+        return chain_resources(program, kernel)
     body = list(statements(kernel.body))
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
@@ -170,7 +170,7 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
     most = kernel.launch.max_registers or target.features.registers_per_thread
     allowed = min(most, target.registers_per_sm // need.threads)
-    if is_specialized_walk(kernel):
+    if has_chain_roles(kernel):
         allowed = registers_allowed(kernel)
     if need.registers_per_thread > allowed:
         return (

@@ -9,16 +9,19 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, arguments
+from autosched.backends.gpu.roles import warp_roles
 from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.gluon import printer as products
-from autosched.backends.triton.gluon.walks import printer as walks
+from autosched.backends.triton.gluon.chains import printer as chains
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from autosched.backends.triton.walk_resources import is_specialized_walk
+from search_spaces.programs.roles.chains import ChainRoles
+from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.limits import USUAL
 
 
 def print_module(program: TileProgram, comment: str) -> str:
@@ -55,16 +58,17 @@ def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
     Raises:
         CompileError: the hardware cannot describe a tile.
     """
-    if is_specialized_walk(kernel):
-        return walks.kernel_arguments(program, kernel)
-    if is_gluon(kernel):
-        return products.kernel_arguments(program, kernel)
-    return arguments(program, kernel)
+    return arguments(program, _roles(program, kernel).moving if is_gluon(kernel) else kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
-    if is_specialized_walk(kernel):
-        return walks.print_kernel(program, kernel)
-    if is_gluon(kernel):
-        return products.print_kernel(program, kernel)
-    return KernelPrinter(program, kernel).text()
+    if not is_gluon(kernel):
+        return KernelPrinter(program, kernel).text()
+    roles = _roles(program, kernel)
+    return (
+        chains.print_kernel(program, roles) if isinstance(roles, ChainRoles) else products.print_kernel(program, roles)
+    )
+
+
+def _roles(program: TileProgram, kernel: Kernel) -> ProductRoles | ChainRoles:
+    return warp_roles(program, kernel, USUAL, products.PRODUCER_REGISTERS)

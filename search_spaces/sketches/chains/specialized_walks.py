@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
+from search_spaces.programs.roles.requests import why_no_turns
 from search_spaces.schedules.knobs import Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.sketches.chains.marked_walks import why_not_brought
@@ -156,8 +157,8 @@ def _why_no_groups(units: WaveGroups, values: Values) -> str | None:
     groups = warps // units.waves
     if warps % units.waves or rows % (units.rows * groups):
         return f"specialize={kind} needs warp groups with {units.rows} rows each, got {rows} rows for {warps} warps"
-    if kind == "pingpong" and groups < 2:
-        return f"specialize=pingpong needs {2 * units.waves} warps at least, got {warps}"
+    if kind == "pingpong" and (reason := why_no_turns(units, warps)):
+        return reason
     if values.tile("c") > units.widest:
         return f"specialize={kind} has dots of {units.widest} columns at most, got {values.tile('c')}"
     return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from search_spaces.devices.descriptors import why_not_describable
+from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
@@ -25,7 +26,6 @@ from search_spaces.sketches.dots.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.sketches.dots.dot_tiles import DotTile
-from search_spaces.sketches.dots.group_dots import block_shape
 from search_spaces.sketches.dots.operand_copies import Operand, operand, operand_copy
 from search_spaces.sketches.dots.operand_tiles import LOADS, whole_tiles
 from search_spaces.sketches.dots.range_rules import with_ranges

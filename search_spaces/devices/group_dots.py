@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from search_spaces.devices.features import MatrixInstruction, multiplied
 from search_spaces.devices.wave_groups import WaveGroups
-from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_promoted
 
 
@@ -16,6 +16,17 @@ def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
     What lies along the other side they share: each loads a part for both.
     """
     return (rows // blocks, columns) if rows > columns else (rows, columns // blocks)
+
+
+class GroupLimits(Protocol):
+    """How large the dots of warp groups may be that a compiler makes (see `schedules.limits.Offers`)."""
+
+    @property
+    def integer_columns(self) -> int: ...
+
+    def most_sums(self, units: WaveGroups, groups: int) -> int: ...
+
+    def why_too_many(self, units: WaveGroups, sums: int, columns: int, groups: int, cap: int) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class GroupDots:
     """
 
     units: WaveGroups
+    offers: GroupLimits
     dtype: str
     precision: str
     rows: int
@@ -43,9 +55,8 @@ class GroupDots:
     depth: int
     a: LoadedTile
     b: LoadedTile
-    count: int = 1
-    groups: int = 2
-    offers: Offers = USUAL
+    count: int
+    groups: int
 
     def why_impossible(self) -> str | None:
         """Why the dot units cannot do that, or None when they can."""

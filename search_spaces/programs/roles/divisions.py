@@ -20,17 +20,17 @@ _EXPONENTIALS = frozenset({"exp", "exp2", "exp2_normal"})
 
 
 def divided_by_rows(
-    body: Sequence[Statement], walk: Sequence[Statement], tiles: Mapping[str, Tile], rows: str
+    body: Sequence[Statement], loops: Sequence[Statement], tiles: Mapping[str, Tile], rows: str
 ) -> tuple[Statement, ...]:
-    """The statements with the reciprocals of their rows' divisors; `walk`: what folds these, `tiles`: all there are."""
-    names, sums = Names({*tiles}), _sums_of_exponentials(walk)
+    """Statements with reciprocals of their rows' divisors; `loops`: what folds these, `tiles`: all there are."""
+    names, sums = Names({*tiles}), _sums_of_exponentials(loops)
     divisors = {name: t for name, t in tiles.items() if name in sums and t.axes == (rows,)}
     return tuple(new for s in body for new in _divided(s, divisors, names))
 
 
-def _sums_of_exponentials(walk: Sequence[Statement]) -> set[str]:
+def _sums_of_exponentials(loops: Sequence[Statement]) -> set[str]:
     """The tiles that sums of exponentials are added to."""
-    every = [*statements(tuple(walk))]
+    every = [*statements(tuple(loops))]
     powers = {s.dst.name for s in every if isinstance(s, Map) and s.operator in _EXPONENTIALS}
     parts = {s.dst.name for s in every if isinstance(s, Reduce) and s.operator == "sum" and s.src in powers}
     return parts | {s.dst.name for s in every if isinstance(s, Map) and s.operator == "add" and parts & {*s.arguments}}

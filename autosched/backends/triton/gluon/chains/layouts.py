@@ -13,7 +13,7 @@ _DEPTH = 16
 
 
 class GroupLayouts:
-    """Layouts by the axes of tiles: rows by `points`, which the folds of a walk are over, and rows by other axes.
+    """Layouts by the axes of tiles: rows by `points`, which the folds of loops are over, and rows by other axes.
 
     Of rows alone, those threads hold them that have them of the points; they move for other tiles.
     """
