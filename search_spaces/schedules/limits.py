@@ -109,7 +109,7 @@ USUAL = Offers()
 
 
 @dataclass(frozen=True)
-class Heard:
+class Distinguished:
     """A program as a backend makes it; `idle`: the decisions that make less than they say, and what they make."""
 
     program: TileProgram
@@ -135,7 +135,7 @@ class Limits(Protocol):
         """
         ...
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         """The schedule's program as the backend makes it: those of which this is equal are one kernel. None where it
         tells all programs apart."""
         ...
@@ -157,7 +157,7 @@ class Unlimited:
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         return None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

@@ -228,17 +228,19 @@ class SearchSpace:
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
         """Of what is idle in a schedule, the values by which its backend makes the same: of numbers the least that is
         no less than what it makes."""
-        made = self.backends[schedule.backend].heard(schedule, self.target)
+        made = self.backends[schedule.backend].distinguished(schedule, self.target)
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
         found: dict[str, KnobValue] = {}
-        for name, heard in (pair for pair in (made.idle if made else ()) if pair[0] in knobs):
+        for name, distinguished in (pair for pair in (made.idle if made else ()) if pair[0] in knobs):
             enough = (
-                v for v in knobs[name] if v == heard or (isinstance(heard, int) and isinstance(v, int) and v > heard)
+                v
+                for v in knobs[name]
+                if v == distinguished or (isinstance(distinguished, int) and isinstance(v, int) and v > distinguished)
             )
-            value = heard if heard in knobs[name] else next(enough, schedule.knobs[name])
+            value = distinguished if distinguished in knobs[name] else next(enough, schedule.knobs[name])
             other = self._with(schedule, {**found, name: value})
             if value != schedule.knobs[name] and self.why_illegal(other) is None:
-                same = self.backends[schedule.backend].heard(other, self.target)
+                same = self.backends[schedule.backend].distinguished(other, self.target)
                 found |= {name: value} if made and same and same.program == made.program else {}
         return found
 

@@ -6,14 +6,14 @@ from functools import lru_cache
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
-from autosched.backends.cuda.heard import heard
+from autosched.backends.cuda.distinguished import distinguished
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
 from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import Heard, Offers, Resources
+from search_spaces.schedules.limits import Distinguished, Offers, Resources
 
 
 class CudaLimits:
@@ -32,8 +32,8 @@ class CudaLimits:
         program = schedule.program
         return next(filter(None, (_why_unfit(program, kernel, target) for kernel in program.kernels)), None)
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
-        return heard(schedule.program, target.features)
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
+        return distinguished(schedule.program, target.features)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         need = _needs(program, kernel, target)

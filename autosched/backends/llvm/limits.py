@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
 from search_spaces.scheduling import has_dots
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
@@ -25,7 +25,7 @@ class LlvmLimits:
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         return None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

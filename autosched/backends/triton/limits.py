@@ -9,7 +9,7 @@ from autosched.backends.triton.resources import resources, why_too_large
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.devices.features import FLOAT8_CONVERSIONS
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
 from search_spaces.workloads.dtypes import FLOAT8, is_promoted
 
 
@@ -44,7 +44,7 @@ class TritonLimits:
         spilling = (why_spilling(program, kernel, target) for kernel in program.kernels)
         return next(filter(None, spilling), None) or why_too_large(program, target)
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

@@ -18,17 +18,16 @@ from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
 from search_spaces.devices.features import Features
 from search_spaces.programs.statements import Dot, For, Load, Statement, mapped, statements
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
-from search_spaces.schedules.knobs import KnobValue
-from search_spaces.schedules.limits import Heard
+from search_spaces.schedules.limits import Distinguished
 
 # Registers of a thread come in multiples of so many.
 _REGISTER_STEP = 8
 
 
-def heard(program: TileProgram, features: Features) -> Heard:
+def distinguished(program: TileProgram, features: Features) -> Distinguished:
     """The program as it is made, and the decisions of which it is the same by another value."""
     made = replace(program, kernels=tuple(_made(program, kernel, features) for kernel in program.kernels))
-    idle: dict[str, KnobValue] = {}
+    idle: dict[str, int | str] = {}
     if (depth := _depth(made.kernels)) != _depth(program.kernels):
         idle["stages"] = depth
     if not _hints(made.kernels) and _hints(program.kernels):
@@ -38,7 +37,7 @@ def heard(program: TileProgram, features: Features) -> Heard:
     }
     if changed := [cap for said, cap in caps if said != cap]:
         idle["max_registers"] = changed[0]
-    return Heard(made, tuple(idle.items()))
+    return Distinguished(made, tuple(idle.items()))
 
 
 def _depth(kernels: Iterable[Kernel]) -> int:
