@@ -226,22 +226,19 @@ class SearchSpace:
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
 
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
-        """Of what is idle in a schedule, the values by which its backend makes the same: of numbers the least that is
-        no less than what it makes."""
-        made = self.backends[schedule.backend].distinguished(schedule, self.target)
+        """Values of idle decisions by which the backend makes the same program; of numbers the least that is enough."""
+        backend = self.backends[schedule.backend]
+        made = backend.distinguished(schedule, self.target)
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
         found: dict[str, KnobValue] = {}
-        for name, distinguished in (pair for pair in (made.idle if made else ()) if pair[0] in knobs):
-            enough = (
-                v
-                for v in knobs[name]
-                if v == distinguished or (isinstance(distinguished, int) and isinstance(v, int) and v > distinguished)
-            )
-            value = distinguished if distinguished in knobs[name] else next(enough, schedule.knobs[name])
+        for name, used in made.idle if made else ():
+            value = _least_enough(knobs.get(name, ()), used)
+            if value is None or value == schedule.knobs[name]:
+                continue
             other = self._with(schedule, {**found, name: value})
-            if value != schedule.knobs[name] and self.why_illegal(other) is None:
-                same = self.backends[schedule.backend].distinguished(other, self.target)
-                found |= {name: value} if made and same and same.program == made.program else {}
+            same = backend.distinguished(other, self.target) if self.why_illegal(other) is None else None
+            if made and same and same.program == made.program:
+                found[name] = value
         return found
 
     def _with(self, schedule: Schedule, changed: Mapping[str, KnobValue]) -> Schedule:
@@ -397,3 +394,10 @@ class SearchSpace:
 
     def _schedule(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower, backend)
+
+
+def _least_enough(values: Sequence[KnobValue], used: KnobValue) -> KnobValue | None:
+    """The value itself where a knob has it, else the least number above it; None where there is neither."""
+    if used in values or not isinstance(used, int):
+        return used if used in values else None
+    return min((v for v in values if isinstance(v, int) and v > used), default=None)
