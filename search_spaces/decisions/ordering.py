@@ -1,8 +1,8 @@
-"""Order of tiles: which tiles follow each other, so that programs that run together share operands in the cache.
+"""Order of tiles (rasterisation): programs that run at the same time share operands in the cache.
 
 Before:  grid m.0, n.0                                               neighbours share rows
 After (order=column_major):  grid n.0, m.0                           neighbours share columns
-      (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles take turns, column by column
+      (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles interleaved, column by column
 
 Also called block swizzling or rasterisation (CUTLASS), grouped ordering (Triton's tutorial), reorder (TVM, Halide).
 """
@@ -24,19 +24,19 @@ _GROUPS = (1, 2, 4, 8, 16)
 
 
 def order(several: bool) -> Decision:
-    """Which of the last two axes of the grid varies fastest; `several`: both have more than one tile."""
-    # Of one row or column of tiles all orders are one.
+    """Order of the last two axes of the grid: the one that varies fastest; `several`: both have more than one tile."""
+    # With a single row or column of tiles all orders are one.
     values = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
     return Decision(Choice("order", values), _ordered, bears_on="nothing")
 
 
 def group(several: bool, sizes: tuple[int, ...] = _GROUPS) -> Decision:
-    """How many tiles along the slower of the last two axes take turns."""
+    """Group size: tiles along the slower of the last two axes that are interleaved."""
     return Decision(Choice("group", sizes if several else (1,)), _grouped, bears_on="nothing")
 
 
 def order_of_parts(part: str) -> Decision:
-    """Whether the parts of a split reduction, the grid's axis `part`, vary slower than the tiles after them."""
+    """Order of the parts of a split reduction, the grid's axis `part`: slower or faster than the tiles after them."""
 
     def after(grid: Grid) -> Grid:
         at = next((n for n, axis in enumerate(grid.axes) if axis.variable == part), None)

@@ -1,10 +1,10 @@
-"""Persistent programs: a few programs a multiprocessor, each of which does one tile after another.
+"""Persistent programs: a few programs per multiprocessor, each of which computes one tile after another.
 
 Before:  grid m.0 in 64, n.0 in 32: body                              2048 programs, a tile each
 After (grid=persistent, per_sm=1):  132 programs; program p does tiles p, p + 132, …
       (grid=persistent_flat):       the loop over tiles and the reduction's are one, so that operands of the next tile
                                     are loaded while this one ends
-      (grid=stream_k):              (tile, iteration) pairs in equal shares; what programs share is added up
+      (grid=stream_k):              (tile, iteration) pairs in equal shares; shared tiles are added up
 
 Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stream-K (Osama et al., PPoPP 2023).
 """
@@ -28,7 +28,7 @@ WHERE_NOT = (
 )
 
 ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
-# Programs a multiprocessor: enough to hide latency, few enough to stay resident.
+# Programs per multiprocessor: enough to hide latency, few enough to stay resident.
 _PER_SM = (1, 2, 3, 4)
 
 
@@ -38,11 +38,12 @@ def persistence(
     tiles: Callable[[Values], int] | None = None,
     grids: tuple[str, ...] = (ONE_TILE, PERSISTENT),
 ) -> tuple[Decision, ...]:
-    """Whether programs are persistent, and how many there are.
+    """Kind of grid, and the number of persistent programs.
 
-    `tiles`: how many tiles the decisions `tiled` make, where persistence is only for more of them than programs.
+    `tiles`: the number of tiles that the decisions `tiled` make, where persistence is only for more tiles than
+    programs.
     """
-    # There have to be more tiles than there are programs at the least before it is decided how many.
+    # More tiles than one program per multiprocessor are needed in any case, before their number is decided.
     known = (("grid",), ("grid", "per_sm")) if tiles else ()
     idle = tuple(Rule((*tiled, *names), partial(_why_idle, target, tiles)) for names in known if tiles)
     return (
@@ -58,12 +59,12 @@ def persistence(
 
 
 def per_sm() -> Decision:
-    """How many persistent programs each multiprocessor has."""
+    """Number of persistent programs on each multiprocessor."""
     return Decision(Choice("per_sm", _PER_SM), rules=(Rule(("grid", "per_sm"), _why_not_counted),), bears_on="legality")
 
 
 def _plain(target: Target, tiles: Callable[[Values], int], values: Values) -> Mapping[str, KnobValue]:
-    """Programs that have one tile each at most are not persistent."""
+    """Programs with at most one tile each are not persistent."""
     return {"grid": ONE_TILE, "per_sm": 1} if _why_idle(target, tiles, values) else {}
 
 
@@ -91,7 +92,7 @@ def _walked(kernel: Kernel, grid: str, count: int) -> Kernel:
 
 
 def _flattened(s: Statement) -> Statement:
-    """A loop that holds none."""
+    """Flattens an innermost loop."""
     innermost = isinstance(s, For) and not any(isinstance(inner, For) for inner in s.body)
     return replace(s, flatten=True) if isinstance(s, For) and innermost else s
 

@@ -1,4 +1,4 @@
-"""Split reduction: several programs share a reduction, and what they have is added up.
+"""Split reduction: several programs share a reduction, and their partial sums are added up.
 
 Before:  grid m.0, n.0:           for k: acc += …; store out[m, n] = epilogue(acc)
 After (split=4):  grid k.split in 4, m.0, n.0:  for k in its part: acc += …; store partial[k.split, m, n] = acc
@@ -19,5 +19,5 @@ WHERE_NOT = "Where nothing is reduced, or whole rows are in a tile."
 
 
 def splitting(parts: Iterable[int], most: int) -> Decision:
-    """Into how many parts: one of these up to the most that are worth a program, or one where none is."""
+    """Number of parts: one of these up to `most`, beyond which a part is not worth a program."""
     return Decision(Choice("split", tuple(p for p in parts if p <= max(1, most))))
