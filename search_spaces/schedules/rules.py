@@ -30,7 +30,7 @@ _MOST_ANSWERS = 2048
 class Rule:
     """Legality of the named knobs together: `why_broken` reads no others, and gives the fault and the allowed values.
 
-    It may assume that other rules are kept: the first broken rule of a schedule is reported.
+    It need not repeat the reasons of other rules: the first broken rule of a schedule is reported.
     """
 
     knobs: tuple[str, ...]

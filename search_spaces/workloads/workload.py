@@ -126,9 +126,7 @@ class Workload:
         self._check_dtypes()
 
     def _check_outputs(self) -> None:
-        """Complete the outputs' names and strides; raise InputError if they are no stages, or the strides are not
-        allowed.
-        """
+        """Complete the outputs' names and strides; raise InputError if they are no stages, or cannot lie like that."""
         names = self.output_names or (self.stages[-1].name,)
         stages = {s.name: s for s in self.stages}
         if len(set(names)) < len(names) or not stages.keys() >= set(names):
@@ -219,7 +217,7 @@ class Workload:
 
     @cached_property
     def min_bytes(self) -> int:
-        """Fewest bytes to move: each input read once, of a table at most the elements looked up; outputs written once."""
+        """Fewest bytes to move: inputs read once, of a table at most the elements looked up; outputs written once."""
         return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + sum(t.bytes for t in self.outputs)
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:
@@ -275,7 +273,7 @@ class Workload:
         return self.canonical.family
 
     def input_order(self, other: Workload) -> tuple[int, ...]:
-        """For every input of another workload of the same key, in order, the number of the equal one of this workload."""
+        """For every input of another workload of the same key, in order, the number of this one's equal input."""
         mine = dict(zip(other.canonical.inputs, self.canonical.inputs, strict=True))
         return tuple(mine[n] for n in range(len(other.inputs)))
 

@@ -1,4 +1,4 @@
-"""Kernels whose warps do different things, taken apart for whoever prints them: what brings, what multiplies, the rest.
+"""Warp-specialised kernels, decomposed for printers: loads of the producer, dots of the consumers, and the epilogue.
 
 Knows nothing of the languages that kernels are printed in.
 """

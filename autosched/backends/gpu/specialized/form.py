@@ -1,8 +1,8 @@
-"""Contractions of warp groups: kernels whose operands a producer brings through a ring in shared memory.
+"""Contractions of warp groups: kernels whose operands a producer loads into a ring in shared memory.
 
     acc, acc2 = 0, 0
     for k.0: load a, b and b2 by descriptor; acc += dot(a, b); acc2 += dot(a, b2)
-    epilogue: maps, loads and cuts of tiles, stores
+    epilogue: maps, loads and splits of tiles, stores
 
 Everything else is refused, with what is allowed: `DotForm.of` is the list of rules.
 """
@@ -41,12 +41,12 @@ from search_spaces.workloads.expressions.affine import Affine
 
 @dataclass(frozen=True)
 class DotForm:
-    """A kernel taken apart. Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
-    columns, whichever were written first.
+    """A decomposed kernel: tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
+    columns.
 
-    `groups` warp groups of four warps compute. Several have equal parts of the rows of every tile, or two of them,
-    `alternating`, every other tile. Before that, the blocks of a cluster have a part of every tile each. `epilogue` is
-    that of one warp group of a block, of its part.
+    `groups` warp groups of four warps compute. Several share the rows of every tile equally, or two of them,
+    `alternating`, compute every other tile. Before that, the blocks of a cluster divide every tile. `epilogue` is that
+    of one warp group of a block, for its part.
     """
 
     kernel: Kernel
@@ -61,7 +61,7 @@ class DotForm:
 
     @staticmethod
     def of(kernel: Kernel, offers: Offers = USUAL) -> DotForm:
-        """Take a kernel apart that a printer with these offers is to print.
+        """Decompose a kernel for a printer with these offers.
 
         Raises:
             CompileError: it is not of this form.
@@ -88,7 +88,7 @@ class DotForm:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """The operands, each once an iteration."""
+        """The operands, each loaded once an iteration."""
         return (*self.rows_read, *self.columns_read)
 
     @property
@@ -107,34 +107,34 @@ class DotForm:
         return self.dots[0]
 
     def sides(self, dot: Dot) -> tuple[str, str]:
-        """The tiles of rows and columns of a dot, whichever was written first."""
+        """The tiles of rows and columns of a dot, in this order."""
         rows = {load.dst.name for load in self.rows_read}
         return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     @property
     def shares_tile(self) -> bool:
-        """Whether a tile's rows are divided among the warp groups."""
+        """True if a tile's rows are divided among the warp groups."""
         return self.groups > 1 and not self.alternating
 
     @property
     def blocks(self) -> int:
-        """Of a cluster, which have a part of a tile each."""
+        """Blocks of a cluster, which divide a tile."""
         return self.kernel.launch.num_ctas
 
     @cached_property
     def block_shape(self) -> tuple[int, int]:
-        """Rows and columns of a tile that one block has."""
+        """Rows and columns of a tile in one block."""
         rows, columns = self.dot.dst.shape
         return block_shape(rows, columns, self.blocks)
 
     @property
     def cut_axis(self) -> str:
-        """The axis along which the blocks of a cluster have parts of a tile."""
+        """The axis along which the blocks of a cluster divide a tile."""
         return self.dot.dst.axes[self.block_shape[0] == self.dot.dst.shape[0]]
 
     @property
     def cut_size(self) -> int:
-        """How much of it one block has."""
+        """Positions of it in one block."""
         return self.dot.dst.extent(self.cut_axis) // self.blocks
 
     @property
@@ -148,7 +148,7 @@ class DotForm:
 
     @cached_property
     def accumulators(self) -> tuple[Tile, ...]:
-        """Those of one warp group."""
+        """The accumulators of one warp group."""
         return tuple(dataclasses.replace(d.dst, shape=(self.rows, self.columns)) for d in self.dots)
 
     @property
@@ -158,25 +158,28 @@ class DotForm:
 
     @property
     def a_through_registers(self) -> bool:
-        """Whether `a` goes through registers: dots of operands that are not 16 bits wide read k-major tiles alone from
-        shared memory, but rows that are in registers lie as the threads loaded them."""
+        """True if `a` goes through registers.
+
+        Dots of operands that are not 16 bits wide read only k-major tiles from shared memory, but rows in registers
+        stay as the threads loaded them.
+        """
         return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
 
     @property
     def promotes(self) -> bool:
-        """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
+        """True if the sums of a step are kept apart and added up in float32, since tensor cores keep fewer bits."""
         return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property
     def finishing(self) -> Kernel:
-        """The epilogue as a kernel of its own: its arguments, and the extents of its variables."""
+        """The epilogue as a kernel of its own, with its arguments and the extents of its variables."""
         parts = (GridAxis(HALF, max(2, self.groups)), GridAxis(BLOCK, self.blocks))
         grid = dataclasses.replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts))
         return dataclasses.replace(self.kernel, grid=grid, body=self.epilogue)
 
     @property
     def moving(self) -> Kernel:
-        """The kernel with its stores as one warp group makes them: what its arguments follow from."""
+        """The kernel with the stores of one warp group, from which its arguments follow."""
         return dataclasses.replace(self.kernel, body=(self.loop, *self.epilogue))
 
     @property
@@ -195,12 +198,12 @@ def refuse(kernel: Kernel, reason: str) -> NoReturn:
 
 
 def k_major(load: Load, dot: Dot) -> bool:
-    """Whether neighbours in memory are neighbours along the axis that is summed over."""
+    """True if neighbours in memory are neighbours along the summed axis."""
     return load.dst.axes[-1] == dot.axis
 
 
 def check_program(program: TileProgram, form: DotForm) -> None:
-    """What only the buffers tell.
+    """Checks that need the buffers.
 
     Raises:
         CompileError: an operand would have to be cast on its way.
@@ -295,7 +298,7 @@ def _check_operands(form: DotForm) -> None:
 
 
 def _fewest_iterations(form: DotForm) -> int:
-    """How many iterations of the loop the program does that has the fewest."""
+    """Fewest iterations of the loop in any program."""
     loop = form.loop
     if loop.bound is None:
         return loop.extent
