@@ -1,6 +1,6 @@
 """Prints a tile program as LLVM IR for a CPU.
 
-Every kernel becomes one function that computes the tiles `first` to `first + count` of its grid, so that threads share a
+Every kernel is one function that computes the tiles `first` to `first + count` of its grid, so that threads share a
 grid without ever waiting for each other:
 
     void kernel(ptr buffer…, ptr scratch, i64 first, i64 count)

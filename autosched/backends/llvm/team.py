@@ -91,7 +91,7 @@ def _gnu_openmp() -> Callable[[int, int, int, int], None] | None:
 
 
 def _source(buffers: int) -> str:
-    """Function that takes a thread's number, then shares of tiles until there are none; `_NEXT_TILE`: layout of a job."""
+    """Function that takes a thread's number, then shares of tiles while there are any; for a job see `_NEXT_TILE`."""
     given = "".join(f"ptr %buffer.{i}, " for i in range(buffers))
     loads = "".join(_load("ptr", f"buffer.{i}", _BUFFERS + i) for i in range(buffers))
     return f"""

@@ -73,7 +73,7 @@ class Code:
 
     @contextmanager
     def loop(self, extent: IRValue, name: str, step: int = 1) -> Iterator[IRValue]:
-        """for name from 0 below extent by step; the body runs at least once, and is printed alone if it runs just once."""
+        """for name from 0 below extent by step; the body runs at least once, without a loop if just once."""
         b = self.b
         if extent.number is not None and extent.number <= step:
             yield index(0)

@@ -85,7 +85,7 @@ def narrowed(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
 
 
 def _rounded_normal(b: Builder, absolute: IRValue, form: _Format, lanes: int) -> IRValue:
-    """The mantissa rounded to its uppermost bits, to nearest even: half of the last kept place is added, by its parity."""
+    """The mantissa rounded to its uppermost bits, ties to even: adds half a unit less one bit, plus the parity."""
     bits = b.bitcast(absolute, vector(I32, lanes))
     parity = b.and_(b.lshr(bits, int_constant(form.shift, lanes)), int_constant(1, lanes))
     nearest = b.add(bits, b.add(parity, int_constant((1 << (form.shift - 1)) - 1, lanes)))

@@ -11,7 +11,7 @@ llvm.fma, so a result does not depend on the optimisation level. Errors against 
     sin   within 1.6 ulp   to 2^46 on both sides of 0; NaN beyond: see `formulas.angles` for those
     cos   within 1.6 ulp   likewise
 
-NaN passes every clamp, because a clamp is `limit < x ? limit : x`: an ordered comparison with x as its false arm, which is
+NaN passes every clamp, because a clamp is `limit < x ? limit : x`: an ordered comparison whose false arm is x, which is
 one instruction on x86 (vminps). The polynomials are minimax fits made for this file.
 """
 
