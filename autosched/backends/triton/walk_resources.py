@@ -1,4 +1,4 @@
-"""What warp-specialised walks of chained dots need of a GPU: known before anything compiles."""
+"""Resources of warp-specialised loops of chained dots on a GPU, known before anything compiles."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype
 
-# The barriers of a slot of a ring, which say that it is full and that it is empty; those of tiles that are held and of
-# turns; and what the compiler has for itself.
+# The barriers of a slot of a ring, for full and for empty; those of resident tiles and of alternating dots, and the
+# compiler's own memory.
 _SLOT_BYTES = 16
 _OTHER_BYTES = 256
-# Registers that addresses, barriers and what is kept of every row take beside tiles. Points and sums of 64 and 64
-# registers, with operands of 32, compile to no more than 240 (Triton 3.6 and 3.9).
+# Registers of addresses, barriers and row statistics besides tiles. Points and sums of 64 and 64 registers, with
+# operands of 32, compile to no more than 240 (Triton 3.6 and 3.9).
 _OVERHEAD = 24
 
 
 def is_specialized_walk(kernel: Kernel) -> bool:
-    """Whether a producer brings tiles for dots that follow on other dots of their loop."""
+    """True if a producer loads tiles for dots that depend on other dots of their loop."""
     return kernel.launch.producer_warps > 0 and any(_follows(kernel, s) for s in _loops(kernel))
 
 
 def walk_resources(program: TileProgram, kernel: Kernel) -> Resources:
-    """Tiles that are held, rings, and what is stored, in shared memory; points, sums and operands in registers."""
+    """Resident tiles, rings, and stored tiles, in shared memory; points, sums and operands in registers."""
     launch, loops = kernel.launch, _loops(kernel)
     held = sum(s.dst.bytes for s in loads_by_descriptor(kernel.body))
     stages = max((s.pipeline_stages for s in loops), default=0) or launch.num_stages
@@ -42,23 +42,23 @@ def walk_resources(program: TileProgram, kernel: Kernel) -> Resources:
 
 
 def registers_allowed(kernel: Kernel) -> int:
-    """Those of a thread that computes."""
+    """Registers of a consumer thread."""
     return WGMMA.group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
 
 
 def loads_by_descriptor(body: Sequence[Statement]) -> tuple[Load, ...]:
-    """The tiles that a producer brings, of those that these statements load."""
+    """The loads of these statements that a producer issues."""
     return tuple(s for s in body if isinstance(s, Load) and s.via == "descriptor")
 
 
 def starts_anew(dot: Dot, loop: For) -> bool:
-    """Whether its sums start from the 0 that stands before it in the loop."""
+    """True if its sums start from the 0 that stands before it in the loop."""
     before = loop.body[: loop.body.index(dot)]
     return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 
 
 def _live_bytes(kernel: Kernel, loop: For) -> int:
-    """Sums that are kept, those of an iteration, and operands that are computed, while dots run with others of them."""
+    """Carried sums, those of an iteration, and computed operands while dots run with others of them."""
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     kept = {s.dst.name: s.dst for x in _loops(kernel) for s in x.body if isinstance(s, Dot) and not starts_anew(s, x)}
     own = {s.dst.name: s.dst for s in loop.body if isinstance(s, Dot)}

@@ -207,9 +207,7 @@ _OF_DOUBLES: Mapping[str, Callable[..., str]] = {
 
 
 def _of_integers(signed: str, unsigned: str) -> Mapping[str, Callable[..., str]]:
-    """Operators on integers whose sums, differences and products wrap around, as those of C++'s signed numbers need
-    not.
-    """
+    """Operators on integers: sums, differences and products wrap around, unlike those of C++'s signed numbers."""
     return {
         "add": lambda a, b: f"{signed}({unsigned}({a}) + {unsigned}({b}))",
         "sub": lambda a, b: f"{signed}({unsigned}({a}) - {unsigned}({b}))",

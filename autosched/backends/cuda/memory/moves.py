@@ -178,7 +178,7 @@ class MemoryPrinter:
         return [f"{thread_digit(d, self.warps)} == 0" for d in copies(own, self.warps)]
 
     def _pointer(self, buffer: str, tile: str, place: Place) -> str:
-        """Pointer to an element; the part that is the same for all of a thread's elements is defined before the loop."""
+        """Pointer to an element; the part common to all of a thread's elements is defined before the loop."""
         name = self.parameters[buffer]
         if place.start == "0":
             return sum_of(name, place.offset)

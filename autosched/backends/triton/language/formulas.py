@@ -54,7 +54,7 @@ class _Triton:
 
 
 def _bare(text: str) -> str:
-    """Without the parentheses that every operation has."""
+    """The text without the parentheses that every operation has."""
     if not text.startswith("("):
         return text
     depth = 0
