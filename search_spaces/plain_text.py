@@ -4,8 +4,7 @@ from __future__ import annotations
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""The text with escapes such as `\n`, `\x1b` and `\u2028` for all that is not printable, except for `kept`
-    characters.
+    r"""The text with escapes, such as `\n`, `\x1b` and `\u2028`, for all that is not printable, except for `kept`.
 
     The result moves no cursor, changes no colour and no direction of reading, and can be encoded.
     """

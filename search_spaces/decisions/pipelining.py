@@ -22,8 +22,7 @@ WHERE_NOT = "On a CPU; where whole rows are loaded at once, or nothing is copied
 
 
 def pipelining(target: Target, counts: tuple[int, ...], dots: bool = False, marks_one: bool = True) -> Decision:
-    """One of these depths; only 1 where nothing is copied asynchronously, except for `dots`: they load to registers
-    too.
+    """One of these depths; only 1 without asynchronous copies, except for `dots`, which load to registers too.
 
     Kernels of dots also give the depth for loops that a compiler makes. `marks_one`: a loop of depth 1 says so;
     otherwise its depth is left to the compiler.

@@ -182,8 +182,9 @@ class KernelPrinter:
         return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
-        """The printed statements as a function of so many threads, `first` on top; `more` parameters come after the
-        buffers.
+        """The printed statements as a function of so many threads.
+
+        `first` stands on top of them; `more` parameters follow the buffers.
         """
         launch = self.kernel.launch
         threads = threads or WARP * self.warps

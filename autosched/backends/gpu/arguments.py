@@ -35,9 +35,7 @@ class Descriptor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Strides in elements; the last is 1. Unused strides, of dimensions of extent 1, are rounded up to allowed
-        ones.
-        """
+        """Strides in elements; the last is 1. Strides of dimensions of extent 1 are rounded up to allowed ones."""
         aligned = max(1, TMA.alignment_bytes // dtype(self.buffer.dtype).bytes)
         *outer, inner = zip(self.buffer.shape, self.buffer.strides, strict=True)
         strides = [stride if extent > 1 else -(-stride // aligned) * aligned for extent, stride in outer]

@@ -34,9 +34,7 @@ class TritonBackend:
         return None if found else "Triton is not installed; expected it: pip install triton"
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
-        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for a program that it
-        cannot express.
-        """
+        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for unsupported ones."""
         return print_module(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

@@ -22,9 +22,7 @@ from search_spaces.workloads.dtypes import dtype
 
 @dataclass(frozen=True)
 class _ProductLoop:
-    """Loads and sums of such a loop: all tiles of the large operand, all rows; `summed`: it sums over k within the
-    loop.
-    """
+    """Loads of such a loop: all tiles of the large operand, and all rows; `summed`: it sums over k within the loop."""
 
     large: tuple[Load, ...]
     rows: tuple[Load, ...]

@@ -74,7 +74,7 @@ class Rearranging:
     def regroup(self, s: Regroup) -> None:
         dst = self._tiles.declare(s.dst)
         axes = self._tiles[s.src].tile.axes
-        # Those in place of the axis, the one with neighbours first.
+        # Axes in place of the axis, the one with neighbours first.
         made = [x for x in reversed(s.dst.axes) if x not in axes or x == s.axis]
         whole = simplified(d for x in made for d in dst.layout[x])
         layout = {**{x: spread for x, spread in dst.layout.items() if x not in made}, s.axis: whole}

@@ -41,12 +41,12 @@ from search_spaces.workloads.expressions.affine import Affine
 
 @dataclass(frozen=True)
 class DotForm:
-    """A decomposed kernel: tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
-    columns.
+    """A decomposed kernel.
 
-    `groups` warp groups of four warps compute. Several share the rows of every tile equally, or two of them,
-    `alternating`, compute every other tile. Before that, the blocks of a cluster divide every tile. `epilogue` is that
-    of one warp group of a block, for its part.
+    Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their columns. `groups` warp groups
+    of four warps compute. Several share the rows of every tile equally, or two of them, `alternating`, compute every
+    other tile. Before that, the blocks of a cluster divide every tile. `epilogue` is that of one warp group of a block,
+    for its part.
     """
 
     kernel: Kernel

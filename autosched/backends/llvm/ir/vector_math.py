@@ -198,7 +198,7 @@ def tanh(b: Builder, x: IRValue, lanes: int) -> IRValue:
     quotient = b.fdiv(b.fmul(t, float_constant(-2.0, lanes)), b.fadd(t, float_constant(1.0, lanes)))
     far = b.fadd(quotient, float_constant(1.0, lanes))
     value = b.select(b.fcmp_ordered("<", a, float_constant(TANH_SMALL, lanes)), near, far)
-    # Also for -0, which the polynomial turns into 0.
+    # Also for -0, of which the polynomial makes 0.
     return copysign(b, value, x, lanes)
 
 
@@ -247,7 +247,7 @@ SIN_LIMIT = 2.0**46
 
 
 def sin(b: Builder, x: IRValue, lanes: int) -> IRValue:
-    # The polynomial turns -0 into 0.
+    # The polynomial makes 0 of -0.
     is_zero = b.fcmp_ordered("==", x, float_constant(0.0, lanes))
     return b.select(is_zero, x, _sine(b, x, 0, lanes))
 

@@ -160,7 +160,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "div": lambda a, b: f"{a} / {b}",
     "maximum": lambda a, b: f"tl.maximum({a}, {b}, tl.PropagateNan.ALL)",
     "minimum": lambda a, b: f"tl.minimum({a}, {b}, tl.PropagateNan.ALL)",
-    # Triton 3.6 turns -x into 0 - x, which for 0 is 0 and not -0.
+    # Triton 3.6 makes 0 - x of -x, which for 0 is 0 and not -0.
     "neg": lambda a: f"{a} * -1",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
