@@ -1,16 +1,16 @@
-"""Loops that stage what their dots multiply, iterations ahead, as C++ text.
+"""Loops that stage the operands of their dots, iterations ahead, as C++ text.
 
     for (int k_0 = 0; k_0 < 2; ++k_0) bring_k_0(k_0);
     for (int k_0 = 0; k_0 < 64; ++k_0) {
-        await_copies<1>();                        what this iteration multiplies is there, of this thread's copies
-        __syncthreads();                          and of all; and nobody reads what the copies below overwrite
+        await_copies<1>();                        this thread's copies for this iteration are complete
+        __syncthreads();                          so are all others; nobody reads the targets of the copies below
         if (k_0 + 2 < 64) bring_k_0(k_0 + 2);
         …                                         the dots
     }
 
-Operands that no asynchronous copy can bring go through registers: loaded there before the dots of the iteration before,
-and stored behind them. Where more iterations may be on their way, and the loop is one dot, they take turns between its
-steps, so that one is on its way while another is stored:
+Operands without asynchronous copies go through registers: loaded there before the dots of the previous iteration, and
+stored after them. If more iterations may be in flight, and the loop is one dot, operands alternate between its steps,
+so that one is in flight while another is stored:
 
     for (int step = 0; step < 4; ++step) {
         …                                         a step of the dot
@@ -34,7 +34,7 @@ from autosched.backends.printing.scope import Block
 
 
 class Steps(Protocol):
-    """A dot that is made in steps along k, each of parts that are read from shared memory before."""
+    """A dot in steps along k, each of parts that are read from shared memory before."""
 
     @property
     def steps(self) -> int: ...
@@ -52,8 +52,11 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Turns:
-    """Iterations of a loop: the loop's variable, by its name in the program and as it is printed, the first iteration
-    and the one behind the last, and how many are in shared memory at most."""
+    """Iterations of a loop.
+
+    The loop's variable, by its name in the program and as printed, the first iteration and the one after the last, and
+    the most that are in shared memory.
+    """
 
     name: str
     variable: str
@@ -64,7 +67,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop. `loads`: what threads bring ahead for themselves."""
+    """Prints one such loop. `loads`: those that threads issue ahead for themselves."""
 
     turns: Turns
     copies: Sequence[Copy]
@@ -75,8 +78,7 @@ class Pipeline:
     def print(
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
     ) -> None:
-        """Print the loop. Its body, and the steps of the one dot that it may be, are given where every tile is that it
-        stages."""
+        """Print the loop. Its body, and the steps of its only dot if it is one, get the places of all staged tiles."""
         rings = {c.load.dst.name: self._place(c) for c in self.copies}
         open_braces(self._block, "")
         if self.turns.depth == 1:
@@ -90,7 +92,7 @@ class Pipeline:
         return self.staging.block
 
     def _place(self, copy: Copy) -> str:
-        """Where a tile is in shared memory, in the iteration of the loop's variable."""
+        """The place of a tile in shared memory, in the iteration of the loop's variable."""
         count = slots(self.turns.depth, copy.asynchronous)
         first = self.shared.place(count * copy.stage.bytes)
         return first if count == 1 else f"{first} + {self.turns.variable} % {count} * {copy.stage.bytes}"
@@ -147,13 +149,13 @@ class Pipeline:
         block.close()
 
     def _await(self, asynchronous: bool) -> None:
-        """Wait until the next iteration's operands are there."""
+        """Wait for the operands of the next iteration."""
         if asynchronous:
             self._block.write(f"{self._common('await_copies')}<{self.turns.depth - 2}>();")
         self._block.write("__syncthreads();")
 
     def _bring_next(self, asynchronous: bool, others: bool) -> None:
-        """Begin to bring the operands of a later iteration."""
+        """Begin to load the operands of a later iteration."""
         turns = self.turns
         if asynchronous:
             self._call("bring", f"{turns.variable} + {turns.depth - 1}")
@@ -163,8 +165,10 @@ class Pipeline:
             self._call("load", f"{turns.variable} + 1")
 
     def _by_steps(self, steps: Steps) -> None:
-        """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
-        one iteration to the next, so that threads meet while they multiply."""
+        """The iterations of a loop that is one dot: the parts of a step are loaded during the step before.
+
+        That holds from one iteration to the next, too, so that threads reach barriers while they multiply.
+        """
         turns, block = self.turns, self._block
         variable, last = turns.variable, steps.steps - 1
         block.write(steps.parts("[2]"))
@@ -188,9 +192,11 @@ class Pipeline:
         block.close()
 
     def _in_turns(self, copies: Sequence[Copy], rings: Mapping[str, str], steps: Steps) -> None:
-        """The iterations of a loop that is one dot of what comes through registers: after its share of the steps an
-        operand is stored, and the next one loaded. Behind the last iteration, too, where nobody reads that: without
-        conditions, both mix with the dot's instructions."""
+        """The iterations of a loop that is one dot of operands through registers.
+
+        After its share of the steps an operand is stored, and the next one loaded; so even after the last iteration,
+        where nobody reads it: without conditions, both mix with the dot's instructions.
+        """
         turns, block = self.turns, self._block
         variable, count = turns.variable, len(copies)
         names = [self.staging.printer.tiles.name(c.load.dst.name) for c in copies]
@@ -216,7 +222,7 @@ class Pipeline:
         block.close()
 
     def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
-        """Define what brings operands of any iteration."""
+        """Define a function that loads operands of any iteration."""
         if not copies:
             return
         header = f"const auto {what}_{self.turns.variable} = [&](const int {self.turns.variable}) {{"
@@ -233,12 +239,12 @@ class Pipeline:
 
 
 def slots(depth: int, asynchronous: bool) -> int:
-    """Of how many iterations a tile is in shared memory, where a loop has so many."""
+    """Number of iterations of a tile in shared memory, in a loop with so many."""
     return depth if asynchronous else min(depth, BY_REGISTERS)
 
 
 def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:
-    """Bring operands, and wait for what this thread brings."""
+    """Load operands, and wait for this thread's loads."""
     block = staging.block
     for copy in copies:
         at = places[copy.load.dst.name]
