@@ -43,7 +43,7 @@ def persistence(
     `tiles`: the number of tiles that the decisions `tiled` make, where persistence is only for more tiles than
     programs.
     """
-    # More tiles than one program per multiprocessor are needed in any case, before their number is decided.
+    # More tiles than one program per multiprocessor are needed whatever number of programs is decided later.
     known = (("grid",), ("grid", "per_sm")) if tiles else ()
     idle = tuple(Rule((*tiled, *names), partial(_why_idle, target, tiles)) for names in known if tiles)
     return (

@@ -62,7 +62,7 @@ _LATER = replace(
 _HOPPER = replace(_LATER, matrix=(*_OF_ADA, *_WGMMA))
 _BLACKWELL = replace(_LATER, matrix=(*_OF_ADA, *_TCGEN05))
 
-# By the first compute capability that has it. GPUs before Volta count as its multiprocessors, without matrix units.
+# By the first compute capability that has it. GPUs before Volta count as having Volta's, without matrix units.
 _ARCHITECTURES: Mapping[int, Architecture] = {
     0: Architecture(64, 1024, _NVIDIA),
     70: Architecture(64, 1024, _VOLTA),

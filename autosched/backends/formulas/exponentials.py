@@ -147,8 +147,8 @@ def power(x: Term, y: Term) -> Term:
 def expm1(x: Term) -> Term:
     """2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r; all by half, so that 2^128 does not overflow.
 
-    The rounding error of e^r - 1 counts most for n = 1 and n = -1, where the sum is smaller: r is chosen so that it is
-    within 1/4 and 1/2 there, which is at most a quarter of a unit in the last place of the sum.
+    The rounding error of e^r - 1 counts most for n = 1 and n = -1, where the sum is smaller: r is chosen so that e^r -
+    1 is within 1/4 and 1/2 there, and its error at most a quarter of a unit in the last place of the sum.
     """
     t = at_least(at_most(x, 89.0), -25.0)
     biased = fused(t, constant(_LOG2E, "float32"), -_LOWERED) + _ROUND_SINGLE

@@ -75,7 +75,7 @@ class _ChainRules:
         return self.target.wave * values.integer("warps")
 
     def _sums(self, values: Values) -> int:
-        # Further sums, besides the inner ones, are added in the same registers.
+        # Carried products that are added to those in `Chain.beside` share their registers.
         products = self.chain.beside or tuple(self.chain.carried.values())
         carried = sum(values.tile("e") if "e" in values else x.extent for p in products for x in p.carried)
         return values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried)

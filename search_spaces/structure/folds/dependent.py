@@ -78,7 +78,7 @@ class Relative:
 
 @dataclass(frozen=True)
 class Group:
-    """The folds of one loop, after those that they are relative to.
+    """The folds of one loop; those that others are relative to come first.
 
     `completed`: factors of results once all points are folded, by name.
     """
