@@ -1,4 +1,4 @@
-"""Order of tiles (rasterisation): programs that run at the same time share operands in the cache.
+"""Order of tiles: it is chosen so that programs that run together share operands in the cache (rasterisation).
 
 Before:  grid m.0, n.0                                               neighbours share rows
 After (order=column_major):  grid n.0, m.0                           neighbours share columns
