@@ -24,10 +24,10 @@ _MOST_KEPT = 64
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
     """The space of every sketch whose rule matches the structure of the workload: made once, whoever asks again.
 
-    Schedules are of the workload's canonical form (`Workload.scheduled`): whatever has its key has this space.
+    Schedules are of the workload's canonical form (`Workload.scheduled`): equal keys have equal spaces.
 
     `backends` are those that may make its kernels, best first: those that cannot compute the workload are left out.
-    Without any, schedules are of no backend, and what sketches allow is legal.
+    Without any, schedules are of no backend, and all that sketches allow is legal.
 
     Raises:
         EmptySearchSpaceError: no backend can compute it, or no rule matches; the message says why, or lists the rules
@@ -62,12 +62,12 @@ def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], 
 
 
 def sketch_names() -> frozenset[str]:
-    """The names of all sketches that this version has; each is called as its rule."""
+    """The names of all sketches of this version; each is named after its rule."""
     return frozenset(name for name, _ in sketches.rules())
 
 
 def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
-    """Every sketch of a workload for what is offered; `tried` gets every rule, with why it does not match."""
+    """Every sketch of a workload for the offers; `tried` gets every rule, with the reason that it does not match."""
     found: list[Sketch] = []
     for name, rule in sketches.rules():
         try:
@@ -79,7 +79,7 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
 
 
 def _refused(refusals: Mapping[str, str | None]) -> str:
-    """Why no backend computes it; each by its name, unless all say the same."""
+    """Reasons that no backend computes it: each by its name, unless all are equal."""
     reasons = {reason for reason in refusals.values() if reason}
     if len(reasons) > 1:
         return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
@@ -87,7 +87,7 @@ def _refused(refusals: Mapping[str, str | None]) -> str:
 
 
 def _reasons(tried: Mapping[str, str]) -> str:
-    """The rules that were tried, each with why it does not match; those of one reason together."""
+    """The rules that were tried, grouped by the reason that they do not match."""
     named: dict[str, list[str]] = {}
     for name, why in tried.items():
         named.setdefault(why, []).append(name)
@@ -95,8 +95,10 @@ def _reasons(tried: Mapping[str, str]) -> str:
 
 
 def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:
-    """Why no kernel for the target can be made of the workload: no sketch computes it, or none of their schedules is
-    legal; or None."""
+    """Reason that the workload has no kernel on the target, or None.
+
+    Either no sketch computes it, or none of their schedules is legal.
+    """
     try:
         build(workload, target, backends).sample(np.random.default_rng(0))
     except EmptySearchSpaceError as error:

@@ -1,4 +1,4 @@
-"""Unrolling on a CPU: how many steps of a dot's reduction an iteration of its innermost loop takes.
+"""Unrolling on a CPU: the steps of a dot's reduction in one iteration of its innermost loop.
 
 Before:  for k: acc += a[k] * b[k]               After (unroll=4):  for k in 0, 4, 8, …: four of them, written out
 """

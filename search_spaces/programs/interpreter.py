@@ -1,8 +1,8 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
-Tiles of floating-point numbers and booleans are held in float32, and rounded where a program rounds; those of integers
-in int64. What a statement computes in is what it says (`statements.Map.computed`).
-Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
+Tiles of floating-point numbers and booleans are kept in float32, and rounded where a program rounds; those of integers
+in int64. Statements compute in their own types (`statements.Map.computed`). Tiles are arrays whose dimensions are the
+tile's named axes; nothing here is fast.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def place_of(s: Load | Gather | Store, program: TileProgram, extents: Mapping[st
 class OneProgram:
     """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams.
 
-    `places`: where statements read and write, by their identity.
+    `places`: the addresses at which statements read and write, by their identity.
     """
 
     places: Mapping[int, Address]
@@ -178,7 +178,7 @@ class OneProgram:
 
     def _cast(self, s: Map) -> Array:
         values = self._operand(s.arguments[0], s.dst)
-        # Of what is no integer of 64 bits anything may become.
+        # Values outside of 64-bit integers may become anything.
         return round_to(np.nan_to_num(values) if is_integer(s.dst.dtype) else values, s.dst.dtype)
 
     def _operand(self, argument: str | float | int, dst: Tile) -> Array:
@@ -210,7 +210,7 @@ class OneProgram:
         self.set(s.dst, FOLDS[s.operator](values, axis=axis))
 
     def _scan(self, s: Scan) -> None:
-        """One element after the other."""
+        """Scan one element after the other."""
         axis, combine = s.dsts[0].axes.index(s.axis), s.combine
         elements: list[Array] = []
         for name, dst in zip(s.srcs, s.dsts, strict=True):
@@ -256,7 +256,7 @@ class OneProgram:
             return
         fill = s.fill
         if not s.guarded and any(piece.skew for piece in s.slices):
-            # Whatever lies there, so something that shows.
+            # Any value may lie there, so one that shows.
             fill = _unwritten(place.buffer.dtype)
         self.set(s.dst, self._read(place, source, s.dst, fill))
 
@@ -269,7 +269,7 @@ class OneProgram:
         return np.broadcast_to(np.where(inside, source[at], np.asarray(fill, dtype=source.dtype)), dst.shape)
 
     def _elements(self, place: Address, axes: tuple[str, ...]) -> tuple[tuple[Array, ...], Array]:
-        """An index for each dimension, and which elements exist, shaped to broadcast to a tile with `axes`.
+        """An index for each dimension, and the elements that exist, shaped to broadcast to a tile with `axes`.
 
         Where nothing is to be tested, everything must exist.
         """
@@ -289,7 +289,7 @@ class OneProgram:
         return tuple(index), inside
 
     def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
-        """What the slices pick, where they do not skip back and forth, and all of it is there."""
+        """The part that the slices select, if they are plain and all of it exists; otherwise None."""
         at: list[int | slice] = []
         for piece, size in zip(slices, source.shape, strict=True):
             start = piece.start.evaluate(self.variables)

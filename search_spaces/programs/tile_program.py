@@ -51,7 +51,7 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        """Bytes of the elements themselves, shared ones counted once; without gaps between them."""
         return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
 
     @property
@@ -61,13 +61,13 @@ class Buffer:
 
     @property
     def span(self) -> int:
-        """How many elements of memory lie from the first element to the last, both included."""
+        """Elements of memory from the first element to the last, both included."""
         return span(self.shape, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is launched or generated; a backend reads the fields of its device.
+    """Launch parameters and compiler options of a kernel; a backend reads the fields of its device.
 
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
     `producer_warps` (warps next to `num_warps` that do nothing but load operands; 0: the compiler interleaves that);
@@ -96,7 +96,7 @@ class Launch:
 class Kernel:
     """A grid of programs with one body. A statement may use any tile produced before it in the same program.
 
-    `auxiliary`: it copies operands or joins parts for another kernel, and is launched as it was made.
+    `auxiliary`: it copies operands or joins parts for another kernel, and decisions do not change its launch.
     """
 
     name: str
@@ -110,8 +110,8 @@ class Kernel:
 class TileProgram:
     """Kernels run one after the other over the same buffers.
 
-    Buffers are in calling order: inputs, then the outputs, then workspaces, then what programs have of their own, which
-    no call gives. Buffers in `zeroed` are set to zero first.
+    Buffers are in calling order: inputs, then the outputs, then workspaces, then those of each program's own, which no
+    call passes. Buffers in `zeroed` are set to zero first.
     """
 
     name: str

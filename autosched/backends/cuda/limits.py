@@ -1,4 +1,4 @@
-"""What CUDA C++ can make kernels of: known before anything compiles."""
+"""Limits of CUDA C++: the programs that it makes kernels of, known before anything compiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_spaces.schedules.limits import Distinguished, Offers, Resources
 
 
 class CudaLimits:
-    """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
+    """Element types of a GPU, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
         if has_wgmma(target):
@@ -56,10 +56,10 @@ def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | No
     return None
 
 
-# A search asks whether each of a population's programs is fit, and then again what they need, for their features.
+# A search asks for each of a population's programs if it fits, and then again for its needs, as features.
 @lru_cache(512)
 def _needs(program: TileProgram, kernel: Kernel, target: Target) -> Resources | str:
-    """Shared memory, registers and threads of a kernel; or the reason why CUDA C++ makes none of the program."""
+    """Shared memory, registers and threads of a kernel; or the reason that CUDA C++ has none of the program."""
     try:
         if not kernel.launch.producer_warps:
             return resources(program, kernel, target)

@@ -1,4 +1,4 @@
-"""What LLVM can make kernels of, on a CPU: known before anything compiles."""
+"""Limits of LLVM on a CPU: the programs that it makes kernels of, known before anything compiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
 
 class LlvmLimits:
-    """Which element types there are. What fits a CPU's registers and caches is the sketches' choice."""
+    """The supported element types. Registers and caches of a CPU are the sketches' concern."""
 
     def offers(self, target: Target) -> Offers:
         return USUAL

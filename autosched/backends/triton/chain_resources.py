@@ -16,8 +16,8 @@ from search_spaces.workloads.dtypes import dtype
 # turns; and what the compiler has for itself.
 _SLOT_BYTES = 16
 _OTHER_BYTES = 256
-# Registers that addresses, barriers and what is kept of every row take beside tiles. Points and sums of 64 and 64
-# registers, with operands of 32, compile to no more than 240 (Triton 3.6 and 3.9).
+# Registers of addresses, barriers and row statistics besides tiles. Points and sums of 64 and 64 registers, with
+# operands of 32, compile to no more than 240 (Triton 3.6 and 3.9).
 _OVERHEAD = 24
 
 
@@ -44,12 +44,12 @@ def chain_resources(program: TileProgram, kernel: Kernel) -> Resources:
 
 
 def registers_allowed(kernel: Kernel) -> int:
-    """Those of a thread that computes."""
+    """Registers of a consumer thread."""
     return WGMMA.group_registers(max(1, kernel.launch.num_warps // WARP_GROUP), kernel.launch.max_registers)
 
 
 def _live_bytes(kernel: Kernel, loop: For, loops: Sequence[For]) -> int:
-    """Sums that are kept, those of an iteration, and operands that are computed, while dots run with others of them."""
+    """Carried sums, those of an iteration, and computed operands while dots run with others of them."""
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     summed = {s.dst.name: s.dst for x in loops for s in x.body if isinstance(s, Dot) and not starts_anew(s, x)}
     own = {s.dst.name: s.dst for s in loop.body if isinstance(s, Dot)}

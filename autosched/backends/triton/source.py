@@ -1,6 +1,6 @@
-"""The source of a GPU program: a module with every kernel, each printed in the language that its launch asks for.
+"""The source of a GPU program: a module with every kernel, each printed in the language for its launch.
 
-Triton's compiler compiles both: Triton itself, where it decides which warps do what, and Gluon, where the text does.
+Triton's compiler compiles both: Triton itself, where it assigns work to warps, and Gluon, where the text does.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from search_spaces.schedules.limits import USUAL
 
 
 def print_module(program: TileProgram, comment: str) -> str:
-    """The source text of the module that holds every kernel of `program`.
+    """The source text of the module with every kernel of `program`.
 
     Raises:
-        CompileError: the program holds something that the language of the kernel has no words for.
+        CompileError: the program contains something that the language of the kernel cannot express.
     """
     head = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "#")
     names = [function_name(kernel) for kernel in program.kernels]
@@ -48,12 +48,12 @@ def print_module(program: TileProgram, comment: str) -> str:
 
 
 def is_gluon(kernel: Kernel) -> bool:
-    """Whether the kernel is printed in Gluon."""
+    """True if the kernel is printed in Gluon."""
     return kernel.launch.producer_warps > 0
 
 
 def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
-    """What the printed kernel takes.
+    """The arguments of the printed kernel.
 
     Raises:
         CompileError: the hardware cannot describe a tile.

@@ -314,5 +314,5 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def sides(dot: Dot, tiles: dict[str, Tile]) -> tuple[str, str]:
-    """The tiles of rows and columns of a dot, whichever was written first."""
+    """The tiles of rows and columns of a dot, in this order."""
     return (dot.a, dot.b) if dot.dst.axes[0] in tiles[dot.a].axes else (dot.b, dot.a)

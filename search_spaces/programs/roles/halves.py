@@ -1,4 +1,4 @@
-"""A kernel's statements as one of several warp groups or blocks does them, which have equal parts of its tiles."""
+"""A kernel's statements for one of several warp groups or blocks, which share its tiles equally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
-# Which part of a tile's rows a warp group has, and which part of a tile a block of a cluster, as variables.
+# The part of a tile's rows for a warp group, and the part of a tile for a block of a cluster, as variables.
 HALF = "half"
 BLOCK = "block"
 

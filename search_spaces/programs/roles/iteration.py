@@ -199,7 +199,7 @@ class Ahead:
 
 
 def starts_anew(dot: Dot, loop: For) -> bool:
-    """Whether its sums start from the 0 that stands before it in the loop."""
+    """True if its sums start from the 0 that stands before it in the loop."""
     before = loop.body[: loop.body.index(dot)]
     return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 

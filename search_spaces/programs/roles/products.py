@@ -229,7 +229,7 @@ class ProductRoles:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """The operands, each once an iteration."""
+        """The operands, each loaded once an iteration."""
         return (*self.rows_read, *self.columns_read)
 
     @property
@@ -248,13 +248,13 @@ class ProductRoles:
         return self.dots[0]
 
     def sides(self, dot: Dot) -> tuple[str, str]:
-        """The tiles of rows and columns of a dot, whichever was written first."""
+        """The tiles of rows and columns of a dot, in this order."""
         rows = {load.dst.name for load in self.rows_read}
         return (dot.a, dot.b) if dot.a in rows else (dot.b, dot.a)
 
     @property
     def shares_tile(self) -> bool:
-        """Whether a tile's rows are divided among the warp groups."""
+        """True if a tile's rows are divided among the warp groups."""
         return self.groups > 1 and not self.alternating
 
     @property
@@ -266,23 +266,23 @@ class ProductRoles:
 
     @property
     def blocks(self) -> int:
-        """Of a cluster, which have a part of a tile each."""
+        """Blocks of a cluster, which divide a tile."""
         return self.kernel.launch.num_ctas
 
     @cached_property
     def block_shape(self) -> tuple[int, int]:
-        """Rows and columns of a tile that one block has."""
+        """Rows and columns of a tile in one block."""
         rows, columns = self.dot.dst.shape
         return block_shape(rows, columns, self.blocks)
 
     @property
     def cut_axis(self) -> str:
-        """The axis along which the blocks of a cluster have parts of a tile."""
+        """The axis along which the blocks of a cluster divide a tile."""
         return self.dot.dst.axes[self.block_shape[0] == self.dot.dst.shape[0]]
 
     @property
     def cut_size(self) -> int:
-        """How much of it one block has."""
+        """Positions of it in one block."""
         return self.dot.dst.extent(self.cut_axis) // self.blocks
 
     @property
@@ -296,7 +296,7 @@ class ProductRoles:
 
     @cached_property
     def accumulators(self) -> tuple[Tile, ...]:
-        """Those of one warp group."""
+        """The accumulators of one warp group."""
         return tuple(replace(d.dst, shape=(self.rows, self.columns)) for d in self.dots)
 
     @property
@@ -306,25 +306,28 @@ class ProductRoles:
 
     @property
     def a_through_registers(self) -> bool:
-        """Whether `a` goes through registers: dots of operands that are not 16 bits wide read k-major tiles alone from
-        shared memory, but rows that are in registers lie as the threads loaded them."""
+        """True if `a` goes through registers.
+
+        Dots of operands that are not 16 bits wide read only k-major tiles from shared memory, but rows in registers
+        stay as the threads loaded them.
+        """
         return not k_major(self.a, self.dot) and dtype(self.a.dst.dtype).bytes != 2
 
     @property
     def promotes(self) -> bool:
-        """Whether the sums of a step are kept apart and added up in float32, since the dot units keep fewer bits."""
+        """True if the sums of a step are kept apart and added up in float32, since tensor cores keep fewer bits."""
         return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property
     def finishing(self) -> Kernel:
-        """The epilogue as a kernel of its own: its arguments, and the extents of its variables."""
+        """The epilogue as a kernel of its own, with its arguments and the extents of its variables."""
         parts = (GridAxis(HALF, max(2, self.groups)), GridAxis(BLOCK, self.blocks))
         grid = replace(self.kernel.grid, axes=(*self.kernel.grid.axes, *parts))
         return replace(self.kernel, grid=grid, body=self.epilogue)
 
     @property
     def moving(self) -> Kernel:
-        """The kernel with its stores as one warp group makes them: what its arguments follow from."""
+        """The kernel with the stores of one warp group, from which its arguments follow."""
         return replace(self.kernel, body=(self.loop, *self.epilogue))
 
     @property

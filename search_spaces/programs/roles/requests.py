@@ -98,7 +98,7 @@ def refuse(kernel: Kernel, reason: str) -> NoReturn:
 
 
 def k_major(load: Load, dot: Dot) -> bool:
-    """Whether neighbours in memory are neighbours along the axis that is summed over."""
+    """True if neighbours in memory are neighbours along the summed axis."""
     return load.dst.axes[-1] == dot.axis
 
 

@@ -11,7 +11,7 @@ from search_spaces.programs.tiles import Bound
 
 
 def fewest_iterations(kernel: Kernel, loop: For) -> int:
-    """How many iterations of the loop the program does that has the fewest."""
+    """Fewest iterations of the loop in any program."""
     return min(_every(kernel, loop))
 
 

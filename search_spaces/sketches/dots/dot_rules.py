@@ -47,7 +47,7 @@ DECIDED_FIRST = (
 def dot_rules(
     workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
 ) -> tuple[Rule, ...]:
-    """In the order in which they are told."""
+    """Rules of a chain, in the order in which they are reported."""
     brought = {
         (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)

@@ -184,7 +184,7 @@ def specialization_rules(
     brought: Mapping[tuple[str, str], Sequence[Operand]],
     offers: Offers,
 ) -> tuple[Rule, ...]:
-    """What has to be so for the specialised kernel that a schedule asks for."""
+    """Requirements of the specialised kernel that a schedule asks for."""
     units = target.wave_groups
     if units is None:
         return ()
