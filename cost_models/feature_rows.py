@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 import search_spaces
 from cost_models.features import FEATURE_NAMES, amounts, scaled
 from cost_models.trees import Floats
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
-from search_spaces.schedules.limits import Limits
+from search_spaces import AutoschedError, Schedule, SearchSpace, Target, Workload
 from tuning_logs import TuningRecord
 
 # Equal workloads of different spelling have kernels of their own: their axes may be split differently.
@@ -24,7 +23,6 @@ class FeatureRows:
         """`build` makes the spaces of records; by default they have the backends of the space in the query."""
         self._build = build
         self._rows: dict[Key, dict[Schedule, Floats | None]] = {}
-        self._spaces: dict[Key, SearchSpace | None] = {}
 
     def of_schedules(self, space: SearchSpace, schedules: Sequence[Schedule]) -> Floats:
         """The features of schedules of `space`, shape (len(schedules), len(FEATURE_NAMES))."""
@@ -41,43 +39,36 @@ class FeatureRows:
 
         Records of other backends than those of their space are left out.
         """
-        self._spaces[key_of(space)] = space
         kept: list[TuningRecord] = []
         rows: list[Floats] = []
         for record in records:
-            row = self._row_of(record, space.backends)
+            row = self._row_of(record, space)
             if row is not None:
                 kept.append(record)
                 rows.append(row)
         return kept, np.array(rows, dtype=np.float32).reshape(len(rows), len(FEATURE_NAMES))
 
-    def _row_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
+    def _row_of(self, record: TuningRecord, asked: SearchSpace) -> Floats | None:
         known = self._rows.setdefault((record.workload, record.target.key), {})
         if record.schedule not in known:
-            known[record.schedule.unbound] = self._lowered(record, backends)
+            known[record.schedule.unbound] = self._lowered(record, asked)
         return known[record.schedule]
 
-    def _lowered(self, record: TuningRecord, backends: Mapping[str, Limits]) -> Floats | None:
+    def _lowered(self, record: TuningRecord, asked: SearchSpace) -> Floats | None:
         """The features of a record's schedule; None when its space no longer has it."""
-        space = self._space_of(record, backends)
         try:
-            bound = space.bind(record.schedule) if space else None
-        except InputError:
+            space = self._space_of(record, asked)
+            bound = space.bind(record.schedule)
+        except AutoschedError:
             return None
-        return scaled(np.array(_amounts(space, bound))) if space and bound else None
+        return scaled(np.array(_amounts(space, bound)))
 
-    def _space_of(self, record: TuningRecord, backends: Mapping[str, Limits]) -> SearchSpace | None:
-        key = record.workload, record.target.key
-        if key not in self._spaces:
-            try:
-                self._spaces[key] = (
-                    self._build(record.workload, record.target)
-                    if self._build
-                    else search_spaces.build(record.workload, record.target, backends)
-                )
-            except AutoschedError:
-                self._spaces[key] = None
-        return self._spaces[key]
+    def _space_of(self, record: TuningRecord, asked: SearchSpace) -> SearchSpace:
+        if (record.workload, record.target.key) == key_of(asked):
+            return asked
+        if self._build:
+            return self._build(record.workload, record.target)
+        return search_spaces.build(record.workload, record.target, asked.backends)
 
 
 def key_of(space: SearchSpace) -> Key:

@@ -1,4 +1,4 @@
-"""What to compute, on which device, and every way to compute it: workloads, targets, search spaces, tile programs."""
+"""The computation, the device, and every way to compute it: workloads, targets, search spaces, tile programs."""
 
 from search_spaces.build import build, why_no_schedule
 from search_spaces.devices.target import Target, target_named

@@ -16,33 +16,45 @@ from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
 from search_spaces.schedules.space import SearchSpace, Sketch
 from search_spaces.workloads.workload import Workload
 
+# Spaces that are kept: a prediction learns from 48 workloads and devices at most. Each takes 80 kB when it is made, and
+# of a product that was searched 9 MB, most of it answers of rules.
+_MOST_KEPT = 64
+
 
 def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> SearchSpace:
-    """The space of every anchor that the structure of the workload has.
+    """The space of every anchor that the structure of the workload has: made once, whoever asks again.
 
-    Schedules are of the workload's canonical form (`Workload.scheduled`): whatever has its key has this space.
+    Schedules are of the workload's canonical form (`Workload.scheduled`): equal keys have equal spaces.
 
     `backends` are those that may make its kernels, best first: those that cannot compute the workload are left out.
-    Without any, schedules are of no backend, and what sketches allow is legal.
+    Without any, schedules are of no backend, and all that sketches allow is legal.
 
     Raises:
         EmptySearchSpaceError: no backend can compute it, or it has no anchor; the message says why, or lists those
             that were tried.
     """
+    found = _made(workload, target, tuple(backends.items()))
+    if isinstance(found, str):
+        raise EmptySearchSpaceError(found)
+    return found
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _made(workload: Workload, target: Target, makers: tuple[tuple[str, Limits], ...]) -> SearchSpace | str:
+    """The space, or why there is none."""
+    backends = dict(makers)
     scheduled = workload.scheduled
     refusals = {name: limits.why_unsupported(scheduled, target) for name, limits in backends.items()}
     able = {name: limits for name, limits in backends.items() if refusals[name] is None}
     if not able:
         none = f"no backend that is installed makes kernels for {target.key}"
-        raise EmptySearchSpaceError(f"{workload.label} on {target.name}: {_refused(refusals) or none}")
+        return f"{workload.label} on {target.name}: {_refused(refusals) or none}"
     offers = {name: limits.offers(target) for name, limits in able.items()}
     every = functools.reduce(operator.or_, offers.values())
     tried: dict[str, str] = {}
     found = _derived(scheduled, target, every, tried)
     if not found:
-        raise EmptySearchSpaceError(
-            f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
-        )
+        return f"no anchor matches {workload.label} on {target.name} (tried: {_reasons(tried)})\n{workload}"
     own = {each: _derived(scheduled, target, each, {}) for each in {*offers.values()} - {every}}
     lesser = {name: own[each] for name, each in offers.items() if each in own}
     joint = (s.beside({name: own[i] for name, own in lesser.items()}) for i, s in enumerate(found))
@@ -50,12 +62,12 @@ def build(workload: Workload, target: Target, backends: Mapping[str, Limits] = N
 
 
 def sketch_names() -> frozenset[str]:
-    """The names of all sketches that this version has; each is called as its anchor."""
+    """The names of all sketches of this version; each is named after its anchor."""
     return frozenset(name for name, _ in anchors.anchors())
 
 
 def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str, str]) -> tuple[Sketch, ...]:
-    """Every sketch of a workload for what is offered; `tried` gets every anchor, with why it does not match."""
+    """Every sketch of a workload for the offers; `tried` gets every anchor, with the reason that it does not match."""
     found: list[Sketch] = []
     for name, anchor in anchors.anchors():
         try:
@@ -67,7 +79,7 @@ def _derived(workload: Workload, target: Target, offers: Offers, tried: dict[str
 
 
 def _refused(refusals: Mapping[str, str | None]) -> str:
-    """Why no backend computes it; each by its name, unless all say the same."""
+    """Reasons that no backend computes it: each by its name, unless all are equal."""
     reasons = {reason for reason in refusals.values() if reason}
     if len(reasons) > 1:
         return "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
@@ -75,7 +87,7 @@ def _refused(refusals: Mapping[str, str | None]) -> str:
 
 
 def _reasons(tried: Mapping[str, str]) -> str:
-    """The rules that were tried, each with why it does not match; those of one reason together."""
+    """The anchors that were tried, grouped by the reason that they do not match."""
     named: dict[str, list[str]] = {}
     for name, why in tried.items():
         named.setdefault(why, []).append(name)
@@ -83,8 +95,10 @@ def _reasons(tried: Mapping[str, str]) -> str:
 
 
 def why_no_schedule(workload: Workload, target: Target, backends: Mapping[str, Limits] = NO_BACKEND) -> str | None:
-    """Why no kernel for the target can be made of the workload: no sketch computes it, or none of their schedules is
-    legal; or None."""
+    """Reason that the workload has no kernel on the target, or None.
+
+    Either no sketch computes it, or none of their schedules is legal.
+    """
     try:
         build(workload, target, backends).sample(np.random.default_rng(0))
     except EmptySearchSpaceError as error:

@@ -1,4 +1,4 @@
-"""Which code this is: a hash over the text of packages, wherever their modules lie."""
+"""Identity of the code: a hash over the text of packages, independent of the folders that contain them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 def code_hash(*packages: str) -> str:
-    """64 hexadecimal digits over all modules of the packages of these names, and of the packages in them: their text.
+    """64 hexadecimal digits over the text of all modules of the packages of these names, and of the packages in them.
 
-    What the modules are called, where they lie and how their lines end does not matter. It says when two runs had the
-    same code; whether they do the same takes looking at what the code does.
+    Names and places of modules and their line endings do not matter. Equal hashes mean equal code; different hashes may
+    still compute the same.
     """
     return _hash(tuple(folder for package in packages for folder in sys.modules[package].__path__))
 
 
-# Read once: what this process runs is the text as it was at the start, whatever is edited meanwhile.
+# Read once: this process runs the text as it was at the start, however it is edited meanwhile.
 @functools.cache
 def _hash(folders: tuple[str, ...]) -> str:
     modules = (module for folder in folders for module in Path(folder).rglob("*.py"))

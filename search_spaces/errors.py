@@ -1,9 +1,9 @@
-"""Everything autosched raises on purpose.
+"""Errors that autosched raises on purpose.
 
     AutoschedError
     ├── InputError            misuse: the message says what was expected, what came, what is allowed
-    ├── DataError             what was read is not what it should be: a damaged record, which readers skip, say
-    ├── UnmatchedError        the structure of a workload is none that a sketch schedules; the message says why
+    ├── DataError             data is not of the expected form: a damaged record, which readers skip, say
+    ├── UnmatchedError        no sketch schedules the structure of a workload; the message says why
     ├── EmptySearchSpaceError no anchor has a legal schedule for this workload and target
     ├── TargetUnavailableError the target is known, but not (usable) on this machine
     ├── OutOfMemoryError      tensors of this size do not fit in the memory that is free
@@ -20,7 +20,7 @@ from search_spaces.plain_text import visible_lines
 
 
 class AutoschedError(Exception):
-    """Base of every error that autosched raises on purpose. What it quotes of others does nothing to a terminal."""
+    """Base of every error that autosched raises on purpose. Text that it quotes has no effect on a terminal."""
 
     def __str__(self) -> str:
         return visible_lines(super().__str__())
@@ -31,11 +31,11 @@ class InputError(AutoschedError, ValueError):
 
 
 class DataError(AutoschedError, ValueError):
-    """What was read is not data of the form that was expected; whoever reads on skips it."""
+    """Data that was read is not of the expected form; readers of several entries skip it."""
 
 
 class UnmatchedError(AutoschedError):
-    """What a workload computes is not what a sketch schedules: a clause that says why."""
+    """A sketch does not schedule this computation: a clause that says why."""
 
 
 class EmptySearchSpaceError(AutoschedError):
@@ -47,7 +47,7 @@ class TargetUnavailableError(AutoschedError):
 
 
 class OutOfMemoryError(AutoschedError, MemoryError):
-    """Tensors that were asked for do not fit in memory; the message says what they need and what is free."""
+    """Tensors that were asked for do not fit in memory; the message gives the bytes needed and the bytes free."""
 
 
 class LogError(AutoschedError, OSError):
@@ -61,7 +61,7 @@ def unknown_name(kind: str, got: str, allowed: Iterable[str]) -> InputError:
 
 
 def did_you_mean(got: object, allowed: Iterable[str]) -> str:
-    """What ends the message about a name that is not in a list: the closest allowed one, where there is one."""
+    """End of the message about a name that is not in a list: the closest allowed one, if there is one."""
     import difflib
 
     spelled = {name.lower(): name for name in sorted(allowed)}

@@ -1,6 +1,6 @@
-"""What parsed JSON must be to be taken for data: a reader for every kind of value, which refuses all others.
+"""Validation of parsed JSON: a reader for every kind of value, which refuses all others.
 
-Files come from colleagues and other machines, and may be damaged. Each reader takes the value and what it is called.
+Files come from colleagues and other machines, and may be damaged. Each reader takes the value and its name in messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from search_spaces.plain_text import encodable, visible
 
 # The largest integer that databases, arrays and kernels hold.
 LARGEST = 2**63 - 1
-# Models look at values as floating-point numbers, which end here. It keeps out infinity and what is no number, too.
+# Models treat values as floating-point numbers, which end here. It keeps out infinities and NaN, too.
 _LARGEST_NUMBER = sys.float_info.max
 # So much of a value is shown in an error.
 _SHOWN = 60
@@ -28,7 +28,7 @@ Scalar = int | float | str | bool | None
 
 @contextlib.contextmanager
 def refused_as_data() -> Iterator[None]:
-    """Within it, whatever making an object of parsed data raises is a DataError."""
+    """Context in which any exception of building an object from parsed data becomes a DataError."""
     try:
         yield
     except DataError:
@@ -57,7 +57,7 @@ def parsed(text: str | bytes) -> Any:
     """The value of a JSON text in UTF-8, in which no object has two members of one name, and no number is infinite.
 
     Raises:
-        DataError: it is none.
+        DataError: the text is no such JSON.
     """
     with refused_as_data():
         return _DECODER.decode(text if isinstance(text, str) else text.decode())
@@ -73,7 +73,7 @@ def text(value: object, what: str) -> str:
 
 
 def word(value: object, what: str) -> str:
-    """An ASCII letter and more of them, digits and `_`: what may stand in names of files."""
+    """An ASCII letter and more of them, digits and `_`: allowed in names of files."""
     if isinstance(value, str) and value.isascii() and value.isidentifier():
         return value
     raise _refused(value, what, "a word of letters, digits and _")
@@ -120,7 +120,7 @@ def knob_value(value: object, what: str) -> Scalar | tuple[Scalar, ...]:
 
 
 def array(value: object, what: str, sizes: Collection[int] = ()) -> list[Any]:
-    """A list, of one of so many elements where that is told."""
+    """A list; its length is one of `sizes` if these are given."""
     if isinstance(value, list) and (not sizes or len(value) in sizes):
         return value
     raise _refused(value, what, f"a list of {' or '.join(map(str, sizes))} elements" if sizes else "a list")
@@ -129,7 +129,7 @@ def array(value: object, what: str, sizes: Collection[int] = ()) -> list[Any]:
 def members(
     value: object, what: str, needed: Collection[str] = (), optional: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """An object with the `needed` members and, where the `optional` ones are told, no other ones than these."""
+    """An object with the `needed` members; if `optional` is given, it has no others than these and the needed ones."""
     if not isinstance(value, dict):
         raise _refused(value, what, "an object")
     if missing := [name for name in needed if name not in value]:

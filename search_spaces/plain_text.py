@@ -1,12 +1,12 @@
-"""Text that others wrote, a name in a log, say, as it may be shown and stored: it is data, and does nothing."""
+"""Text that others wrote, such as a name in a log, made safe to show and to store."""
 
 from __future__ import annotations
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""The text with all that is not printable as escapes, such as `\n`, `\x1b` and `\u2028`, but for what is `kept`.
+    r"""The text with escapes, such as `\n`, `\x1b` and `\u2028`, for all that is not printable, except for `kept`.
 
-    What is left moves no cursor, changes no colour and no direction of reading, and can be encoded.
+    The result moves no cursor, changes no colour and no direction of reading, and can be encoded.
     """
     if text.isprintable():
         return text
@@ -19,5 +19,5 @@ def visible_lines(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with escapes for what no encoding has: halves of surrogate pairs, as file names may hold."""
+    """The text with escapes for what no encoding has: halves of surrogate pairs, which file names may contain."""
     return text.encode("utf-8", "backslashreplace").decode()

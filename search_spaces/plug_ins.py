@@ -9,7 +9,7 @@ from typing import Any
 
 
 def only_class(module_name: str) -> Any:
-    """The one public class that a module defines, imported now; its caller knows what it is called with.
+    """The one public class that a module defines, imported now; the caller knows its arguments.
 
     Raises:
         TypeError: the module defines none, or several.
@@ -24,15 +24,15 @@ def only_class(module_name: str) -> Any:
 
 
 def lacking(made: object, methods: Iterable[str]) -> tuple[str, ...]:
-    """Those of the methods that an object does not have, or not so that they can be called like this.
+    """The methods that an object lacks, or has with other parameters.
 
-    Each is given as it is called: `tell(records, elsewhere=…)`.
+    Each is given as a call: `tell(records, elsewhere=…)`.
     """
     return tuple(call for call in methods if not takes(getattr(made, call.partition("(")[0], None), call))
 
 
 def takes(function: object, call: str) -> bool:
-    """Whether it can be called like this, as far as its signature is known: that of some built-in ones is not."""
+    """True if `function` can be called like this, or if its signature is unknown, as of some built-in ones."""
     if not callable(function):
         return False
     arguments = [a.strip() for a in call.partition("(")[2].rstrip(")").split(",")]

@@ -1,4 +1,4 @@
-"""Backends print tile programs, compile what they printed, and load what they compiled.
+"""Backends print tile programs, compile the sources, and load the binaries.
 
 A few come with autosched. Another package adds one by an entry point of the group `autosched.backends`, from its name
 to its class:
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _GROUP = "autosched.backends"
-# Best first. Their modules are imported when they are asked for.
+# Best first. Their modules are imported on demand.
 _OWN = (
     EntryPoint("triton", "autosched.backends.triton.backend:TritonBackend", _GROUP),
     EntryPoint("cuda", "autosched.backends.cuda.backend:CudaBackend", _GROUP),
@@ -48,7 +48,7 @@ def usable(target: Target, name: str | None = None) -> tuple[Backend, ...]:
     """The backends, or the one of that name, that make kernels for a target and can compile them on this machine.
 
     Raises:
-        InputError: the one that is named is not installed, or makes no kernels for such devices.
+        InputError: the named one is not installed, or makes no kernels for such devices.
         TargetUnavailableError: it, or every one of them, lacks something; the message says what to do.
     """
     asked = for_target(target)
@@ -65,7 +65,7 @@ def usable(target: Target, name: str | None = None) -> tuple[Backend, ...]:
 
 
 def why_not_serving(target: Target, name: str) -> str | None:
-    """Why the backend of that name makes no kernels for a target, with those that do; or None.
+    """Reason that the backend of that name makes no kernels for a target, with those that do; or None.
 
     Raises:
         InputError: none of that name is installed.
@@ -79,7 +79,7 @@ def why_not_serving(target: Target, name: str) -> str | None:
 
 
 def named(name: str) -> Backend:
-    """The backend of that name, as records have it.
+    """The backend of that name, as in records.
 
     Raises:
         InputError: none of that name is installed.
@@ -94,8 +94,8 @@ def named(name: str) -> Backend:
     return backend
 
 
-# Reading what is installed takes milliseconds, and is the same as long as a process lives.
+# Reading the installed packages takes milliseconds, and gives the same as long as a process lives.
 @functools.cache
 def _installed() -> dict[str, EntryPoint]:
-    """By name, best first; what another package calls by a name of ours is not taken for it."""
+    """By name, best first; another package's backend with a name of ours is ignored."""
     return {e.name: e for e in (*_OWN, *sorted(entry_points(group=_GROUP)), *_OWN)}

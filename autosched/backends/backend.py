@@ -1,4 +1,4 @@
-"""What a backend is: it prints tile programs, compiles what it printed, and loads what it compiled.
+"""Protocol of a backend: it prints tile programs, compiles the sources, and loads the binaries.
 
 `render` and `compile` run in compile workers, which never touch a device; `load` runs where the kernel will run.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from search_spaces import Target, TileProgram
 from search_spaces.schedules.limits import Limits
 from tuning_logs import CompileFacts
+
+if TYPE_CHECKING:
+    import torch
 
 
 class CompileError(Exception):
@@ -28,8 +29,8 @@ class LoadError(Exception):
 class Artefact:
     """A compiled tile program, ready to be sent to the process that runs it.
 
-    `binaries` holds one object per kernel of the program (all in one on the CPU); `facts` is what the compiler said;
-    `launch` is what the backend's own `load` needs, as JSON text.
+    `binaries` has one object per kernel of the program (all in one on the CPU); `facts` are the compiler's report;
+    `launch` is the data of the backend's own `load`, as JSON text.
     """
 
     backend: str
@@ -47,7 +48,7 @@ class Launcher(Protocol):
         ...
 
     def launch(self, addresses: Sequence[int]) -> None:
-        """The same, given the addresses of such tensors: what a kernel calls that has looked at them already."""
+        """The same, given the addresses of such tensors: for kernels that have checked them already."""
         ...
 
     def unload(self) -> None:
@@ -60,26 +61,26 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What records call it."""
+        """Its name in records."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """What it can make kernels of, on the targets that it serves."""
+        """Limits on the programs that it can make kernels of, on the targets that it serves."""
         ...
 
     def serves(self, target: Target) -> bool:
-        """Whether it makes kernels for such devices."""
+        """True if it makes kernels for such devices."""
         ...
 
     def why_unavailable(self, target: Target) -> str | None:
-        """What it lacks on this machine to compile for such a device, with the command that mends it; or None."""
+        """Reason that it cannot compile for such a device on this machine, with the command that mends it; or None."""
         ...
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
-        """The source text for a target; `comment` (the schedule) stands at its top.
+        """The source text for a target; `comment` (the schedule) is placed at its top.
 
-        Raises CompileError for what it cannot say.
+        Raises CompileError for a program that it cannot express.
         """
         ...
 

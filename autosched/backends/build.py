@@ -1,4 +1,4 @@
-"""From a record to its schedule, its source and a compiled kernel: the one way, whoever asks; so all make the same."""
+"""From a record to its schedule, its source and a compiled kernel: the only way, so that all callers get the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuning_logs import TuningRecord
 
 
 def bound(record: TuningRecord) -> Schedule:
-    """The schedule of a record, of the search space that this version derives for its workload.
+    """The schedule of a record, bound to the search space that this version derives for its workload.
 
     Raises:
         InputError: the schedule is not of that space, or its backend is not installed.
@@ -34,7 +34,7 @@ def render(schedule: Schedule, target: Target) -> str:
 
 
 def build(program: TileProgram, title: str, target: Target, backend: Backend) -> Artefact:
-    """Print a program under a title, and compile it; the facts say what was printed. Touches no device.
+    """Print a program under a title, and compile it; the facts include a hash of the source. Touches no device.
 
     Raises:
         CompileError: the printer or the compiler refused it.

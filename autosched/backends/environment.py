@@ -1,4 +1,4 @@
-"""What a measurement depends on beside its kernel: what compiled it, and what ran it."""
+"""Environment of a measurement besides its kernel: versions of the compilers and of the system that ran it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuning_logs import Versions
 def environment(target: Target) -> Versions:
     """Versions of everything on this machine that a measurement on the target depends on, as (name, version).
 
-    Of NVRTC that of the library which compiles for the target, as it tells itself.
+    NVRTC's is that of the library which compiles for the target, as it reports itself.
     """
     if target.kind == "cpu":
         return devices.environment(target, (("llvmlite", _version("llvmlite")),))

@@ -1,7 +1,7 @@
-"""What a schedule becomes: a hash of everything that is compiled and launched, which a record carries with it.
+"""Fingerprints of kernels: a hash of everything that is compiled and launched, stored in each record.
 
-Two versions of autosched that give a schedule the same fingerprint make the same kernel of it, so that what one of them
-measured holds for the other.
+Two versions of autosched that give a schedule the same fingerprint make the same kernel of it, so that measurements of
+one are valid for the other.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from search_spaces import TileProgram
 from search_spaces.programs.statements import Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 
-# What the lines of the comment begin with that printers place at the top: Triton's, LLVM's and CUDA's. It shows the
-# schedule and the loop nest, and its wording may change while the code stays.
+# Starts of the lines of the comment that printers place at the top: Triton's, LLVM's and CUDA's. It shows the schedule
+# and the loop nest, and its wording may change while the code stays.
 _COMMENT = ("#", ";", "//")
 # 64 bits: among a million kernels two share them with a chance of 3e-8.
 _DIGITS = 16
 
 
 def source_fingerprint(source: str, program: TileProgram) -> str:
-    """16 hexadecimal digits over the source text that was printed for a program, and over how it is launched.
+    """16 hexadecimal digits over the source text that was printed for a program, and over its launch.
 
-    The comment at the top does not count. What the text leaves to the compiler and the launcher does: warps and stages,
-    the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed.
+    The comment at the top does not count. Everything that the text leaves to the compiler and the launcher does: warps
+    and stages, the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed.
     """
     code = source[_comment_end(source) :]
     kernels = [(k.grid.tiles, k.grid.programs, _said(k.launch), _described_tiles(k)) for k in program.kernels]
@@ -41,7 +41,7 @@ def _quoted(code: str) -> str:
 
 
 def _comment_end(source: str) -> int:
-    """Where the first line begins that is no comment."""
+    """Start of the first line that is no comment."""
     start = 0
     while source.startswith(_COMMENT, start):
         line_end = source.find("\n", start)
@@ -52,12 +52,12 @@ def _comment_end(source: str) -> int:
 
 
 def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:
-    """The buffers that are read or written by tensor descriptors, in tiles of which extents."""
+    """The buffers that are read or written by tensor descriptors, with the extents of the tiles."""
     moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via == "descriptor")
     return list(dict.fromkeys((s.buffer, tuple(piece.extent for piece in s.slices)) for s in moves))
 
 
 def _said(value: Buffer | Launch) -> list[tuple[str, object]]:
-    """The fields that say something: one that is added, and is zero or empty here, leaves fingerprints as they were."""
+    """The fields that are not zero or empty: a new field that is empty here leaves fingerprints as they were."""
     named = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return [(name, content) for name, content in named if content]

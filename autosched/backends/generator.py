@@ -1,7 +1,7 @@
-"""Which code generated a kernel: the part of a record's provenance that tells versions of autosched apart.
+"""Hash of the code that generated a kernel: it distinguishes versions of autosched in a record's provenance.
 
-It decides nothing about a record that says what was compiled (`backends.reproduction`): a comment that was edited
-changes it, and no kernel.
+It decides nothing about a record with a fingerprint of its source (`backends.reproduction`): editing a comment changes
+the hash, and no kernel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether this version of autosched makes the kernel that a record describes: lowered and printed, never compiled.
+"""Comparison of records with this version of autosched: exact if it prints the same kernel; nothing is compiled.
 
-A record is exact while its schedule prints its source, and stale otherwise: neither a comment that was edited nor a
-module that was moved makes it so. The schedule of a stale one may still be legal, and its kernel be made. Of what does
-not tell what was compiled (a failed trial of an earlier version), only what the very same code measured is exact, and
-what this version cannot print either.
+A record is exact while its schedule prints its source, and stale otherwise: an edited comment or a moved module leaves
+it exact. The schedule of a stale one may still be legal, and have a kernel. A record without a fingerprint of its
+source (a failed trial of an earlier version) is exact only if the very same code measured it, or if this version cannot
+print its schedule either.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.build import bound, render
 from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.generator import generator_hash
-from search_spaces import AutoschedError, InputError, Schedule, SearchSpace, Target, Workload
+from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import OwnKernel, TuningRecord
 
 
@@ -24,8 +24,8 @@ def printed(record: TuningRecord) -> str:
     """The source that this version generates for a record's schedule, which needs neither a compiler nor the device.
 
     Raises:
-        AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot
-            be printed.
+        AutoschedError: the backend is not installed, or the schedule is not of the search space any more, or cannot be
+            printed.
     """
     schedule = bound(record)
     try:
@@ -35,7 +35,7 @@ def printed(record: TuningRecord) -> str:
 
 
 def fingerprint_of(schedule: Schedule, target: Target) -> str:
-    """The fingerprint of what this version prints for a bound schedule and its target.
+    """The fingerprint of the source that this version prints for a bound schedule and its target.
 
     Raises:
         InputError: its backend is not installed.
@@ -46,9 +46,9 @@ def fingerprint_of(schedule: Schedule, target: Target) -> str:
 
 @dataclass(frozen=True)
 class _Made:
-    """What this version makes of a schedule: code with a fingerprint, or why it makes none.
+    """Result of this version for a schedule: a source with a fingerprint, or the reason that there is none.
 
-    `printable`: false where a schedule of the space, and a legal one, has no text.
+    `printable`: false if the schedule is of the space, and legal, but has no text.
     """
 
     source: str | None = None
@@ -57,28 +57,27 @@ class _Made:
 
 
 class Reproduction:
-    """Tells exact records from stale ones. A schedule is printed once, in 1 to 4 ms, for all of its records.
+    """Distinguishes exact records from stale ones. A schedule is printed once, in 1 to 4 ms, for all of its records.
 
-    No more than `most` schedules are printed: what comes after them is not looked at, and counts as stale.
+    No more than `most` schedules are printed: later ones are not examined, and count as stale.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._spaces: dict[tuple[Workload, Target], SearchSpace] = {}
         self._made: dict[tuple[Workload, Target, Schedule], _Made] = {}
 
     def is_exact(self, record: TuningRecord) -> bool:
         return self.why_stale(record) is None
 
     def is_legal(self, record: TuningRecord) -> bool:
-        """Whether this version makes a kernel of the record's schedule, be it another one than was measured."""
+        """True if this version makes a kernel of the record's schedule, even another one than was measured."""
         return self._make(record).source is not None
 
     def why_stale(self, record: TuningRecord) -> str | None:
-        """Why this version does not make the kernel of a record, or None when it does, byte for byte.
+        """Reason that this version does not make the kernel of a record, or None when it does, byte for byte.
 
-        The comment at the top of the source does not count.
-        A kernel of the user's own is filed under its source: no other version of autosched makes another one of it.
+        The comment at the top of the source does not count. A kernel of the user's own is filed under its source: no
+        other version of autosched makes another one of it.
         """
         if isinstance(record.subject, OwnKernel):
             return None
@@ -108,7 +107,7 @@ class Reproduction:
         except InputError as error:
             return _Made(why_not=str(error))
         try:
-            space = self._space(record)
+            space = spaces.build(record.workload, record.target)
             schedule = space.bind(record.schedule)
             if reason := space.why_illegal(schedule):
                 return _Made(why_not=f"its schedule is no longer legal: {reason}")
@@ -117,9 +116,3 @@ class Reproduction:
             return _Made(why_not=f"its schedule is no longer in the search space: {error}")
         except (AutoschedError, CompileError) as error:
             return _Made(why_not=f"its schedule can no longer be printed: {error}", printable=False)
-
-    def _space(self, record: TuningRecord) -> SearchSpace:
-        key = record.workload, record.target
-        if key not in self._spaces:
-            self._spaces[key] = spaces.build(*key)
-        return self._spaces[key]

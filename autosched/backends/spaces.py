@@ -12,8 +12,9 @@ from search_spaces.schedules.limits import Limits
 
 
 def build(workload: Workload, target: Target, makers: Iterable[Backend] | None = None) -> SearchSpace:
-    """The space of every schedule of the workload that a backend makes a kernel of: any that serves the target, or
-    those that are given.
+    """The space of every schedule of the workload for which a backend makes a kernel.
+
+    The backends are all that serve the target, or the given ones.
 
     Raises:
         EmptySearchSpaceError: as `search_spaces.build`.
@@ -22,7 +23,7 @@ def build(workload: Workload, target: Target, makers: Iterable[Backend] | None =
 
 
 def why_no_schedule(workload: Workload, target: Target) -> str | None:
-    """Why no kernel for the target can be made of the workload, or None: `search_spaces.why_no_schedule`."""
+    """Reason that the workload has no kernel on the target, or None: `search_spaces.why_no_schedule`."""
     return search_spaces.why_no_schedule(workload, target, _limits(backends.for_target(target)))
 
 

@@ -135,19 +135,18 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         return (a.mT if layout[0] == "t" else a), (b.mT if layout[1] == "t" else b)
 
     def eager(a: Tensor, b: Tensor, *extra: Tensor) -> Tensor:
-        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed])
+        multiplied = used.multiply(*operands(a, b), extra[: used.absorbed], None)
         if rest and not multiplied.is_floating_point():
             multiplied = multiplied.to(torch.float32)
         return _chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
-        assert used.into is not None
         a, b = operands(inputs[0], inputs[1])
         extra = inputs[2:]
         if used.made != made and not products:
             products.append(torch.empty_like(out, dtype=used.made))
         multiplied = out if used.made == made else products[0]
-        used.into(a, b, extra[: used.absorbed], multiplied)
+        used.multiply(a, b, extra[: used.absorbed], multiplied)
         # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
         working = multiplied if workload.outputs[0].dtype in FLOAT8 else out
         if working is not multiplied and rest[:1] not in _CONVERTING:
@@ -156,7 +155,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         if working is not out:
             out.copy_(working)
 
-    return Baseline(used.called, eager, None if used.into is None else library)
+    return Baseline(used.called, eager, library if used.writes else None)
 
 
 def _layernorm(eps: float) -> Baseline:
@@ -191,52 +190,32 @@ def _chain(links: tuple[str, ...], scale: float) -> Baseline:
 def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> Tensor:
     """`x` after the links of an epilogue, as a user writes it (see `workloads.activations.apply_chain`)."""
     for link in links:
-        match link:
-            case "bias" | "residual":
-                x = x + next(extra)
-            case "gate":
-                x = x * next(extra)
-            case "scale":
-                x = x * scale
-            case "rowscale":
-                x = x * next(extra)[:, None]
-            case "colscale":
-                x = x * next(extra)
-            case "relu":
-                x = F.relu(x)
-            case "gelu":
-                x = F.gelu(x)
-            case "gelutanh":
-                x = F.gelu(x, approximate="tanh")
-            case "silu":
-                x = F.silu(x)
-            case _:
-                raise ValueError(f"no PyTorch function for link {link!r}")
+        x = _linked(x, link, extra, scale, None)
     return x
 
 
 def _chained_into(x: Tensor, out: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> None:
     """The same into `out`, without allocating: the first link reads `x`, the others work in place."""
     for link in links:
-        match link:
-            case "bias" | "residual":
-                torch.add(x, next(extra), out=out)
-            case "gate":
-                torch.mul(x, next(extra), out=out)
-            case "scale":
-                torch.mul(x, scale, out=out)
-            case "rowscale":
-                torch.mul(x, next(extra)[:, None], out=out)
-            case "colscale":
-                torch.mul(x, next(extra), out=out)
-            case "relu":
-                torch.clamp_min(x, 0.0, out=out)
-            case "gelu":
-                torch.ops.aten.gelu.out(x, out=out)
-            case "gelutanh":
-                torch.ops.aten.gelu.out(x, approximate="tanh", out=out)
-            case "silu":
-                torch.ops.aten.silu.out(x, out=out)
-            case _:
-                raise ValueError(f"no PyTorch function for link {link!r}")
-        x = out
+        x = _linked(x, link, extra, scale, out)
+
+
+def _linked(x: Tensor, link: str, extra: Iterator[Tensor], scale: float, out: Tensor | None) -> Tensor:
+    """`x` after one link: a new tensor, or `out`."""
+    match link:
+        case "bias" | "residual":
+            return torch.add(x, next(extra), out=out)
+        case "gate" | "colscale":
+            return torch.mul(x, next(extra), out=out)
+        case "rowscale":
+            return torch.mul(x, next(extra)[:, None], out=out)
+        case "scale":
+            return torch.mul(x, scale, out=out)
+        case "relu":
+            return F.relu(x) if out is None else torch.clamp_min(x, 0.0, out=out)
+        case "gelu" | "gelutanh":
+            to = "tanh" if link == "gelutanh" else "none"
+            return F.gelu(x, approximate=to) if out is None else torch.ops.aten.gelu.out(x, approximate=to, out=out)
+        case "silu":
+            return F.silu(x) if out is None else torch.ops.aten.silu.out(x, out=out)
+    raise ValueError(f"no PyTorch function for link {link!r}")

@@ -23,24 +23,23 @@ _FLOAT8_MULTIPLE = 16
 _INT8_MULTIPLE = 8
 _INT8_LEAST_ROWS = 17
 
-# Matrices or batches of them, m x k and k x n, in any layout; then the inputs of the absorbed links.
-Multiply = Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
-# The same, into the last tensor.
-MultiplyInto = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor], object]
+# Matrices or batches of them, m x k and k x n, however stored; then the inputs of the links that are absorbed; then an
+# output, a new one where that is None.
+Multiply = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
 class LibraryProduct:
-    """A library's matrix product. `called` names the function.
+    """How a library multiplies two matrices. `called` names the function.
 
-    It computes the first `absorbed` links of the epilogue in the same call, with an input each. `into` writes an output
-    of type `made`; None where the library does not write to a given output.
+    It does the first `absorbed` links of the epilogue in the same call, with an input each. Its output is of type
+    `made`; `writes`: the library writes to a given one.
     """
 
     called: str
     made: torch.dtype
     multiply: Multiply
-    into: MultiplyInto | None = None
+    writes: bool = True
     absorbed: int = 0
 
 
@@ -68,40 +67,28 @@ def product(workload: Workload, links: Sequence[str]) -> LibraryProduct:
 
 
 def _plain(made: torch.dtype) -> LibraryProduct:
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
-        return torch.matmul(a, b)
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        return torch.matmul(a, b, out=out)
 
-    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
-        torch.matmul(a, b, out=out)
-
-    return LibraryProduct("torch.matmul", made, multiply, into)
+    return LibraryProduct("torch.matmul", made, multiply)
 
 
 def _with_bias(made: torch.dtype) -> LibraryProduct:
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
-        return torch.addmm(extra[0], a, b)
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        return torch.addmm(extra[0], a, b, out=out)
 
-    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
-        torch.addmm(extra[0], a, b, out=out)
-
-    return LibraryProduct("torch.addmm", made, multiply, into, absorbed=1)
+    return LibraryProduct("torch.addmm", made, multiply, absorbed=1)
 
 
 def _widening(made: torch.dtype) -> LibraryProduct:
     """16-bit operands and their product in float32, which PyTorch has on GPUs only."""
 
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
         if a.device.type != "cuda":
-            return torch.matmul(a.to(made), b.to(made))
-        return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made)
+            return torch.matmul(a.to(made), b.to(made), out=out)
+        return (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made, out=out)
 
-    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
-        if a.device.type != "cuda":
-            torch.matmul(a.to(made), b.to(made), out=out)
-        else:
-            (torch.mm if a.ndim == 2 else torch.bmm)(a, b, out_dtype=made, out=out)
-
-    return LibraryProduct("torch.mm(out_dtype=float32)", made, multiply, into)
+    return LibraryProduct("torch.mm(out_dtype=float32)", made, multiply)
 
 
 def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) -> LibraryProduct:
@@ -117,55 +104,45 @@ def _scaled(made: torch.dtype, links: Sequence[str], fast: bool, batched: bool) 
     def scales(a: Tensor, extra: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return (extra[0][:, None], extra[1][None, :]) if by_rows else (_one(a.device), _one(a.device))
 
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
         bias = extra[absorbed] if biased else None
         return torch._scaled_mm(
-            _by_rows(a), _by_rows(b.mT).mT, *scales(a, extra), bias, out_dtype=made, use_fast_accum=fast
-        )
-
-    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
-        bias = extra[absorbed] if biased else None
-        torch._scaled_mm(
             _by_rows(a), _by_rows(b.mT).mT, *scales(a, extra), bias, out_dtype=made, use_fast_accum=fast, out=out
         )
 
-    return _each("torch._scaled_mm", made, multiply, into, absorbed + biased, batched)
+    return _each("torch._scaled_mm", made, multiply, absorbed + biased, batched)
 
 
 def _of_integers(batched: bool) -> LibraryProduct:
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
-        return torch._int_mm(a, b)
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        return torch._int_mm(a, b, out=out)
 
-    def into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
-        torch._int_mm(a, b, out=out)
-
-    return _each("torch._int_mm", torch.int32, multiply, into, 0, batched)
+    return _each("torch._int_mm", torch.int32, multiply, 0, batched)
 
 
 def _converted(computed: torch.dtype, made: torch.dtype) -> LibraryProduct:
     """The fallback for operands that the library does not support: copies of them in a wider type."""
 
-    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
+    def multiply(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
         return torch.matmul(a.to(computed), b.to(computed)).to(made)
 
-    return LibraryProduct(f"torch.matmul of copies in {str(computed).removeprefix('torch.')}", made, multiply)
+    called = f"torch.matmul of copies in {str(computed).removeprefix('torch.')}"
+    return LibraryProduct(called, made, multiply, writes=False)
 
 
-def _each(
-    called: str, made: torch.dtype, multiply: Multiply, into: MultiplyInto, absorbed: int, batched: bool
-) -> LibraryProduct:
+def _each(called: str, made: torch.dtype, multiply: Multiply, absorbed: int, batched: bool) -> LibraryProduct:
     """The product; for a batch one call each, where the library multiplies no batches of this type."""
     if not batched:
-        return LibraryProduct(called, made, multiply, into, absorbed)
+        return LibraryProduct(called, made, multiply, absorbed=absorbed)
 
-    def multiply_each(a: Tensor, b: Tensor, extra: Sequence[Tensor]) -> Tensor:
-        return torch.stack([multiply(x, y, extra) for x, y in zip(a, b, strict=True)])
-
-    def each_into(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor) -> None:
+    def multiply_each(a: Tensor, b: Tensor, extra: Sequence[Tensor], out: Tensor | None) -> Tensor:
+        if out is None:
+            return torch.stack([multiply(x, y, extra, None) for x, y in zip(a, b, strict=True)])
         for x, y, z in zip(a, b, out, strict=True):
-            into(x, y, extra, z)
+            multiply(x, y, extra, z)
+        return out
 
-    return LibraryProduct(f"{called} for each of the batch", made, multiply_each, each_into, absorbed)
+    return LibraryProduct(f"{called} for each of the batch", made, multiply_each, absorbed=absorbed)
 
 
 def _by_rows(matrix: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from autosched.tuning.every_cut import of_all_workloads
 from autosched.tuning.progress import progress_display
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import prepare
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from autosched.tuning.tuner import run
 from search_spaces import AutoschedError, InputError, LogError, Target, Workload
 from tuning_logs import TuningLog, TuningRecord
@@ -86,18 +86,18 @@ def run_bench(suite: Suite, plan: BenchPlan, folder: Path, console: Console, com
     versions = environment(plan.target)
     table = BenchTable(suite.name, plan.target, plan.policy, plan.baselines, peaks, command, versions, kind=suite.kind)
     streamed = StreamedTable(suite.cases, table)
-    _say(console, title(table), streamed.header)
+    say(console, title(table), streamed.header)
     try:
         for row in _rows(suite, plan, failures):
             table = dataclasses.replace(table, rows=(*table.rows, row))
-            _say(console, streamed.line(row, table))
+            say(console, streamed.line(row, table))
             save_table(table, folder)
         ended = ""
     except KeyboardInterrupt:
         ended = f"{_INTERRUPTED} after {len(table.rows)} of {len(suite.cases)} {NOUNS[suite.kind]}"
     table = dataclasses.replace(table, ended=ended)
     save_table(table, folder)
-    _say(console, *summary_lines(table), f"saved in {folder}{_drawn(table, folder)}")
+    say(console, *summary_lines(table), f"saved in {folder}{_drawn(table, folder)}")
     return table
 
 
@@ -105,7 +105,7 @@ def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
     """Tune every case; reasons, by name, for those that failed."""
     failures = {}
     for number, case in enumerate(suite.cases, 1):
-        _say(console, f"[{number}/{len(suite.cases)}] {case.name}")
+        say(console, f"[{number}/{len(suite.cases)}] {case.name}")
         try:
             why_not = _tune_case(case.op, plan, console)
         except LogError:
@@ -114,7 +114,7 @@ def _tune(suite: Suite, plan: BenchPlan, console: Console) -> Mapping[str, str]:
             why_not = first_line(error)
         if why_not:
             failures[case.name] = why_not
-            _say(console, f"  {why_not}")
+            say(console, f"  {why_not}")
     return failures
 
 
@@ -141,10 +141,10 @@ def _tune_case(op: Workload | TracedFunction, plan: BenchPlan, console: Console)
 def _tune_workload(workload: Workload, plan: BenchPlan, console: Console) -> TuneResult:
     assert plan.trials is not None
     search = prepare(workload, plan.target, plan.trials, seed=plan.seed, log=plan.log, policy=plan.policy)
-    _say(console, *(f"  {remark}" for remark in search.space.remarks))
+    say(console, *(f"  {remark}" for remark in search.space.remarks))
     with progress_display(console) as search.on_progress:
         result = run(search)
-    _say(console, f"  {result}")
+    say(console, f"  {result}")
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     return result
@@ -190,8 +190,3 @@ def _drawn(table: BenchTable, folder: Path) -> str:
     except AutoschedError as error:
         return f", without a picture: {error}"
     return ": " + ", ".join(("table.md", "table.json", *(path.name for path in pictures)))
-
-
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(written(line), soft_wrap=True)

@@ -9,7 +9,7 @@ import torch
 
 from autosched.checking import random_integers
 from autosched.machine.element_types import torch_dtype
-from autosched.machine.free_memory import memory_for
+from autosched.machine.memory import memory_for
 from search_spaces import Tensor as TensorSpec
 from search_spaces import Workload
 from search_spaces.workloads.dtypes import is_float, is_integer, range_of

@@ -18,7 +18,7 @@ import cost_models
 from autosched import strategies
 from autosched.baselines.names import BASELINES, BaselineName, check_baselines
 from autosched.machine.policies import Policy
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
@@ -124,6 +124,10 @@ Cold = Annotated[
         help="No warm start from other logs, not even shipped ones; similar kernels of one call still share records.",
     ),
 ]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="NAME,…", help="Only these of the suite, by name; may be repeated.")
+]
 Rounds = Annotated[
     int | None,
     typer.Option(help="Interleaved rounds of timing all contenders; by default as many as fit two seconds, 30 to 200."),
@@ -163,6 +167,11 @@ def chosen_baselines(text: str | None, default: tuple[BaselineName, ...]) -> tup
         InputError: one is unknown, or named twice.
     """
     return default if text is None else check_baselines(name.strip() for name in text.split(","))
+
+
+def chosen_names(only: list[str] | None) -> list[str]:
+    """The names of `["square-512,odd-1000", "tall"]`."""
+    return [name for names in only or () for name in names.split(",")]
 
 
 def chosen_target(name: str | None, threads: int | None) -> Target:
@@ -234,7 +243,7 @@ class Commands(TyperGroup):
 
 
 def _ended(reason: str) -> typer.Exit:
-    console(stderr=True).print(written(f"error: {reason}", style="red"), soft_wrap=True)
+    say(console(stderr=True), f"error: {reason}", style="red")
     return typer.Exit(_USAGE_ERROR)
 
 
@@ -253,4 +262,4 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    console(stderr=True).print(written(f"warning: {message}", style="yellow"), soft_wrap=True)
+    say(console(stderr=True), f"warning: {message}", style="yellow")

@@ -15,15 +15,18 @@ from autosched.cli.arguments import (
     INTERRUPTED,
     Baselines,
     LogPath,
+    Only,
     PolicyName,
     Rounds,
+    Seed,
     TargetName,
     Threads,
     chosen_baselines,
+    chosen_names,
     chosen_target,
     console,
 )
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import Target
 
 if TYPE_CHECKING:
@@ -44,11 +47,7 @@ SuiteFile = Annotated[
 FunctionSuiteFile = Annotated[
     Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines SUITE. It is executed.")
 ]
-Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME,…", help="Only these entries of the suite, by name; may be repeated.")
-]
-Trials = Annotated[int, typer.Option(help="Schedules of every kernel that the log has in the end.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Trials = Annotated[int, typer.Option(help="Schedules that the log knows of every kernel in the end.")]
 Replay = Annotated[bool, typer.Option("--replay", help="Do not tune: measure what the logs have.")]
 Folder = Annotated[
     Path | None,
@@ -101,7 +100,7 @@ def gemm_command(
         rounds=rounds,
         seed=seed,
     )
-    _run(read_gemm_suite(suite_path(suite)).only(_names(only)), plan, out)
+    _run(read_gemm_suite(suite_path(suite)).only(chosen_names(only)), plan, out)
 
 
 @app.command("fused")
@@ -154,7 +153,7 @@ def fused_command(
         seed=seed,
     )
     device = "cuda" if plan.target.kind == "gpu" else "cpu"
-    _run(read_function_suite(suite, device).only(_names(only)), plan, out)
+    _run(read_function_suite(suite, device).only(chosen_names(only)), plan, out)
 
 
 @app.command("draw")
@@ -166,11 +165,7 @@ def draw_command(
     from autosched.bench.saved import saved_roofline
 
     for path in draw(saved_roofline(table), table.parent):
-        console().print(written(str(path)), soft_wrap=True)
-
-
-def _names(only: list[str] | None) -> list[str]:
-    return [name for names in only or () for name in names.split(",")]
+        say(console(), str(path))
 
 
 def _library_baselines(target: Target) -> tuple[BaselineName, ...]:
@@ -184,7 +179,7 @@ def _run(suite: Suite, plan: BenchPlan, out: Path | None) -> None:
     try:
         table = run_bench(suite, plan, folder, console(), shlex.join(["autosched", *sys.argv[1:]]))
     except KeyboardInterrupt:
-        console().print(written("stopped before anything was measured; what was tuned is in the log"), soft_wrap=True)
+        say(console(), "stopped before anything was measured; what was tuned is in the log")
         raise typer.Exit(INTERRUPTED) from None
     if table.ended:
         raise typer.Exit(INTERRUPTED)

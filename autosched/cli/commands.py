@@ -24,6 +24,7 @@ from autosched.cli.arguments import (
     LogPath,
     Operator,
     PolicyName,
+    Seed,
     Sizes,
     StrategyName,
     TargetName,
@@ -41,7 +42,7 @@ from autosched.cli.simulate import simulate_command
 from autosched.cli.tune_many import tune_many_command
 from autosched.replaying.arguments import log_path
 from autosched.tuning.progress import progress_display
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 
 _EPILOG = f"""{OPERATORS_EPILOG}
 A first session:
@@ -71,7 +72,7 @@ app.add_typer(model_app, name="model")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console().print(written(f"autosched {autosched.__version__}"))
+        say(console(), f"autosched {autosched.__version__}")
         raise typer.Exit
 
 
@@ -101,7 +102,7 @@ def tune_command(
     threads: Threads = None,
     strategy: StrategyName = "evolutionary",
     cost_model: CostModelName = "xgboost",
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Seed = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",
     backend: BackendName = None,
@@ -136,13 +137,12 @@ def tune_command(
         backend=backend,
         sources=Sources.of(chosen_history(history, cold)),
     )
-    for remark in search.space.remarks:
-        out.print(written(remark), soft_wrap=True)
+    say(out, *search.space.remarks)
     try:
         with progress_display(out) as search.on_progress:
             result = run(search)
     except KeyboardInterrupt:
-        out.print(written(f"stopped; every trial that had ended is in {search.log.path}"), soft_wrap=True)
+        say(out, f"stopped; every trial that had ended is in {search.log.path}")
         raise typer.Exit(INTERRUPTED) from None
     print_result(result)
     if result.ending == "interrupted":
@@ -183,17 +183,16 @@ def targets_command() -> None:
     """List the targets, which of them is here, and why the others are not usable."""
     from autosched.cli.targets import target_lines
 
-    for line in target_lines():
-        console().print(written(line), soft_wrap=True)
+    say(console(), *target_lines())
 
 
 def print_result(result: autosched.TuneResult) -> None:
     """Print the result of a search, its time by activity, and the next step."""
     out = console()
-    out.print(written(str(result), style="bold" if result.best else "red"), soft_wrap=True)
+    say(out, str(result), style="bold" if result.best else "red")
     if result.trials_done:
         for line in result.report.splitlines():
-            out.print(written(f"  {line}"), soft_wrap=True)
+            say(out, f"  {line}")
     if result.best:
-        out.print(written(f"  {result.best.backend}: {result.best.schedule.one_line}"), soft_wrap=True)
-    out.print(written(f"  log {result.log}"), soft_wrap=True)
+        say(out, f"  {result.best.backend}: {result.best.schedule.one_line}")
+    say(out, f"  log {result.log}")

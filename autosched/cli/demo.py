@@ -10,7 +10,7 @@ from autosched.comparing.compare import compare_kernel
 from autosched.machine import devices
 from autosched.tuning.progress import progress_display
 from autosched.tuning.searching.preparation import prepare
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from autosched.tuning.tuner import run
 from search_spaces import Target, Workload, ops
 
@@ -29,11 +29,11 @@ def run_demo(console: Console, log: Path) -> None:
         KeyboardInterrupt: Ctrl-C ended a search; its measurements are in the log.
     """
     target = devices.resolve(None)
-    console.print(written(f"autosched demo on {target.label}"), soft_wrap=True)
+    say(console, f"autosched demo on {target.label}")
     for op, trials in _TASKS:
         _tune_and_compare(console, op, target, trials, log)
-    console.print(written(f"\nEvery trial is in {log}"), soft_wrap=True)
-    console.print(written("Run the demo again: it measures no trial twice. Next: autosched --help"), soft_wrap=True)
+    say(console, f"\nEvery trial is in {log}")
+    say(console, "Run the demo again: it measures no trial twice. Next: autosched --help")
 
 
 def _tune_and_compare(console: Console, op: Workload, target: Target, trials: int, log: Path) -> None:
@@ -41,9 +41,9 @@ def _tune_and_compare(console: Console, op: Workload, target: Target, trials: in
     search = prepare(op, target, trials, log=log)
     with progress_display(console) as search.on_progress:
         result = run(search)
-    console.print(written(str(result), style="bold"), soft_wrap=True)
+    say(console, str(result), style="bold")
     if result.ending == "interrupted":
         raise KeyboardInterrupt
     kernel = result.kernel
-    console.print(written(str(compare_kernel(kernel))), soft_wrap=True)
-    console.print(written(f"its loop nest:\n{kernel.schedule}"), soft_wrap=True)
+    say(console, str(compare_kernel(kernel)))
+    say(console, f"its loop nest:\n{kernel.schedule}")

@@ -26,7 +26,7 @@ from autosched.cli.arguments import (
 )
 from autosched.machine.policies import Policy, policy_text
 from autosched.replaying.arguments import log_path
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import Target, Workload
 from tuning_logs.text import duration_text
 
@@ -57,20 +57,20 @@ def replay_command(
 
     out, op = console(), workload(operator, sizes)
     if source:
-        out.print(written(_source(op, printed_target(target, threads), log, policy, predicted)), soft_wrap=True)
+        say(out, _source(op, printed_target(target, threads), log, policy, predicted))
         return
     device = chosen_target(target, threads) if threads is not None else target
     kernel = autosched.replay(op, device, log=log, policy=policy, predicted=predicted)
     taken = duration_text(kernel.record.measurement.latency_s)
-    out.print(written(f"{kernel.workload.label} on {kernel.target.label}"), soft_wrap=True)
+    say(out, f"{kernel.workload.label} on {kernel.target.label}")
     how = "predicted, not tuned; its trial here took" if predicted else "tuned to"
-    out.print(written(f"{how} {taken} with {policy_text(policy)}", style="bold"))
-    out.print(written(str(kernel.schedule)), soft_wrap=True)
+    say(out, f"{how} {taken} with {policy_text(policy)}", style="bold")
+    say(out, str(kernel.schedule))
     wrong = why_wrong_now(kernel, seed=secrets.randbits(32))
     if wrong:
-        out.print(written(f"wrong results: {wrong}", style="red"))
+        say(out, f"wrong results: {wrong}", style="red")
         raise typer.Exit(1)
-    out.print(written("results agree with the float64 reference on fresh inputs", style="green"))
+    say(out, "results agree with the float64 reference on fresh inputs", style="green")
 
 
 def _source(op: Workload, target: Target, log: Path | None, policy: Policy, predicted: bool) -> str:
@@ -100,7 +100,7 @@ def export_command(
     """
     found = workload(operator, sizes)
     path = autosched.export(found, to, target, log=log, policy=policy, predicted=predicted)
-    console().print(written(f"{path}; run it to check and time it"), soft_wrap=True)
+    say(console(), f"{path}; run it to check and time it")
 
 
 def compare_command(
@@ -130,7 +130,7 @@ def compare_command(
         rounds=rounds,
         baselines=chosen_baselines(baselines, USUAL_BASELINES),
     )
-    console().print(written(str(comparison)), soft_wrap=True)
+    say(console(), str(comparison))
 
 
 def repro_command(
@@ -145,6 +145,6 @@ def repro_command(
     from autosched.measuring.repro import repeat
 
     repeated = repeat(folder)
-    console().print(written(str(repeated)), soft_wrap=True)
+    say(console(), str(repeated))
     if not repeated.measurement.ok:
         raise typer.Exit(1)

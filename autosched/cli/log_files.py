@@ -12,7 +12,7 @@ import typer
 
 from autosched.cli.arguments import LogPath, console
 from autosched.replaying.arguments import log_path
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError, LogError
 from tuning_logs import TuningLog
 from tuning_logs.exchange.files import Format, read_tables, write_table
@@ -37,9 +37,7 @@ def merge_command(
     ```
     """
     done = merge(logs, to)
-    console().print(
-        written(f"{to}: {records_text(done.records)}, {done.duplicates} duplicates left out"), soft_wrap=True
-    )
+    say(console(), f"{to}: {records_text(done.records)}, {done.duplicates} duplicates left out")
 
 
 def diff_command(
@@ -65,10 +63,9 @@ def diff_command(
         raise InputError(f"{before} and {after} have no kernel in common that was timed in the same way")
     rows = [("kernel", "before", "after", "times", "", "same schedules", "changed"), *map(_row, found)]
     out = console()
-    for line in table_lines(rows, right=(1, 2)):
-        out.print(written(line), soft_wrap=True)
+    say(out, *table_lines(rows, right=(1, 2)))
     count = Counter(difference.verdict for difference in found)
-    out.print(written(f"{count['slower']} slower, {count['faster']} faster, {count['same']} the same within noise"))
+    say(out, f"{count['slower']} slower, {count['faster']} faster, {count['same']} the same within noise")
 
 
 def _row(difference: Difference) -> tuple[str, ...]:
@@ -110,8 +107,8 @@ def import_command(
                 raise LogError(f"{path}: {error}") from None
     into = TuningLog(log_path(log))
     new = into.append_chosen(lambda: new_to(into, found))
-    more = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
-    console().print(written(f"{into.path}: {records_text(len(new))} more{more}"), soft_wrap=True)
+    held = f", {len(found) - len(new)} were there already" if len(new) < len(found) else ""
+    say(console(), f"{into.path}: {records_text(len(new))} more{held}")
 
 
 def export_table(log: TuningLog, to: Path, format: Format, target: str | None, kernel: str | None) -> None:
@@ -123,11 +120,11 @@ def export_table(log: TuningLog, to: Path, format: Format, target: str | None, k
     matching = [table for table in tables_of(log) if _is_meant(table, target, kernel)]
     if len(matching) != 1:
         raise InputError(
-            f"{log.path} holds {_known(matching or list(tables_of(log)))}; expected --kernel, and --target "
+            f"{log.path} holds {_held(matching or list(tables_of(log)))}; expected --kernel, and --target "
             f"where it was tuned for several, to name one; nothing was written"
         )
     write_table(to, matching[0], format)
-    console().print(written(f"{matching[0].label}: {len(matching[0].trials)} configurations  {to}"), soft_wrap=True)
+    say(console(), f"{matching[0].label}: {len(matching[0].trials)} configurations  {to}")
 
 
 def _is_meant(table: RecordedTable, target: str | None, kernel: str | None) -> bool:
@@ -137,7 +134,7 @@ def _is_meant(table: RecordedTable, target: str | None, kernel: str | None) -> b
     return named and (kernel is None or kernel in (table.origin.subject.key, table.kernel) or kernel in table.kernel)
 
 
-def _known(tables: Sequence[RecordedTable]) -> str:
+def _held(tables: Sequence[RecordedTable]) -> str:
     names = [f"{table.label} ({table.origin.subject.key})" for table in tables if table.origin]
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more or "no record"

@@ -16,7 +16,7 @@ from autosched.cli.log_files import diff_command, export_table, import_command, 
 from autosched.machine.policies import policy_text
 from autosched.replaying.arguments import log_path
 from autosched.tuning.effort import WorkSeconds
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError
 from tuning_logs import OwnKernel, Status, TuningLog, TuningRecord
 from tuning_logs.exchange.files import Format
@@ -33,7 +33,7 @@ _Key = tuple[str, str, str]
 
 
 @dataclass
-class _Task:
+class _TaskSummary:
     """Summary of one task in a log: little of each record, because a log may have a million of them."""
 
     last: TuningRecord
@@ -86,9 +86,8 @@ def show_command(log: LogPath = None) -> None:
             )
         )
     out = console()
-    for line in table_lines(rows, right=(3, 4)):
-        out.print(written(line), soft_wrap=True)
-    out.print(written(f"log {tuning_log.path}"), soft_wrap=True)
+    say(out, *table_lines(rows, right=(3, 4)))
+    say(out, f"log {tuning_log.path}")
 
 
 @app.command("best")
@@ -108,18 +107,18 @@ def best_command(
     for task in _tasks(tuning_log):
         last = task.last
         timed = policy_text(last.provenance.policy)
-        out.print(written(f"{last.subject.label} on {last.target.label}, {timed}", style="bold"), soft_wrap=True)
+        say(out, f"{last.subject.label} on {last.target.label}, {timed}", style="bold")
         for record, kind in task.fastest(tuning_log, count):
             latency = duration_text(record.measurement.latency_s)
             made = f"{record.backend}: {record.schedule.one_line}"
-            out.print(written(f"  {latency:>8}  {kind:6}  {made}"), soft_wrap=True)
+            say(out, f"  {latency:>8}  {kind:6}  {made}")
 
 
 @app.command("export")
 def export_command(
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="PATH", help="Folder of the compressed logs; with --format a file."),
+        typer.Option("--to", metavar="PATH", help="Where the compressed logs go; with --format a file."),
     ],
     log: LogPath = None,
     best: Annotated[int, typer.Option("--best", help="How many of the fastest schedules of each workload.")] = 200,
@@ -166,10 +165,10 @@ def export_command(
         )
     for one in exported:
         latency = duration_text(one.best.measurement.latency_s)
-        size = f"{one.records} records" + ("" if one.changed else ", as before")
-        out.print(written(f"{one.best.workload.label}: {latency}, {size}  {one.path}"), soft_wrap=True)
+        held = f"{one.records} records" + ("" if one.changed else ", as before")
+        say(out, f"{one.best.workload.label}: {latency}, {held}  {one.path}")
     if own := _own_kernels(tuning_log):
-        out.print(written(own.removeprefix("; ")), soft_wrap=True)
+        say(out, own.removeprefix("; "))
 
 
 def _own_kernels(log: TuningLog) -> str:
@@ -180,11 +179,11 @@ def _own_kernels(log: TuningLog) -> str:
     )
 
 
-def _tasks(log: TuningLog) -> list[_Task]:
-    tasks: dict[_Key, _Task] = {}
+def _tasks(log: TuningLog) -> list[_TaskSummary]:
+    tasks: dict[_Key, _TaskSummary] = {}
     for record in log:
         key = (*record.key, record.provenance.policy)
-        tasks.setdefault(key, _Task(record)).add(record)
+        tasks.setdefault(key, _TaskSummary(record)).add(record)
     if not tasks:
         raise InputError(f"{log.path} holds no tuning record; make some with `autosched demo` or `autosched tune`")
     return list(tasks.values())

@@ -9,9 +9,19 @@ from typing import Annotated
 import typer
 
 import autosched
-from autosched.cli.arguments import BackendName, LogPath, Operator, PolicyName, Sizes, TargetName, console, workload
+from autosched.cli.arguments import (
+    BackendName,
+    LogPath,
+    Operator,
+    PolicyName,
+    Seed,
+    Sizes,
+    TargetName,
+    console,
+    workload,
+)
 from autosched.replaying.arguments import check_integer, log_path
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError
 from tuning_logs import shipped_logs
 
@@ -29,7 +39,7 @@ def predict_command(
     ] = None,
     log: LogPath = None,
     policy: PolicyName = "cold",
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Seed = 0,
     backend: BackendName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")] = False,
 ) -> None:
@@ -56,7 +66,7 @@ def predict_command(
         backend=backend,
     )
     text = json.dumps(found.to_json(), allow_nan=False) if as_json else str(found)
-    console().print(written(text), soft_wrap=True)
+    say(console(), text)
 
 
 @model_app.command("report")
@@ -67,7 +77,7 @@ def report_command(
     most: Annotated[
         int, typer.Option(help="Of each kernel so many of the fastest, and a quarter of slower ones.")
     ] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Seed = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON, with every kernel, instead.")
     ] = False,
@@ -89,4 +99,4 @@ def report_command(
         if not log_path(log).is_file():
             raise InputError(f"there is no file {log}; expected a tuning log")
     report = model_report(logs or shipped_logs(), most, seed)
-    console().print(written(json.dumps(report.to_json()) if as_json else str(report)), soft_wrap=True)
+    say(console(), json.dumps(report.to_json()) if as_json else str(report))

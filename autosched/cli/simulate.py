@@ -18,7 +18,7 @@ from autosched.bench.simulated.replayed import ReplayedTable
 from autosched.bench.simulated.running import Simulation, check, simulate
 from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
 from autosched.cli.arguments import INTERRUPTED, console
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError
 from tuning_logs.exchange.files import read_tables
 
@@ -77,7 +77,7 @@ def simulate_command(
     if as_json:
         typer.echo(json.dumps(report.to_json(found, remarks)))
     elif plot:
-        console().print(written(str(plot)), soft_wrap=True)
+        say(console(), str(plot))
 
 
 def _check_counts(options: Mapping[str, int | None]) -> None:
@@ -92,7 +92,7 @@ def _run(simulation: Simulation, jobs: int, quiet: bool, remarks: Sequence[str])
 
     def tell(line: str) -> None:
         if not quiet:
-            out.print(written(line), soft_wrap=True)
+            say(out, line)
 
     for remark in remarks:
         tell(remark)

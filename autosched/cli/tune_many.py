@@ -17,18 +17,21 @@ from autosched.cli.arguments import (
     CostModelName,
     HistoryPaths,
     LogPath,
+    Only,
     PolicyName,
+    Seed,
     StrategyName,
     TargetName,
     Threads,
     TrialsText,
     chosen_history,
+    chosen_names,
     chosen_target,
     chosen_trials,
     console,
 )
 from autosched.tuning.progress import progress_display
-from autosched.tuning.terminal import written
+from autosched.tuning.terminal import say
 from search_spaces import InputError, Target, Workload
 from tuning_logs.text import first_line
 
@@ -47,7 +50,6 @@ Weights = Annotated[
     list[str] | None,
     typer.Option("--weight", metavar="NAME=NUMBER", help="Weight of its latency, such as the number of its calls; 1."),
 ]
-Only = Annotated[list[str] | None, typer.Option(metavar="NAME,…", help="Only these; may be repeated.")]
 
 
 def tune_many_command(
@@ -59,7 +61,7 @@ def tune_many_command(
     threads: Threads = None,
     strategy: StrategyName = "evolutionary",
     cost_model: CostModelName = "xgboost",
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    seed: Seed = 0,
     log: LogPath = None,
     policy: PolicyName = "cold",
     backend: BackendName = None,
@@ -76,7 +78,7 @@ def tune_many_command(
     ```
     """
     out, device = console(), chosen_target(target, threads)
-    cases = _read(suite, device).only([name for names in only or () for name in names.split(",")]).cases
+    cases = _read(suite, device).only(chosen_names(only)).cases
     weighed = _weights(weights or (), [case.name for case in cases])
     given = [(op, weighed[case.name]) for case in cases if (op := _traced(case)) is not None]
     try:
@@ -95,9 +97,9 @@ def tune_many_command(
                 on_progress=show,
             )
     except KeyboardInterrupt:
-        out.print(written("stopped; every trial that had ended is in the log"), soft_wrap=True)
+        say(out, "stopped; every trial that had ended is in the log")
         raise typer.Exit(INTERRUPTED) from None
-    out.print(written(str(result)), soft_wrap=True)
+    say(out, str(result))
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.without_kernel:
@@ -109,7 +111,7 @@ def _traced(case: Case) -> Workload | autosched.TracedFunction | None:
     try:
         return case.op
     except InputError as error:
-        console().print(written(f"{case.name}: {first_line(error)}"), soft_wrap=True)
+        say(console(), f"{case.name}: {first_line(error)}")
         return None
 
 

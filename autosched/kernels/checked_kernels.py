@@ -6,12 +6,12 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from autosched.backends.environment import environment
 from search_spaces import Target, Workload
 from tuning_logs import user_log_path
+from tuning_logs.storage.appending import append_line
 
 # Raised when the check becomes stricter: kernels are then checked anew.
 _CHECK = 1
@@ -43,15 +43,8 @@ class CheckedKernels:
         if key in self._latencies_s:
             return
         self._latencies_s[key] = latency_s
-        line = json.dumps({"checked": key, "latency_s": latency_s, "kernel": label}) + "\n"
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # One write at the end of the file: lines of several processes do not mix.
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(file, line.encode())
-            finally:
-                os.close(file)
+            append_line(self._path, json.dumps({"checked": key, "latency_s": latency_s, "kernel": label}))
 
 
 def checked_kernels() -> CheckedKernels:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import Parameter
 
-from autosched.machine.free_memory import memory_for
+from autosched.machine.memory import memory_for
 from autosched.machine.torch_internals import allocator
 from search_spaces import InputError
 from search_spaces.workloads.workload import Tensor as TensorSpec

@@ -29,23 +29,11 @@ _THROTTLE_REASONS = {
 }
 
 
-class Sensors(Protocol):
-    """NVML's readings that are used, under the names of its Python bindings (`pynvml`).
+class Nvml(Protocol):
+    """What is used of NVML, under the names of its Python bindings (`pynvml`). Its functions raise `NVMLError`.
 
-    These names work with every driver to date; their successors need one of 2023 or later.
+    The names of readings work with every driver to date; their successors need one of 2023 or later.
     """
-
-    def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int: ...
-
-    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int: ...
-
-    def nvmlDeviceGetPowerUsage(self, handle: object) -> int: ...
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int: ...
-
-
-class Nvml(Sensors, Protocol):
-    """The used part of `pynvml`. Its functions raise `NVMLError`."""
 
     NVMLError: type[Exception]
 
@@ -54,6 +42,14 @@ class Nvml(Sensors, Protocol):
     def nvmlShutdown(self) -> object: ...
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object: ...
+
+    def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int: ...
+
+    def nvmlDeviceGetTemperature(self, handle: object, sensor: int) -> int: ...
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int: ...
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object) -> int: ...
 
 
 class DeviceMonitor:
@@ -133,7 +129,7 @@ def _pynvml() -> Nvml | None:
     return found
 
 
-def _read(nvml: Sensors, handle: object) -> DeviceState:
+def _read(nvml: Nvml, handle: object) -> DeviceState:
     reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return DeviceState(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM),

@@ -3,11 +3,17 @@
 Imports `backends`, `baselines`, `checking` and `machine`; knows nothing of search or of kernels that users call.
 """
 
-from autosched.measuring.local_measurer import LocalMeasurer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from autosched.measuring.measurer import LostTrialError, Measurer, UnfitWorkloadError
 from autosched.measuring.recorded import RecordedMeasurer
-from autosched.measuring.session import close, local_measurer
-from autosched.measuring.worker_setups import TrialLimits
+
+if TYPE_CHECKING:
+    from autosched.measuring.local_measurer import LocalMeasurer
+    from autosched.measuring.session import close
+    from autosched.measuring.worker_setups import TrialLimits
 
 __all__ = [
     "LocalMeasurer",
@@ -17,5 +23,13 @@ __all__ = [
     "TrialLimits",
     "UnfitWorkloadError",
     "close",
-    "local_measurer",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # PyTorch and compilers take seconds to import, which a search of a recorded table does without.
+    if name in ("LocalMeasurer", "TrialLimits", "close"):
+        from autosched.measuring import local_measurer, session
+
+        return getattr(session if name == "close" else local_measurer, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 from autosched.machine.policies import Policy
 from autosched.measuring.measurer import BATCH
-from search_spaces import InputError, Schedule, Workload
-from tuning_logs import Measurement, TuningRecord, Versions
+from search_spaces import InputError, Schedule
+from tuning_logs import Measurement, Subject, TuningRecord, Versions
 
 
 class RecordedMeasurer:
@@ -19,7 +19,7 @@ class RecordedMeasurer:
 
     def __init__(self, records: Iterable[TuningRecord], capacity: int = BATCH) -> None:
         recorded = list(records)
-        self._measurements = {(r.workload.key, r.schedule): r.measurement for r in recorded}
+        self._measurements = {(r.subject.key, r.schedule): r.measurement for r in recorded}
         self._environment = recorded[-1].provenance.versions if recorded else ()
         self._capacity = capacity
 
@@ -32,11 +32,11 @@ class RecordedMeasurer:
         """The last record's versions."""
         return self._environment
 
-    def library_s(self, workload: Workload) -> float | None:
+    def library_s(self, workload: Subject) -> float | None:
         return None
 
     def submit(
-        self, workload: Workload, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
+        self, workload: Subject, schedules: Sequence[Schedule], *, policy: Policy = "cold", seed: int = 0
     ) -> list[Future[Measurement]]:
         """The recorded measurements.
 
@@ -51,7 +51,7 @@ class RecordedMeasurer:
         return futures
 
     def remeasure(
-        self, workload: Workload, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
+        self, workload: Subject, schedules: Sequence[Schedule], rounds: int, *, policy: Policy = "cold", seed: int = 0
     ) -> list[Measurement]:
         """The same answers again."""
         return self._found(workload, schedules)
@@ -59,7 +59,7 @@ class RecordedMeasurer:
     def cancel(self) -> None:
         """Nothing to cancel."""
 
-    def _found(self, workload: Workload, schedules: Sequence[Schedule]) -> list[Measurement]:
+    def _found(self, workload: Subject, schedules: Sequence[Schedule]) -> list[Measurement]:
         for schedule in schedules:
             if (workload.key, schedule) not in self._measurements:
                 raise InputError(f"no record of {schedule.one_line}; search only the space that was recorded")

@@ -7,7 +7,6 @@ The file may be deleted at any time, and copied to the machine that has the devi
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from autosched.replaying.predictions import FORM, Predictions
 from search_spaces import DataError, LogError, Target, Workload
 from search_spaces.devices.target import family_of
 from search_spaces.parsed_json import parsed
+from tuning_logs.storage.appending import append_line
 
 
 class PredictionFile:
@@ -30,15 +30,8 @@ class PredictionFile:
         Raises:
             LogError: the file cannot be written.
         """
-        line = json.dumps(predictions.to_json(), allow_nan=False).encode() + b"\n"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # One write at the end of the file: lines of several processes do not mix.
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(file, line)
-            finally:
-                os.close(file)
+            append_line(self.path, json.dumps(predictions.to_json(), allow_nan=False))
         except OSError as error:
             raise LogError(f"cannot write {self.path}: {error.strerror or error}") from error
 

@@ -1,15 +1,18 @@
-"""Calls of ATen operators as Python text."""
+"""As Python text: calls of ATen operators, and what a function returns its results in."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import TreeSpec
 
+from autosched.tracing.capture.result_tree import ResultTree
 from search_spaces import InputError
 
+_EXPECTED = "expected tuples, lists and dicts"
 # The name of a tensor of the graph; None for anything else.
 NameOf = Callable[[Any], str | None]
 
@@ -52,3 +55,33 @@ def value_text(value: float) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "-math.inf"
     return repr(value)
+
+
+def structure_text(structure: ResultTree, results: Sequence[str]) -> str:
+    """`{"a": x, "b": (y, None)}`, from the texts of all results that are tensors.
+
+    Raises:
+        InputError: they are returned in a type that a file that needs only PyTorch cannot write.
+    """
+    if structure.records:
+        kinds = ", ".join(record.kind.__name__ for _, record in structure.records)
+        raise InputError(f"results in {kinds} cannot be written to a stand-alone file; {_EXPECTED}")
+    leaves = list(results)
+    for place, constant in structure.constants:
+        if not isinstance(constant, bool | int | float | str | None):
+            raise InputError(f"a result {constant!r} cannot be written to a stand-alone file")
+        leaves.insert(place, value_text(constant) if isinstance(constant, float) else repr(constant))
+    return _tree_text(structure.spec, iter(leaves))
+
+
+def _tree_text(spec: TreeSpec, leaves: Iterator[str]) -> str:
+    if spec.is_leaf():
+        return next(leaves)
+    parts = [_tree_text(child, leaves) for child in spec.children()]
+    if spec.type is tuple:
+        return f"({', '.join(parts)},)" if parts else "()"
+    if spec.type is list:
+        return f"[{', '.join(parts)}]"
+    if spec.type is dict:
+        return f"{{{', '.join(f'{key!r}: {part}' for key, part in zip(spec.context, parts, strict=True))}}}"
+    raise InputError(f"results in a {spec.type.__name__} cannot be written to a stand-alone file; {_EXPECTED}")

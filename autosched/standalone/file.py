@@ -28,10 +28,9 @@ from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.machine.policies import Policy, policy_text
-from autosched.standalone.first_call import first_call_text
-from autosched.standalone.launchers import CHECK, Call, call_of, entry, launcher
+from autosched.standalone.launchers import CHECK, LauncherKey, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
-from autosched.standalone.self_test import RANDOM, error_text, inputs_text, main_text
+from autosched.standalone.self_test import RANDOM, error_text, first_call_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, constants_path
 from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
 from autosched.standalone.tuned import Tuned, file_kernels, look_up
@@ -179,7 +178,7 @@ def traced_text(traced: TracedFunction, found: Mapping[str, Tuned]) -> tuple[str
     names = _names()
     function = names.of(traced, traced.name)
     by_key = {w.key: file_kernels(found[w.key], names) for w in traced.workloads}
-    ways: dict[Call, Workload] = {}
+    ways: dict[LauncherKey, Workload] = {}
     for w in traced.launched:
         ways.setdefault(call_of(w), w)
     launchers = {way: names.of(way, w.name) for way, w in ways.items()}

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import call
 from autosched.backends.triton.language.scope import python_identifiers
-from autosched.standalone.file_kernels import FileKernels
-from search_spaces import Tensor, Workload
+from search_spaces import Tensor, TileProgram, Workload
+from search_spaces.programs.tile_program import Kernel
+
+
+class FileKernels(Protocol):
+    """The kernels of one workload in a stand-alone file, in the language of their backend.
+
+    `program` is theirs; `imports` and `functions` are lines and parts of the file, each once among those of all
+    kernels; `names` are the names in the file that they have taken.
+    """
+
+    @property
+    def program(self) -> TileProgram: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def imports(self) -> tuple[str, ...]: ...
+
+    @property
+    def functions(self) -> tuple[str, ...]: ...
+
+    def launch(self, kernel: Kernel, variables: Mapping[str, str]) -> str:
+        """The statement that launches a kernel; `variables` maps the program's tensors to names in the file."""
+        ...
+
 
 # The allocator that functions take: torch.empty_strided, or one that puts guard bands around every tensor.
 ALLOCATE = "empty"
@@ -16,7 +42,7 @@ ALLOCATE = "empty"
 FIRST_CALL = "_checked"
 
 # Key of a function that launches kernels: the workload's key, the order of its inputs, its outputs.
-Call = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
+LauncherKey = tuple[str, tuple[int, ...], tuple[Tensor, ...]]
 
 CHECK = '''\
 def _check(name, tensor, shape, strides, dtype, device):
@@ -30,7 +56,7 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
 
 
-def call_of(workload: Workload) -> Call:
+def call_of(workload: Workload) -> LauncherKey:
     return workload.key, workload.canonical.inputs, workload.outputs
 
 

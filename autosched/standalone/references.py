@@ -19,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autosched.backends.formulas import FORMULAS
+from autosched.backends.formulas.text import bare
 from autosched.backends.printing.quoting import comment
 from autosched.backends.printing.scope import Identifiers
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.reference import multiplied_factors, outside
 from search_spaces import Scan, Stage, Workload
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
 from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
@@ -40,7 +41,7 @@ def _axes(like, *sizes):
     return [r.reshape([-1 if i == d else 1 for i in range(rank)]) for d, r in enumerate(ranges)]'''
 LOOK_UP = '''\
 def _look_up(outside, table, *index):
-    """Elements of a table; `outside` where an index is out of range."""
+    """Elements of a table; `outside` where an index is none of its dimension."""
     found, inside = [], torch.ones((), dtype=torch.bool, device=table.device)
     for at, size in zip(map(torch.as_tensor, index), table.shape):
         within = (at >= 0) & (at < size)
@@ -49,15 +50,15 @@ def _look_up(outside, table, *index):
     return torch.where(inside, table[tuple(found)], outside)'''
 ROUNDED = '''\
 def _rounded(x, dtype):
-    """Round an intermediate value as the kernel does; in float64 nothing is rounded."""
+    """As the kernel rounds in between; in float64 nothing is rounded."""
     return x if x.dtype == torch.float64 else x.to(dtype).to(x.dtype)'''
 CUT = '''\
 def _cut(x):
-    """Numbers truncated to integers; 0 where these exceed 64 bits."""
+    """Numbers without their fraction as integers; 0 where they are none of 64 bits."""
     return torch.where(x.abs() < 2.0**63, x, 0.0).long()'''
 QUOTIENT = '''\
 def _quotient(x, y):
-    """Integers divided and truncated; by 0, the dividend."""
+    """Integers divided and cut towards 0; by 0, the dividend."""
     safe = torch.where((y == 0) | (y == -1), 1, y)
     return torch.where(y == -1, -x, torch.div(x, safe, rounding_mode="trunc"))'''
 SCANNED = '''\
@@ -160,7 +161,7 @@ class _Reference:
             subscripts = f'"{",".join([every] * len(operands))}->{left}"'
             self.lines.append(f"{result} = torch.einsum({subscripts}, {', '.join(operands)})")
             return
-        value = _bare(printer.tensor(stage.expression))
+        value = bare(printer.tensor(stage.expression))
         if needed != frozenset(stage.extents):
             value = f"torch.broadcast_to({value}, [{sizes}])"
         if reduction:
@@ -186,7 +187,7 @@ class _Reference:
         for wanted in (LEFT, RIGHT):
             within.names.of(wanted, wanted)
         printer = _Expressions(within, replace(stage, name="combined"), {})
-        made = [_bare(printer.tensor(c)) for c in scan.combine]
+        made = [bare(printer.tensor(c)) for c in scan.combine]
         body = [*within.lines, f"return [{', '.join(made)}]"]
         self.lines += [f"def {combine}({LEFT}, {RIGHT}):", *(f"    {line}" for line in body)]
         result = f"{', '.join(members)}{',' if len(members) == 1 else ''}"
@@ -207,7 +208,7 @@ class _Reference:
         operands: list[str] = []
         subscripts: list[str] = []
         for access in accesses(stage.expression):
-            axes = [i.axis for i in access.index if i.is_axis]
+            axes = [i.terms[0][0] for i in access.index if len(i.terms) == 1 and i == axis_index(i.terms[0][0])]
             if len(axes) < len(access.index) or tuple(stage.extents[a] for a in axes) != shapes[access.tensor]:
                 return None
             if len(set(axes)) < len(axes):
@@ -261,7 +262,7 @@ class _Expressions:
         text, depth = self._made(expression)
         if isinstance(expression, Apply | Gather) and (self.counts[expression] > 1 or depth > _DEEPEST):
             name = self.whole.names.of((self.stage.name, expression), "t")
-            self.whole.lines.append(f"{name} = {_bare(text)}")
+            self.whole.lines.append(f"{name} = {bare(text)}")
             self.named[expression] = name
             return name, 0
         return text, depth
@@ -301,7 +302,7 @@ class _Expressions:
         if operator == "where":
             condition = self._tensor(arguments[0])
             first = self._tensor(arguments[1]) if all(constant[1:]) else texts[1]
-            return f"torch.where({condition} != 0, {_bare(first)}, {_bare(texts[2])})"
+            return f"torch.where({condition} != 0, {bare(first)}, {bare(texts[2])})"
         for place in _OF_TENSORS.get(operator, ()):
             texts[place] = self._tensor(arguments[place]) if constant[place] else texts[place]
         if all(constant):
@@ -316,18 +317,18 @@ class _Expressions:
             return f"{_called_on(texts[0])}.to(torch.{WRAPPINGS[operator]}).long()"
         if operator == "to_integer":
             exact = isinstance(arguments[0], Access | Gather) and self.whole.is_of_integers(arguments[0].tensor)
-            return f"{_called_on(texts[0])}.long()" if exact else f"_cut({_bare(texts[0])})"
+            return f"{_called_on(texts[0])}.long()" if exact else f"_cut({bare(texts[0])})"
         if operator == "to_float":
             return f"{_called_on(texts[0])}.to(dtype)"
         if operator in _SHIFTS:
-            return f"torch.{_SHIFTS[operator]}({', '.join(map(_bare, texts))})"
+            return f"torch.{_SHIFTS[operator]}({', '.join(map(bare, texts))})"
         if operator == "quotient":
             texts = [self._tensor(a) if isinstance(a, Integer) else t for a, t in zip(arguments, texts, strict=True)]
-            return f"_quotient({', '.join(map(_bare, texts))})"
+            return f"_quotient({', '.join(map(bare, texts))})"
         if operator in ROUNDINGS:
-            return f"_rounded({_bare(texts[0])}, torch.{ROUNDINGS[operator]})"
+            return f"_rounded({bare(texts[0])}, torch.{ROUNDINGS[operator]})"
         if operator in _CLAMPED or operator in _FUNCTIONS:
-            return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(_bare, texts))})"
+            return f"torch.{_NAMES.get(operator, operator)}({', '.join(map(bare, texts))})"
         raise AssertionError(f"no PyTorch for {operator}")
 
     def _affine(self, form: Affine) -> str:
@@ -347,17 +348,5 @@ def _number(value: float) -> str:
 
 def _called_on(text: str) -> str:
     """With parentheses where a method call needs them."""
-    text = _bare(text)
+    text = bare(text)
     return text if _CALL_OR_ACCESS.fullmatch(text) else f"({text})"
-
-
-def _bare(text: str) -> str:
-    """Without parentheses around the whole."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text[1:-1] if place == len(text) - 1 else text
-    return text

@@ -1,4 +1,7 @@
-"""Self-test of a stand-alone file that runs as a script: random inputs, PyTorch's results in float64, a latency."""
+"""The check of a stand-alone file, before its first call and when it is run, between guard bands, and its latency.
+
+Inputs are random, and PyTorch in float64 is what results are compared with.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,74 @@ import math
 from collections.abc import Iterable, Mapping
 
 from autosched.backends.printing.quoting import comment, quoted
+from autosched.standalone.launchers import FIRST_CALL
 from search_spaces import Tensor, Workload
 from search_spaces.workloads.dtypes import FLOAT8, is_float
+
+_GUARDS = '''\
+# Bytes before and after every tensor while the kernels are checked.
+_BAND = 2**16
+
+
+class _Guards:
+    """Allocates like torch.empty_strided, between two bands, and fills all of it with what kernels do not compute."""
+
+    def __init__(self):
+        self.memory = []
+        self.bands = []
+
+    def __call__(self, shape, strides, dtype, device):
+        size = (1 + sum((size - 1) * stride for size, stride in zip(shape, strides))) * dtype.itemsize
+        # NaN in every floating-point type.
+        fill = 0xFF if dtype.is_floating_point else 0x5A
+        memory = torch.full((size + 2 * _BAND,), fill, dtype=torch.uint8, device=device)
+        self.memory.append(memory)
+        self.bands += [(memory[:_BAND], fill), (memory[-_BAND:], fill)]
+        return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
+
+    def damaged(self):
+        """Whether a band was written to."""
+        return any(bool((band != fill).any()) for band, fill in self.bands)'''
+
+_WORST = '''\
+def _worst(device):
+    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
+
+    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
+    """
+    guards = _Guards()
+    inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
+    before = [memory.clone() for memory in guards.memory]
+    got = {launched}(*inputs, guards)
+    if guards.damaged() or not all(map(torch.equal, guards.memory, before)):
+        return math.inf
+{compared}
+    return max(_error(*tensors) for tensors in zip(got, exact, usual))'''
+
+_CHECKED = '''\
+@functools.cache
+def {checked}(device):
+    """Raise RuntimeError unless the kernels are right on this device: asked once, before the first call there."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("{function} checks its kernels at its first call; expected one before a graph is captured")
+    worst = _worst(device)
+    if worst > 1:
+        raise RuntimeError(
+            f"{function} is wrong here: on random inputs its largest error is {{worst:.2g}} of what is allowed "
+            "(inf: something was left unwritten, or written elsewhere); nothing was computed, tune it again"
+        )'''
+
+
+def first_call_text(function: str, launched: str, compared: Iterable[str]) -> str:
+    """The function that is called before all else, and its helpers.
+
+    `launched` takes the inputs and an allocator. `compared`: lines that define `exact` and `usual`, and make sequences
+    of all results.
+    """
+    lines = "\n".join(f"    {line}" for line in compared)
+    worst = _WORST.format(launched=launched, compared=lines)
+    return "\n\n\n".join([_GUARDS, worst, _CHECKED.format(checked=FIRST_CALL, function=function)])
+
 
 RANDOM = '''\
 def _random(shape, strides, dtype, generator, empty, integers=(-8, 9)):
@@ -28,7 +97,7 @@ _SUMS = {sums}
 
 
 def _error(got, exact, usual):
-    """The largest error as a fraction of the tolerance.
+    """The largest error as a fraction of what is allowed.
 
     That is 4 times the largest error of PyTorch {usual}, one rounding to the type of the result, and `_SUMS` of the
     largest value. Integers are compared where PyTorch has the same ones in float64.
@@ -52,7 +121,7 @@ def _error(got, exact, usual):
 
 _LATENCY = '''\
 def _latency_us(call):
-    """Latency of a call with hot caches, in a CUDA graph, where no launch waits for Python."""
+    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
     call()
     torch.cuda.synchronize()
     graph, calls = torch.cuda.CUDAGraph(), 20
@@ -69,7 +138,7 @@ def _latency_us(call):
 
 _MAIN = '''\
 def _self_test():
-    """Print one line; True if the results are right."""
+    """Print one line; whether the results are right."""
     # On a CPU with TRITON_INTERPRET=1 only.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     worst = _worst(device)
@@ -90,7 +159,7 @@ if __name__ == "__main__":
 
 # Tolerance of sums of dots, as a fraction of the largest result, where products or sums keep fewer bits.
 _DOTS: Mapping[str, tuple[float, str]] = {
-    "tf32": (2.0**-7, "; operands of dots are truncated to tf32, which keeps 10 bits"),
+    "tf32": (2.0**-7, "; operands of dots are cut to tf32, which keeps 10 bits"),
     "fast": (2.0**-4, "; sums of 8-bit floats stay in tensor cores, which keep 13 bits of them"),
     "float8": (2.0**-8, "; sums of 8-bit floats keep 13 bits in tensor cores, for 128 products at a time"),
 }

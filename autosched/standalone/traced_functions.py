@@ -26,9 +26,8 @@ from autosched.backends.printing.quoting import docstring
 from autosched.backends.printing.scope import Identifiers, call
 from autosched.backends.triton.language.scope import python_identifiers
 from autosched.checking.random_inputs import indexed_sizes
-from autosched.standalone.aten import call_text, value_text
-from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, Call, call_of, check, function_text
-from autosched.standalone.structures import structure_text
+from autosched.standalone.aten import call_text, structure_text, value_text
+from autosched.standalone.launchers import ALLOCATE, FIRST_CALL, LauncherKey, call_of, check, function_text
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.capture.result_memory import StridedView
@@ -67,7 +66,7 @@ class TracedText:
 
     traced: TracedFunction
     function: str
-    launchers: Mapping[Call, str]
+    launchers: Mapping[LauncherKey, str]
     reserved: tuple[str, ...]
     names: Identifiers = field(default_factory=python_identifiers)
 

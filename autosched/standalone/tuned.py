@@ -14,7 +14,7 @@ from autosched.replaying.arguments import check_policy, check_workload
 from autosched.replaying.predicted_kernel import Predicted, first_predicted
 from autosched.replaying.replay import find_best, log_paths
 from autosched.standalone.cuda_kernels import CudaKernels
-from autosched.standalone.file_kernels import FileKernels
+from autosched.standalone.launchers import FileKernels
 from autosched.standalone.triton_kernels import TritonKernels
 from search_spaces import InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord

@@ -13,7 +13,7 @@ from autosched.strategies import StrategyFactory
 from autosched.tracing.callables.traced import Traced
 from autosched.tuning.many.gradient import Gradient
 from autosched.tuning.many.spent import spent_on
-from autosched.tuning.many.tasks import Tasks
+from autosched.tuning.many.weighted_searches import WeightedSearches
 from autosched.tuning.progress import OnProgress
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.loop import Alone
@@ -120,21 +120,21 @@ def tune(
     )
     if isinstance(op, Traced):
         device = device_for(target, measurer is not None, backend)
-        tasks = Tasks(device, functools.partial(prepare_one, target=device))
-        return _tuned(op.for_target(device), tasks, measurer)
+        added = WeightedSearches(device, functools.partial(prepare_one, target=device))
+        return _tuned(op.for_target(device), added, measurer)
     return run(prepare_one(op, target), measurer)
 
 
-def _tuned(traced: Traced, tasks: Tasks, measurer: Measurer | None) -> TracedTuneResult:
+def _tuned(traced: Traced, added: WeightedSearches, measurer: Measurer | None) -> TracedTuneResult:
     """All kernels of a function over one session, in the order of their expected gains."""
-    tasks.add_cut(traced, 1.0)
-    gradient = Gradient(tasks.searches, tasks.weights)
-    if not all(search.complete for search in tasks.searches):
-        run_all(tasks.searches, gradient, measurer)
-    for search in tasks.searches:
+    added.add_cut(traced, 1.0)
+    gradient = Gradient(added.searches, added.weights)
+    if not all(search.complete for search in added.searches):
+        run_all(added.searches, gradient, measurer)
+    for search in added.searches:
         if search.unfit is not None:
             raise search.unfit
-    return TracedTuneResult(traced, spent_on(tasks.searches, tasks.weights(), gradient.turns))
+    return TracedTuneResult(traced, spent_on(added.searches, added.weights(), gradient.turns))
 
 
 def run(search: Search, measurer: Measurer | None = None) -> TuneResult:

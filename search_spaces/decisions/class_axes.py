@@ -1,4 +1,4 @@
-"""Axes of a class: tiles along one of them, or over the mixed-radix number that all of them are.
+"""Axes of a class: tiles along one axis of a set, or over the mixed-radix number that the axes are.
 
 Before: grid image, row, m.0:                   a tile's rows are columns m.0*64 : +64 of a row of an image
 After (m_axes=range):  grid m.0:                a tile's rows are positions m.0*64 : +64 of image*196 + row*14 + column

@@ -1,4 +1,4 @@
-"""Clusters: blocks that have a part of every tile each, and share what they load.
+"""Clusters: thread blocks that compute a part of every tile each, and share their loads.
 
 Before:  grid m.0, n.0: a block has a tile       After (ctas=2):  two blocks of a cluster have half of it each
 

@@ -1,4 +1,4 @@
-"""A decision: a knob, its legality, and the rewrite of the tile program that its value asks for.
+"""A decision: a knob, its legality, and the effect of its value: a rewrite of the tile program.
 
     base program of the anchor  → effect of the first decision → … → effect of the last one → what is printed
 
@@ -16,7 +16,7 @@ from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.schedules.space import Sketch
 
-# The tile program with a decision made; all values are there, since one may depend on others.
+# The tile program with a decision applied; all values are given, since one may depend on others.
 Effect = Callable[[TileProgram, Values], TileProgram]
 
 
@@ -24,8 +24,8 @@ Effect = Callable[[TileProgram, Values], TileProgram]
 class Decision:
     """`effect`: None where the base program is made with the value, as with the sizes of tiles.
 
-    `bears_on`: what the value changes beside speed: the resources that a program needs of the device; only which values
-    of others are legal; or nothing. `plain`: the decisions that values amount to, where they make no difference.
+    `bears_on`: the consequence of the value besides speed: the resources that a program needs of the device; only which
+    values of others are legal; or nothing. `plain`: the simplest equal spelling of values that make no difference.
     """
 
     knob: Knob
@@ -41,10 +41,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Anchor:
-    """The kind of computation that a kernel is made around: its name, and the program before any decision's effect.
+    """The computation that a kernel is built around: its name, and the program before any decision's effect.
 
-    `rules` hold between decisions of this anchor; `starts` are values to try first; `remarks`: what the space leaves
-    out and why; `decided_first`: names in the order in which they are decided, where that is not the decisions' own.
+    `rules` constrain decisions of this anchor together; `starts` are values to try first; `remarks`: the parts that the
+    space leaves out, and the reasons; `decided_first`: names in the order in which they are decided, where that is not
+    the decisions' own.
     """
 
     name: str
@@ -102,7 +103,7 @@ def modulo(decision: Decision, others: Iterable[str], made: Callable[[Values], H
 
 
 def each_kernel(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
-    """The program with every kernel changed that is decided about: auxiliary ones stay as they are."""
+    """The program with every kernel changed except auxiliary ones, which decisions do not concern."""
     return replace(program, kernels=tuple(k if k.auxiliary else change(k) for k in program.kernels))
 
 
@@ -112,5 +113,5 @@ def each_launch(program: TileProgram, change: Callable[[Launch], Launch]) -> Til
 
 
 def start(decisions: Sequence[Decision], values: Values) -> Values:
-    """A starting point: the values given, and of every other decision the first of its own, in order."""
+    """A starting point: the values given, and the first value of every other decision."""
     return Values({d.name: values.get(d.name, d.knob.values[0]) for d in decisions})

@@ -1,4 +1,4 @@
-"""Eviction: what is read once leaves the caches first, so that what is read again stays.
+"""Eviction: tiles that are read once leave the caches first, so that tiles that are read again stay.
 
 Before:  b_tile = load b[…]                      After (eviction=evict_first):  b_tile = load b[…], evict first
 
@@ -20,7 +20,7 @@ WHERE_NOT = "Where several programs read the same tiles, which then had better s
 
 
 def eviction(buffers: Collection[str]) -> Decision:
-    """Whether tiles of these buffers are evicted first."""
+    """Eviction of the tiles of these buffers: first, or in the usual order."""
 
     def evicted(program: TileProgram, values: Values) -> TileProgram:
         if not values["eviction"]:

@@ -1,8 +1,8 @@
-"""Order of tiles: which tiles follow each other, so that programs that run together share operands in the cache.
+"""Order of tiles: it is chosen so that programs that run together share operands in the cache (rasterisation).
 
 Before:  grid m.0, n.0                                               neighbours share rows
 After (order=column_major):  grid n.0, m.0                           neighbours share columns
-      (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles take turns, column by column
+      (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles interleaved, column by column
       (direction=descending): grid from the last m.0 to the first    first those that a mask leaves most work
       (inner=ji):            within a CPU's cache tile, register tiles column by column; i_pack_j: a packed in between
 
@@ -57,7 +57,7 @@ def group(several: bool, tiled: Sequence[str], counts: Counts, sizes: tuple[int,
 
 
 def order_of_parts(part: str) -> Decision:
-    """Whether the parts of a split reduction, the grid's axis `part`, vary slower than the tiles after them."""
+    """Order of the parts of a split reduction, the grid's axis `part`: slower or faster than the tiles after them."""
 
     def after(grid: Grid) -> Grid:
         at = next((n for n, axis in enumerate(grid.axes) if axis.variable == part), None)

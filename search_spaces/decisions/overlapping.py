@@ -1,4 +1,4 @@
-"""Overlap of dots with what follows on them: dots of an iteration run while the results of the last ones are used.
+"""Overlap of dots with their consumers: dots of an iteration run while the results of the previous ones are used.
 
 Before:  for c.0: s = dot(q, k); p = exp(s - top); acc += dot(p, v)
 After (overlap=True):  s of the first iteration;  for c.0: the next s = dot(q, k), and meanwhile p = exp(s - top); …
@@ -19,7 +19,7 @@ WHERE_NOT = "Where dots follow on no dots."
 
 
 def overlapping() -> Decision:
-    """Whether they do."""
+    """Overlapped or one after the other."""
     return Decision(Choice("overlap", (False, True)), _overlapped)
 
 

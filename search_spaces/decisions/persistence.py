@@ -1,10 +1,10 @@
-"""Persistent programs: a few programs a multiprocessor, each of which does one tile after another.
+"""Persistent programs: a few programs per multiprocessor, each of which computes one tile after another.
 
 Before:  grid m.0 in 64, n.0 in 32: body                              2048 programs, a tile each
 After (grid=persistent, per_sm=1):  132 programs; program p does tiles p, p + 132, …
       (grid=persistent_flat):       the loop over tiles and the reduction's are one, so that operands of the next tile
                                     are loaded while this one ends
-      (grid=stream_k):              (tile, iteration) pairs in equal shares; what programs share is added up
+      (grid=stream_k):              (tile, iteration) pairs in equal shares; shared tiles are added up
 
 Also called grid-stride loops (CUDA), persistent kernels (Triton, CUTLASS), Stream-K (Osama et al., PPoPP 2023).
 """
@@ -27,7 +27,7 @@ WHERE_NOT = (
 )
 
 ONE_TILE, PERSISTENT, FLAT, STREAM_K = "tiles", "persistent", "persistent_flat", "stream_k"
-# Programs a multiprocessor: enough to hide latency, few enough to stay resident.
+# Programs per multiprocessor: enough to hide latency, few enough to stay resident.
 _PER_SM = (1, 2, 3, 4)
 
 
@@ -51,7 +51,7 @@ def persistence(
 
     `tiles`: how many tiles the decisions `tiled` make; `dots`: what a loop over tiles keeps takes resources.
     """
-    # There have to be more tiles than there are programs at the least before it is decided how many.
+    # More tiles than one program per multiprocessor are needed whatever number of programs is decided later.
     known = dict.fromkeys((("grid",), ("grid", "per_sm"), ("grid", "per_sm", *units.decisions)))
     return (
         Decision(
@@ -66,7 +66,7 @@ def persistence(
 
 
 def _plain(units: Units, tiles: Callable[[Values], int], values: Values) -> Mapping[str, KnobValue]:
-    """Programs that have one tile each at most are not persistent."""
+    """Programs with at most one tile each are not persistent."""
     return {"grid": ONE_TILE, "per_sm": 1} if _why_idle(units, tiles, values) else {}
 
 
@@ -94,7 +94,7 @@ def _walked(kernel: Kernel, grid: str, count: int) -> Kernel:
 
 
 def _flattened(s: Statement) -> Statement:
-    """A loop that holds none."""
+    """Flattens an innermost loop."""
     innermost = isinstance(s, For) and not any(isinstance(inner, For) for inner in s.body)
     return replace(s, flatten=True) if isinstance(s, For) and innermost else s
 

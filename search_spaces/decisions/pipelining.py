@@ -1,4 +1,4 @@
-"""Software pipelining: how many iterations of a loop are in flight at once, their loads ahead of what uses them.
+"""Software pipelining: the iterations of a loop that are in flight at once, their loads ahead of their use.
 
 Before:  for k.0 in 8: a = load …; acc += dot(a, b)
 After (stages=3):  for k.0 in 8, 3 stages: the same; a and b of iterations k.0 + 1 and k.0 + 2 are loaded meanwhile
@@ -22,10 +22,10 @@ WHERE_NOT = "On a CPU; where whole rows are loaded at once, or nothing is copied
 
 
 def pipelining(target: Target, counts: tuple[int, ...], dots: bool = False, marks_one: bool = True) -> Decision:
-    """One of these; one alone where nothing is copied asynchronously, but for `dots`, which wait for registers too.
+    """One of these depths; only 1 without asynchronous copies, except for `dots`, which load to registers too.
 
-    Kernels of dots say the number for the loops that a compiler makes as well. `marks_one`: a loop says that it has one
-    stage; otherwise that is left to the compiler.
+    Kernels of dots also give the depth for loops that a compiler makes. `marks_one`: a loop of depth 1 says so;
+    otherwise its depth is left to the compiler.
     """
 
     def pipelined(program: TileProgram, values: Values) -> TileProgram:

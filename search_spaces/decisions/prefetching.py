@@ -1,4 +1,4 @@
-"""Prefetching on a CPU: operands are brought into the caches ahead of their use.
+"""Prefetching on a CPU: operands are loaded into the caches ahead of their use.
 
 Before:  for c: y[c] = f(x[c])
 After (prefetch=1024):  for c: prefetch x[c] + 1024 bytes; y[c] = f(x[c])
@@ -24,12 +24,12 @@ _ROWS = (0, 1, 2, 8)
 
 
 def prefetching() -> Decision:
-    """How many bytes ahead an element-wise loop prefetches."""
+    """Distance in bytes at which an element-wise loop prefetches."""
     return _prefetching(_BYTES, _launched)
 
 
 def prefetching_rows() -> Decision:
-    """How many rows of b ahead a dot prefetches."""
+    """Distance in rows of b at which a dot prefetches."""
     return _prefetching(_ROWS, _ahead)
 
 

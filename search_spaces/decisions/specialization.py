@@ -1,9 +1,12 @@
-"""Warp specialisation: one warp, the producer, brings operands; groups of warps, the consumers, multiply them.
+"""Warp specialisation: one warp, the producer, loads operands; groups of warps, the consumers, multiply them.
 
 Before:  for k.0: a = load …; b = load …; acc += dot(a, b)
 After:   producer: for k.0: wait until a slot is empty; load a, b into it
          consumer: for k.0: wait until the slot is full; acc += dot(a, b); the slot is empty
-         (cooperative: consumers have equal parts of a tile's rows; pingpong: every other tile)
+         (cooperative: consumers share a tile's rows equally; pingpong: they alternate by tiles)
+
+The launch says that this is wanted; `programs.roles` makes the roles of it, for contractions and for chained dots, or
+says why there are none.
 
 Warp-specialised persistent cooperative and ping-pong kernels in CUTLASS 3, `warp_specialize` in Triton.
 """
@@ -23,7 +26,7 @@ NONE, COOPERATIVE, PINGPONG = "none", "cooperative", "pingpong"
 
 
 def specialization(possible: bool) -> Decision:
-    """Not at all, or of one of two kinds."""
+    """None, or one of two kinds."""
     kinds = (NONE, COOPERATIVE, PINGPONG) if possible else (NONE,)
     return Decision(Choice("specialize", kinds, ordered=False), _specialized)
 

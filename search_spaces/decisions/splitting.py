@@ -1,4 +1,4 @@
-"""Split reduction: several programs share a reduction, and what they have is added up.
+"""Split reduction: several programs share a reduction, and their partial sums are added up.
 
 Before:  grid m.0, n.0:           for k: acc += …; store out[m, n] = epilogue(acc)
 After (split=4):  grid k.split in 4, m.0, n.0:  for k in its part: acc += …; store partial[k.split, m, n] = acc

@@ -3,8 +3,8 @@
 Before:  store out[…] = y                        After (streaming=True):  store out[…] = y, streaming
 
 Also called non-temporal stores (x86), evict-first (PTX `.cs`). By itself a kernel on a CPU is a little faster with them
-(3 % for a softmax of 1 MB, 2 MB of cache); the one that reads what it made, as the next of a function does, then waits
-for memory (scores, softmax and product of an attention: a quarter slower). So they are for more than caches hold.
+(3 % for a softmax of 1 MB, 2 MB of cache); the next kernel of a function, which reads its output, then waits
+for memory (scores, softmax and product of an attention: a quarter slower). So they are for outputs beyond the caches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WHERE_NOT = "Where results are stored through dots or by descriptors."
 
 
 def streaming(workload: Workload, target: Target) -> Decision:
-    """Whether the outputs are streamed: on a CPU only those that no cache holds until they are read."""
+    """Streaming of the outputs: on a CPU only of those that no cache keeps until they are read."""
     knob = Choice("streaming", (False, True))
     stored, held = sum(t.bytes for t in workload.outputs), target.threads * target.l2_bytes
 

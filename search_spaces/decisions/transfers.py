@@ -1,4 +1,4 @@
-"""Transfers: how tiles of a tensor move between memory and a program.
+"""Transfers: the way that tiles of a tensor move between memory and a program.
 
 Before:  store out[m.0*128 : +128, n.0*128 : +128] = y               an address for every element
 After (store=descriptor):  the same by a descriptor                  one instruction moves the tile
@@ -20,7 +20,7 @@ WHERE_NOT = "Where a device has no descriptors; for rows and points, whose whole
 
 
 def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
-    """How tiles of some operands are loaded: where they lie, or from copies that descriptors can address.
+    """Way to load tiles of some operands: directly, or from copies that descriptors can address.
 
     The base program is made with it, since a copy is a kernel of its own, and pointers may reach beyond the end.
     """
@@ -28,7 +28,7 @@ def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
 
 
 def stores(ways: tuple[KnobValue, ...]) -> Decision:
-    """How the tiles that a kernel makes are stored."""
+    """Way to store the output tiles of a kernel."""
     return Decision(Choice("store", ways), _stored)
 
 

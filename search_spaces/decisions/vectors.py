@@ -1,4 +1,4 @@
-"""Vectors of an iteration on a CPU: how many registers' worth of neighbours an element-wise loop takes at once.
+"""Vectors of an iteration on a CPU: the registers' worth of neighbours that an element-wise loop processes at once.
 
 Before:  for c in 0, 8, 16, …: y[c : +8] = f(x[c : +8])              After (vectors=4):  for c in 0, 32, …: four of them
       (across=True):  for r in 0, 8, …: for c: y[r : +8, c] = …      where columns are fewer than a vector has

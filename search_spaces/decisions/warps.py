@@ -1,4 +1,4 @@
-"""Warps of a program: how many waves of threads share its tiles.
+"""Warps of a program: the waves of threads that share its tiles.
 
 Before:  launch: num_warps 4                     After (warps=8):  launch: num_warps 8
 
@@ -21,7 +21,7 @@ _COUNTS = (1, 2, 4, 8, 16, 32)
 
 
 def num_warps(target: Target, least: int = 1, most: int = 16, beside: tuple[int, ...] = ()) -> Decision:
-    """Powers of two from `least` to `most`, and those `beside` them, as far as the device allows them."""
+    """Powers of two from `least` to `most`, and the counts of `beside`, as far as the device allows them."""
     counts = (*(c for c in _COUNTS if least <= c <= most), *beside)
     return Decision(Choice("warps", tuple(c for c in counts if c <= target.most_waves)), _launched)
 

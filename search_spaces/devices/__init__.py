@@ -1,4 +1,4 @@
-"""The devices that kernels are tuned for, and what they can and cannot do.
+"""The devices that kernels are tuned for, and their abilities.
 
 Imports `workloads` and `programs`; knows nothing of schedules.
 """

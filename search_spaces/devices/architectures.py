@@ -1,4 +1,4 @@
-"""The GPUs that there are, by compute capability: the one place where a number stands for what a device can do.
+"""Architectures of GPUs, by compute capability: the one place where a number stands for a device's abilities.
 
 Sources: PTX ISA (mma, wgmma, tcgen05, setmaxnreg, cp.async, cvt, max, red), CUDA programming guide (tables of compute
 capabilities and "arithmetic instructions"), CUDA driver API (cuTensorMapEncodeTiled), and the vendor's white papers.
@@ -25,20 +25,20 @@ from search_spaces.workloads.dtypes import FLOAT8
 
 @dataclass(frozen=True)
 class Architecture:
-    """What GPUs can do, and float32 lanes and dense 16-bit matrix operations of one multiprocessor per cycle."""
+    """Features of GPUs, and the float32 lanes and dense 16-bit matrix operations of one multiprocessor per cycle."""
 
     lanes: int
     matrix_operations: int
     features: Features
 
 
-# The tensor memory accelerator: the one kind of descriptors that there is, and that printers know of.
+# The tensor memory accelerator: the only kind of descriptors so far, and the one that printers know.
 TMA = Descriptors(alignment_bytes=16, longest=256)
 # Instructions of one warp: 32 bytes along k from Ampere on.
 _AMPERE_TYPES = (("float16", "bfloat16"), 16), (("tf32",), 8), (("int8",), 32)
 _OF_AMPERE = tuple(MatrixInstruction(16, 8, k, types) for types, k in _AMPERE_TYPES)
 _OF_ADA = (*_OF_AMPERE, MatrixInstruction(16, 8, 32, FLOAT8))
-# Of a warp group, which reads shared memory: 16-bit operands either way round, others k-major ("Strides" of wgmma).
+# Of a warp group, which reads shared memory: 16-bit operands in either order, others k-major ("Strides" of wgmma).
 _WGMMA = (
     MatrixInstruction(64, 8, 16, ("float16", "bfloat16"), 4, 256, "shared", row_bytes=32),
     MatrixInstruction(64, 8, 8, ("tf32",), 4, 256, "shared", row_bytes=32, any_order=False),
@@ -62,7 +62,7 @@ _LATER = replace(
 _HOPPER = replace(_LATER, matrix=(*_OF_ADA, *_WGMMA))
 _BLACKWELL = replace(_LATER, matrix=(*_OF_ADA, *_TCGEN05))
 
-# By the first compute capability that has it. GPUs before Volta are multiprocessors like its, without matrix units.
+# By the first compute capability that has it. GPUs before Volta count as having Volta's, without matrix units.
 _ARCHITECTURES: Mapping[int, Architecture] = {
     0: Architecture(64, 1024, _NVIDIA),
     70: Architecture(64, 1024, _VOLTA),
@@ -77,5 +77,5 @@ _ARCHITECTURES: Mapping[int, Architecture] = {
 
 
 def architecture(capability: int) -> Architecture:
-    """What GPUs of a compute capability are, 90 for 9.0: those of the last one up to it that is listed."""
+    """The architecture of a compute capability, 90 for 9.0: the last one listed up to it."""
     return _ARCHITECTURES[max(x for x in _ARCHITECTURES if x <= capability)]

@@ -1,25 +1,38 @@
-"""Tensor descriptors: which tensors can be moved by tiles through the tensor memory accelerator, and why others cannot.
+"""Tensor descriptors: the tensors whose tiles the tensor memory accelerator can move, and why it cannot move others.
 
-A descriptor names a base address, and the size and stride of every dimension. Rows that begin where it cannot say are
-read and written by pointers, which take whatever strides there are. A dimension of stride 0, one matrix shared by a
-batch, is left out of the descriptor: its tiles are the same at every index. Where there is a single row or matrix, no
-stride is ever followed, and any will do.
+A descriptor gives a base address, and the size and stride of every dimension. Rows with strides that it cannot express
+are read and written by pointers, which take any strides. A dimension of stride 0, one matrix shared by a batch, is left
+out of the descriptor: its tiles are the same at every index. A dimension of one row or matrix may have any stride,
+since none is ever followed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.features import Descriptors
 from search_spaces.devices.target import Target
-from search_spaces.programs.tile_program import Buffer
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.workload import Tensor, Workload
 
 
-def why_not_describable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
-    """Why no descriptor describes the tensor, or None when one does."""
+class Laid(Protocol):
+    """An array as it lies in memory: a buffer of a program."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+
+def why_not_describable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | None:
+    """Reason that no descriptor describes the tensor, or None when one does."""
     if not tensor.shape:
         return "it has no dimensions; descriptors need one"
     strides = tensor.effective_strides if isinstance(tensor, Tensor) else tensor.strides
@@ -37,11 +50,11 @@ def why_not_describable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str |
     return None
 
 
-def why_not_storable(tensor: Tensor | Buffer, by: Descriptors = TMA) -> str | None:
+def why_not_storable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | None:
     """Why no descriptor writes tiles of the tensor, or None when one does.
 
-    What is read beyond the end of a row is 0, but what is written of it is whole pieces of 16 bytes: seen on an H200,
-    where a row of 31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
+    A read beyond the end of a row gives 0, but a write covers whole pieces of 16 bytes: seen on an H200, where a row of
+    31 float16 was written with the element behind it, and one of 17 int8 with fifteen.
     """
     if reason := why_not_describable(tensor, by):
         return reason
@@ -59,12 +72,10 @@ def descriptor_remarks(
 ) -> tuple[str, ...]:
     """A line for each tensor of two dimensions and more that has no descriptor on a target that has them.
 
-    `operands` are those of the product, moved as `instead` says; the other inputs are what its epilogue reads.
+    `operands` are those of the product, moved as `instead` says; the other inputs are read by its epilogue.
 
-    b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
-    by pointers, or copied first
-
-    `instead`: what is done with an input.
+        b: rows of 4093 bfloat16 are 8186 bytes apart; descriptors need multiples of 16, so b is read
+        by pointers, or copied first
     """
     by = target.features.descriptors
     if by is None:

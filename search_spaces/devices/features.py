@@ -1,7 +1,7 @@
-"""What a device can do beside its sizes and rates: waves, matrix instructions, copies, descriptors, clusters.
+"""Abilities of a device besides its sizes and rates: waves, matrix instructions, copies, descriptors, clusters.
 
-A rule asks for what it needs ("matrix instructions that read shared memory"), never for who has it. `architectures`
-has the features of the GPUs that there are.
+A rule asks for an ability ("matrix instructions that read shared memory"), never for a device. `architectures` lists
+the features of GPUs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar
 from search_spaces.parsed_json import array, members, refused_as_data, text, truth, whole
 
 Holder = Literal["registers", "shared", "tensor"]
-# Fields that a later version has told, by name, with their values as JSON.
+# Fields of a later version, by name, with their values as JSON.
 Others = tuple[tuple[str, str], ...]
-# Far above what devices have: waves, extents of a matrix instruction, registers, bytes.
+# Far above any device: waves, extents of a matrix instruction, registers, bytes.
 _MOST = 2**20
 _Kind = TypeVar("_Kind", "Features", "MatrixInstruction", "RegisterShares", "Descriptors")
 
-# Instructions beside matrices and copies, as `Features.instructions` names them: two numbers rounded to 16 bits at
+# Instructions besides matrices and copies, as `Features.instructions` names them: two numbers rounded to 16 bits at
 # once; conversions of 8-bit floats; the larger of two numbers, NaN if one is; sums of bfloat16 in memory; a kernel that
 # begins while the one before it ends (programmatic dependent launch).
 PAIRS = "round pairs"
@@ -35,10 +35,10 @@ EARLY_LAUNCH = "launch early"
 class MatrixInstruction:
     """An instruction that adds m x n sums of k products each to an accumulator. Other names: mma, wgmma, MFMA.
 
-    `types`: the elements that it multiplies, "tf32" among them; `waves`: how many issue it together; `widest`: n is any
-    multiple up to that; `operands` and `sums`: where these are: in registers of the waves, in shared memory, or in a
-    memory of the matrix units' own. Of operands in shared memory: `row_bytes`, the shortest row; `any_order`, whether
-    they may lie along either axis, or along k alone.
+    `types`: the elements that it multiplies, "tf32" among them; `waves`: the number that issue it together; `widest`: n
+    is any multiple up to that; `operands` and `sums`: their memory: registers of the waves, shared memory, or a memory
+    of the matrix units' own. Of operands in shared memory: `row_bytes`, the shortest row; `any_order`, true if they may
+    be contiguous along either axis, not along k alone.
     """
 
     m: int
@@ -56,8 +56,10 @@ class MatrixInstruction:
 
 @dataclass(frozen=True)
 class RegisterShares:
-    """Registers that groups of waves give to each other while they run (setmaxnreg): from `least` to `most` for a
-    thread, in steps of `step`."""
+    """Registers that groups of waves give to each other while they run (setmaxnreg), per thread.
+
+    From `least` to `most`, in steps of `step`.
+    """
 
     least: int
     most: int
@@ -67,8 +69,10 @@ class RegisterShares:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """Tensor descriptors: strides and base addresses are multiples of `alignment_bytes`, and a tile is at most so many
-    elements long along a dimension."""
+    """Tensor descriptors: strides and base addresses are multiples of `alignment_bytes`.
+
+    A tile has at most `longest` elements along a dimension.
+    """
 
     alignment_bytes: int
     longest: int
@@ -79,11 +83,11 @@ class Descriptors:
 class Features:
     """Entries of a device's description; a device without any is one of scalar threads.
 
-    `wave`: threads that run together (a warp); `registers_per_thread`: 32-bit registers that one can have; `matrix`:
-    matrix instructions; `shares`: whether waves give each other registers; `load_bytes`: what one instruction of a
-    thread loads or stores at most; `copy_bytes`: the fewest bytes of an
-    asynchronous copy to shared memory, 0 where there is none; `cluster`: the most blocks that share their memories;
-    `instructions`: others, by name; `others`: what a later version told, which is kept.
+    `wave`: threads that run together (a warp); `registers_per_thread`: the most 32-bit registers of a thread; `matrix`:
+    matrix instructions; `shares`: registers that waves give each other, if they can; `load_bytes`: the most that one
+    instruction of a thread loads or stores; `copy_bytes`: the fewest bytes of an asynchronous copy to shared memory, 0
+    where there is none; `cluster`: the most blocks that share their memories; `instructions`: others, by name;
+    `others`: fields of a later version, which are kept.
     """
 
     wave: int = 1
@@ -101,22 +105,22 @@ class Features:
         return instruction in self.instructions
 
     def multiplying(self, element: str, *operands: Holder) -> tuple[MatrixInstruction, ...]:
-        """The matrix instructions for elements of a type: those whose operands are there, or all."""
+        """The matrix instructions for elements of a type, with operands in one of these memories if any are given."""
         return tuple(i for i in self.matrix if element in i.types and (not operands or i.operands in operands))
 
     def to_json(self, beside: Features) -> dict[str, Any]:
-        """What differs from other features."""
+        """The fields that differ from other features."""
         others = _as_json(beside)
         return {name: value for name, value in _as_json(self).items() if name not in others or value != others[name]}
 
     @staticmethod
     def from_json(data: Any, beside: Features) -> Features:
-        """Other features with what is told of them changed. Raises DataError where it is such as no device has."""
+        """Other features with the fields of `data` changed. Raises DataError for values that no device has."""
         return _parsed(Features, data, "target: features", beside)
 
 
 def multiplied(dtype: str, precision: str) -> str:
-    """What matrix instructions call the elements of a dot."""
+    """The element type of a dot in the terms of matrix instructions."""
     return "tf32" if (dtype, precision) == ("float32", "tf32") else dtype
 
 
@@ -128,7 +132,7 @@ def apart(data: Mapping[str, Any], known: Container[str]) -> tuple[dict[str, Any
 
 
 def loaded(others: Others) -> dict[str, Any]:
-    """Fields as they were told."""
+    """Fields of a later version, parsed."""
     return {name: json.loads(value) for name, value in others}
 
 
@@ -142,7 +146,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _parsed(kind: type[_Kind], data: Any, what: str, beside: _Kind | None = None) -> _Kind:
-    """A value as it was told; without what `beside` has, if there is such."""
+    """A value with the fields of `data`; the rest is taken from `beside`, if given."""
     fields = {f.name: f for f in dataclasses.fields(kind) if f.name != "others"}
     needed = [] if beside else [name for name, f in fields.items() if f.default is dataclasses.MISSING]
     told, others = apart(members(data, what, needed), fields)
@@ -169,5 +173,5 @@ def _value(kind: str, value: Any, what: str) -> Any:
 
 
 _KINDS = (Features, MatrixInstruction, RegisterShares, Descriptors)
-# Numbers that are 0 where a device has none of it.
+# Numbers that are 0 on a device without the feature.
 _MAY_BE_NONE = ("copy_bytes", "widest", "row_bytes")

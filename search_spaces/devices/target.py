@@ -18,14 +18,14 @@ from search_spaces.parsed_json import members, number, text, whole
 from search_spaces.plain_text import visible
 from search_spaces.workloads.dtypes import FLOAT8
 
-# Fields of older records, by what they were called.
+# Fields of older records, by their former names.
 _RENAMED = {"units": "num_sms", "registers_per_unit": "registers_per_sm"}
-# What a CPU has none of.
+# Fields that are 0 for a CPU.
 _MAY_BE_NONE = ("capability", "shared_memory_bytes")
-# A thousand times what devices have: counts, bytes of a memory, and rates per second. Beyond that what is computed from
-# them ends nowhere, or in no number.
+# A thousand times the largest devices: counts, bytes of a memory, and rates per second. Beyond that, figures computed
+# from them would be endless or overflow.
 _MOST_OF_COUNTS, _MOST_BYTES, _HIGHEST_RATE = 2**20, 2**40, 1e20
-# Float32 elements of the vectors that there are: of 128 to 2048 bits, and of a GPU, which has none.
+# Float32 elements of vectors: those of 128 to 2048 bits, and 1 for a GPU, which has none.
 _LANES = (1, 4, 8, 16, 32, 64)
 
 
@@ -34,11 +34,12 @@ class Target:
     """A device. Sizes in bytes, rates per second for the whole device.
 
     `num_sms` are the streaming multiprocessors of a GPU and threads of a CPU; `threads` is the most that one program of
-    a GPU may have, and what a kernel uses on a CPU; `registers_per_sm` counts 32-bit registers of a multiprocessor, and
-    vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU; `l2_bytes` is the GPU's L2
-    and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector; `matrix_flops` is the dense rate of
-    16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots. `own`: what the device can do, where that is
-    not what devices of its compute capability can; `others`: what a later version told of it, which is kept.
+    a GPU may have, and the number that a kernel uses on a CPU; `registers_per_sm` counts 32-bit registers of a
+    multiprocessor, and vector registers of a CPU; `capability` is 90 for compute capability 9.0 and 0 for a CPU;
+    `l2_bytes` is the GPU's L2 and one core's L2 of a CPU; `lanes` is the float32 elements of a CPU vector;
+    `matrix_flops` is the dense rate of 16-bit dots with float32 accumulation, `tf32_flops` that of tf32 dots. `own`:
+    the device's features, where they are not those of its compute capability; `others`: fields of a later version,
+    which are kept.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Target:
 
     @cached_property
     def features(self) -> Features:
-        """What the device can do beside its sizes and rates."""
+        """Abilities of the device besides its sizes and rates."""
         return self.own if self.own is not None else _features(self.kind, self.capability)
 
     @property
@@ -76,7 +77,7 @@ class Target:
 
     @cached_property
     def wave_groups(self) -> WaveGroups | None:
-        """Groups of waves that multiply from shared memory to their registers; None where there are none."""
+        """Groups of waves that multiply from shared memory to their registers; None without such instructions."""
         return _wave_groups(self.features, self.registers_per_sm)
 
     def flops_per_s(self, dtype: str, precision: str = "ieee") -> float:
@@ -91,10 +92,10 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What records are filed under: the device itself, and on a CPU how many threads kernels use.
+        """Key of its records: the device itself, and on a CPU the number of threads that kernels use.
 
-        A GPU may be given code for older ones. Then, and where its name does not tell what its own is, the compute
-        capability is told too, if it has one: those are other kernels.
+        A GPU may be given code for older ones. Then, and where its name does not reveal its own compute capability, the
+        key contains the capability, if it has one: those are other kernels.
         """
         if self.kind == "cpu":
             return f"{self.device} x{self.threads}"
@@ -102,7 +103,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """For people: the device, what code it is given where that is not its own, and threads on a CPU."""
+        """For people: the device, the code that it is given if that is not its own, and threads on a CPU."""
         if self.kind == "cpu":
             return visible(f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}")
         own = self._has_own_code or _own_capability(self.device) is None
@@ -113,7 +114,7 @@ class Target:
         return self.capability in (0, _own_capability(self.device))
 
     def to_json(self) -> dict[str, Any]:
-        """The figures; of features those that devices of its compute capability have not."""
+        """The figures, and the features that differ from those of its compute capability."""
         beside = _features(self.kind, self.capability)
         own = self.own.to_json(beside) if self.own else {}
         features = {"features": own} if own else {}
@@ -121,10 +122,10 @@ class Target:
 
     @staticmethod
     def from_json(data: Any) -> Target:
-        """The device that is described, known to this version or not. What it does not know is kept.
+        """The described device, known to this version or not. Unknown fields are kept.
 
         Raises:
-            DataError: figures are missing, or such as no device has.
+            DataError: figures are missing, or no device has such.
         """
         told = {_RENAMED.get(name, name): value for name, value in members(data, "target").items()}
         members(told, "target", _FIGURES.keys() - {"lanes"})
@@ -136,7 +137,7 @@ class Target:
         return dataclasses.replace(target, own=Features.from_json(known["features"], target.features))
 
 
-# What a record tells of every device, with the type of each.
+# Fields of every device in a record, with the type of each.
 _FIGURES = {f.name: str(f.type) for f in dataclasses.fields(Target) if f.name not in ("own", "others")}
 
 
@@ -153,7 +154,7 @@ def _wave_groups(features: Features, registers: int) -> WaveGroups | None:
 
 
 def _figure(name: str, value: object, kind: str) -> Any:
-    """A figure as a device may have it: others would break what is computed from them. Raises DataError."""
+    """A figure in the range of devices: others would break computations with them. Raises DataError."""
     what = f"target: {name}"
     if name == "kind" and value not in ("gpu", "cpu"):
         raise DataError(f'{what} {value!r}, expected "gpu" or "cpu"')
@@ -199,8 +200,8 @@ def _gpu(
 # Ampere GA100 and GA102, Ada, Hopper, Blackwell). Shared memory that one block may use: CUDA programming guide, table
 # of compute capabilities. 16-bit matrix rates are those with float32 accumulation, which cards for the desktop have at
 # half the rate; those of Volta and Turing are of float16; the tf32 rate where there is none is that of float32. Devices
-# are called as PyTorch calls them, and the first of a family is what its bare name means. Cards that differ in nothing
-# but the size of their memory stand apart, since records are filed by device.
+# have PyTorch's names, and the first of a family is the one that its bare name means. Cards that differ only in the
+# size of their memory are listed apart, since records are filed by device.
 GPUS: dict[str, Target] = {
     t.name: t
     for t in (
@@ -230,13 +231,13 @@ GPUS: dict[str, Target] = {
 
 @functools.cache
 def _own_capability(device: str) -> int | None:
-    """What a GPU has that is listed, or whose name is that of a family; None of others."""
+    """Compute capability of a GPU that is listed, or whose name is that of a family; None of others."""
     listed = (gpu.capability for gpu in GPUS.values() if gpu.device == device)
     alike = (gpu.capability for gpu in GPUS.values() if means(family_of(gpu.name), device, family_of(gpu.name)))
     return next(itertools.chain(listed, alike), None)
 
 
-# What else some are called, beside their name and what PyTorch calls them.
+# Further names of some, besides their own and PyTorch's.
 _ALSO = {"h100": "SXM5", "h200": "SXM5 141GB", "t4": "16GB", "h100-pcie": "80GB"}
 
 
@@ -262,9 +263,9 @@ def cpu(device: str, lanes: int, threads: int, l1_bytes: int, l2_bytes: int, fp3
 
 
 def target_named(name: str) -> Target:
-    """The GPU called `name` as its datasheet has it: "v100", or "V-100 32GB", or "Tesla V100-SXM2-32GB".
+    """The GPU called `name`, in a datasheet's spelling: "v100", or "V-100 32GB", or "Tesla V100-SXM2-32GB".
 
-    Of several that go by the name, the first that is listed. The CPU is described by the machine it is on, not here.
+    If several go by the name, the first that is listed. The CPU is described by the machine that it is on, not here.
 
     Raises:
         InputError: no such target.
@@ -278,10 +279,10 @@ def target_named(name: str) -> Target:
 
 
 def is_called(name: str, gpu: Target) -> bool:
-    """Whether a listed GPU goes by that name."""
+    """True if a listed GPU goes by that name."""
     return means(name, f"{gpu.device} {gpu.name} {_ALSO.get(gpu.name, '')}", family_of(gpu.name))
 
 
 def family_of(name: str) -> str:
-    """The first part of a name, which all its variants have: that of "v100-pcie" is "v100"."""
+    """The first part of a name, common to all variants: that of "v100-pcie" is "v100"."""
     return name.partition("-")[0]

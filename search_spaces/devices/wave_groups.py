@@ -1,4 +1,4 @@
-"""Groups of waves that issue matrix instructions together (warp groups), and the registers that they have."""
+"""Groups of waves that issue matrix instructions together (warp groups), and their registers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from search_spaces.devices.features import MatrixInstruction, RegisterShares
 
 @dataclass(frozen=True)
 class WaveGroups:
-    """Groups of `waves` waves of `wave` threads: they multiply from shared memory and have the sums in their registers.
+    """Groups of `waves` waves of `wave` threads: they multiply from shared memory and accumulate in their registers.
 
-    `instructions`: what they issue, each of the same rows; of a multiprocessor's `registers` a thread has at most
+    `instructions`: those that they issue, each of the same rows; of a multiprocessor's `registers` a thread has at most
     `registers_per_thread`, and groups give each other `shares`.
     """
 
@@ -32,7 +32,7 @@ class WaveGroups:
 
     @property
     def rows(self) -> int:
-        """Rows of an instruction: a group has a multiple of so many."""
+        """Rows of an instruction: a group has a multiple of these."""
         return self.instructions[0].m
 
     @property
@@ -46,18 +46,22 @@ class WaveGroups:
         return max(i.row_bytes for i in self.instructions)
 
     def multiplying(self, element: str) -> MatrixInstruction | None:
-        """What multiplies elements of a type."""
+        """The instruction for elements of a type, or None."""
         return next((i for i in self.instructions if element in i.types), None)
 
     def first_registers(self, groups: int, cap: int = 0) -> int:
-        """Registers that every thread has at first, of several groups that compute and one that brings operands: at
-        most `cap` (0: as many as there are)."""
+        """Registers of every thread at first, of several consumer groups and a producer group.
+
+        At most `cap` (0: as many as there are).
+        """
         shared = self.registers // ((groups + 1) * self.threads)
         return self._whole(min(cap or shared, shared, self.registers_per_thread))
 
     def group_registers(self, groups: int, cap: int = 0, kept: int = 0) -> int:
-        """Registers of a thread of one of several groups that compute, beside one that brings operands and keeps so
-        many (0: the least): what that leaves of all."""
+        """Registers of a thread of one of several consumer groups, besides a producer that keeps `kept` (0: the least).
+
+        The consumers share equally all that the producer leaves.
+        """
         left = ((groups + 1) * self.first_registers(groups, cap) - (kept or self.shares.least)) // groups
         return min(self._whole(left), self.shares.most)
 

@@ -13,7 +13,7 @@ from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Tensor, Workload, check_shape
 
-# Of a and b: "n" as written, "t" transposed.
+# Layouts of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 # The wider integers are for sums and indices: tensor cores multiply bytes.
 OPERANDS = (*FLOATS, "int8", "tf32")

@@ -1,4 +1,4 @@
-"""Tile programs, the one form between schedules and printed kernels: as text, interpreted, and how they are written.
+"""Tile programs, the one form between schedules and printed kernels: their statements, text, interpreter and lowering.
 
 Imports `workloads`; knows nothing of schedules or devices.
 """

@@ -1,4 +1,4 @@
-"""What a scan makes of two values of every tile, computed with NumPy, for the interpreter."""
+"""The combination of a scan, of two values of every tile, computed with NumPy, for the interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def held_as(dtype: str) -> type[np.float32 | np.int64]:
 
 
 def combined(combine: Combination, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
-    """The values of the tiles are elements, which may be many at once."""
+    """The combination of values of the tiles, which may be arrays of many elements."""
     given = zip((*combine.left, *combine.right), (*left, *right), strict=True)
     values = {tile.name: x.astype(held_as(tile.dtype)) for tile, x in given}
     for s in combine.body:

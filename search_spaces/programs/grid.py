@@ -1,4 +1,4 @@
-"""Which programs a kernel has, and in which order they do its tiles."""
+"""The programs of a kernel, and the order in which they compute its tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Which program does which part, and in which order.
+    """The programs of a kernel, the part of each, and their order.
 
     Programs are numbered row-major over `axes` (the first varies slowest). With `group=(v, g)`, axis `v` is cut into
     groups of `g`, and the position within a group varies fastest of all, so that neighbours share operands in cache:
@@ -24,11 +24,13 @@ class Grid:
         for m.0 // g, for n.0, for m.0 % g       the same with group ("m.0", g); the last group may be smaller
 
     The grouped axis must be the first or the second-last of the order (the slower of the last two).
-    `persistent`: launch at most this many programs, each of which walks the grid with that stride.
+
+    `persistent`: launch at most this many programs, each of which loops over the grid with that stride.
+
     `stream`: (loop variable v, its extent). All (tile, v) pairs, tiles in program order, are dealt to the persistent
-    programs in equal and contiguous shares; a program runs the body once for every tile of its share, the loop over v
-    from where its share of the tile begins to where it ends. Several programs then work on one tile, so that what they
-    store must be added. (Stream-K: Osama et al., PPoPP 2023.)
+    programs in equal and contiguous shares; a program runs the body once for every tile of its share, with the loop
+    over v only over its share of the tile. Several programs then work on one tile, so that their stores must add.
+    (Stream-K: Osama et al., PPoPP 2023.)
 
         for tile in 8: for v in 10                                3 programs: 8 tiles in 3 iterations, the last with 2
         for program in 3: for (tile, v) in 80/3 of the pairs      all 3 programs end at once
@@ -41,31 +43,31 @@ class Grid:
 
     @property
     def tiles(self) -> int:
-        """How many pieces of work the grid holds."""
+        """Number of tiles of the grid."""
         return math.prod(a.extent for a in self.axes)
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces of work the grid can be dealt: its tiles, of a stream the iterations of all of them."""
+        """Number of pieces into which the work can be dealt: tiles, or with `stream` the iterations of all of them."""
         return self.tiles * (self.stream[1] if self.stream else 1)
 
     @property
     def programs(self) -> int:
-        """How many programs are launched."""
+        """Number of programs launched."""
         return self.tiles if self.persistent is None else min(self.persistent, self.pieces)
 
     @property
     def walked(self) -> bool:
-        """Whether some programs have several tiles, or parts of several, to do."""
+        """True if some programs compute several tiles, or parts of several."""
         return self.stream is not None or self.programs < self.tiles
 
     def shares(self) -> Iterator[tuple[int, range]]:
-        """Of a stream: every (tile number, iterations of the loop) that a program does, program after program."""
+        """Of a stream: every (tile number, iterations of the loop) of a program, program after program."""
         assert self.stream is not None
         iterations = self.stream[1]
         share, longer = divmod(self.pieces, self.programs)
         for program in range(self.programs):
-            # The first `longer` programs do one pair more.
+            # The first `longer` programs compute one pair more.
             first, end = (p * share + min(p, longer) for p in (program, program + 1))
             for tile in range(first // iterations, -(-end // iterations)):
                 yield tile, range(max(first - tile * iterations, 0), min(end - tile * iterations, iterations))

@@ -1,14 +1,14 @@
 """Executes tile programs with NumPy: the oracle that backends are tested against.
 
-Tiles of floating-point numbers and booleans are held in float32, and rounded where a program rounds; those of integers
-in int64. What a statement computes in is what it says (`statements.Map.computed`).
-Tiles are arrays whose dimensions are the tile's named axes; nothing here is fast.
+Tiles of floating-point numbers and booleans are kept in float32, and rounded where a program rounds; those of integers
+in int64. Statements compute in their own types (`statements.Map.computed`). Tiles are arrays whose dimensions are the
+tile's named axes; nothing here is fast.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +42,14 @@ from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extent
 from search_spaces.programs.tiles import Bound, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
+# Runs a kernel of a program on what is in memory.
+Run = Callable[[Kernel, TileProgram, dict[str, Array]], None]
 
-def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...]:
+
+def interpret(program: TileProgram, inputs: Sequence[Array], run: Run | None = None) -> tuple[Array, ...]:
     """The outputs of the program for these inputs (in buffer order; any type that holds them), rounded to their dtypes.
+
+    `run`: what runs a kernel, if it is not run as it stands.
 
     Elements that no statement stores come out as NaN, in an output of integers as the smallest, as True in one of
     booleans.
@@ -59,7 +64,7 @@ def interpret(program: TileProgram, inputs: Sequence[Array]) -> tuple[Array, ...
             memory[buffer.name] = np.full(buffer.shape, start, dtype=held_as(buffer.dtype))
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            _run_kernel(kernel, program, memory)
+            (run or run_kernel)(kernel, program, memory)
     return tuple(round_to(memory[b.name], b.dtype) for b in program.buffers if b.role == "output")
 
 
@@ -68,28 +73,28 @@ def _unwritten(name: str) -> float | int:
     return range_of(name)[0] if is_integer(name) else np.nan
 
 
-def _run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
+def run_kernel(kernel: Kernel, program: TileProgram, memory: Mapping[str, Array]) -> None:
     moves = [s for s in statements(kernel.body) if isinstance(s, Load | Gather | Store)]
-    places = {id(s): _place(s, program, loop_extents(kernel)) for s in moves}
+    places = {id(s): place_of(s, program, loop_extents(kernel)) for s in moves}
     grid = kernel.grid
     if grid.stream is None:
         for position in grid.order():
-            _Program(places, memory, dict(position), {}, {}).run(kernel.body)
+            OneProgram(places, memory, dict(position), {}, {}).run(kernel.body)
         return
     for tile, iterations in grid.shares():
-        _Program(places, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
+        OneProgram(places, memory, grid.position(tile), {}, {grid.stream[0]: iterations}).run(kernel.body)
 
 
-def _place(s: Load | Gather | Store, program: TileProgram, extents: Mapping[str, int]) -> Address:
+def place_of(s: Load | Gather | Store, program: TileProgram, extents: Mapping[str, int]) -> Address:
     buffer = program.buffer(s.buffer)
     return Address(buffer, dimensions(buffer, s.index if isinstance(s, Gather) else s.slices, extents))
 
 
 @dataclass
-class _Program:
+class OneProgram:
     """One program of a grid: its loop variables, its tiles, and its iterations of the loop that the grid streams.
 
-    `places`: where statements read and write, by their identity.
+    `places`: the addresses at which statements read and write, by their identity.
     """
 
     places: Mapping[int, Address]
@@ -109,36 +114,36 @@ class _Program:
             case Gather():
                 self._gather(s)
             case Position():
-                self._set(s.dst, self._placed(s.piece, s.dst.axes))
+                self.set(s.dst, self._placed(s.piece, s.dst.axes))
             case View():
-                self._set(s.dst, self.tiles[s.src][1][tuple(self._placed(p, s.dst.axes) for p in s.slices)])
+                self.set(s.dst, self.tiles[s.src][1][tuple(self._placed(p, s.dst.axes) for p in s.slices)])
             case Fill():
-                self._set(s.dst, np.full(s.dst.shape, s.value, dtype=held_as(s.dst.dtype)))
+                self.set(s.dst, np.full(s.dst.shape, s.value, dtype=held_as(s.dst.dtype)))
             case Dot():
                 self._dot(s)
             case Map():
                 values = self._cast(s) if s.operator == "cast" else OPERATIONS[s.operator](*self._arguments(s))
-                self._set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
+                self.set(s.dst, values if values.shape == s.dst.shape else np.broadcast_to(values, s.dst.shape))
             case Reduce():
                 self._reduce(s)
             case Regroup():
-                self._set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
+                self.set(s.dst, self.tiles[s.src][1].reshape(s.dst.shape))
             case Scan():
                 self._scan(s)
             case Split():
                 tile, values = self.tiles[s.src]
                 first, second = np.split(values, 2, axis=tile.axes.index(s.axis))
-                self._set(s.first, first)
-                self._set(s.second, second)
+                self.set(s.first, first)
+                self.set(s.second, second)
             case Deinterleave():
                 tile, values = self.tiles[s.src]
                 before = (slice(None),) * tile.axes.index(s.axis)
                 for p, dst in enumerate(s.dst):
-                    self._set(dst, values[(*before, slice(p, None, len(s.dst)))])
+                    self.set(dst, values[(*before, slice(p, None, len(s.dst)))])
             case Interleave():
                 along = s.dst.axes.index(s.axis)
                 tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
-                self._set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
+                self.set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():
@@ -148,16 +153,16 @@ class _Program:
                     self.variables[s.variable] = value
                     for name, flat in s.digits.flats.items() if s.digits else ():
                         self.variables[name] = flat.of(flat.start.evaluate(self.variables))
-                    if self._is_made(s, value):
+                    if self.is_made(s, value):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
 
-    def _set(self, tile: Tile, values: Array) -> None:
+    def set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
         self.tiles[tile.name] = (tile, np.asarray(values, dtype=held_as(tile.dtype)))
 
-    def _is_made(self, loop: For, iteration: int) -> bool:
+    def is_made(self, loop: For, iteration: int) -> bool:
         earlier = any(all(map(self._within, group)) for group in loop.since)
         marked = not loop.marks or self.tiles[loop.marks][1][iteration] != 0
         return marked and not earlier and all(map(self._within, (loop.bound, *loop.useful, *loop.until)))
@@ -173,7 +178,7 @@ class _Program:
 
     def _cast(self, s: Map) -> Array:
         values = self._operand(s.arguments[0], s.dst)
-        # Of what is no integer of 64 bits anything may become.
+        # Values outside of 64-bit integers may become anything.
         return round_to(np.nan_to_num(values) if is_integer(s.dst.dtype) else values, s.dst.dtype)
 
     def _operand(self, argument: str | float | int, dst: Tile) -> Array:
@@ -190,7 +195,7 @@ class _Program:
         # Sums of integers are exact; these fit 64 bits whatever the operands are.
         operands = [t[1].astype(np.int64) if s.dst.dtype == "int32" else t[1] for t in (left, right)]
         product = np.einsum(f"{spec}->{result}", *operands)
-        self._set(s.dst, self.tiles[s.dst.name][1] + product)
+        self.set(s.dst, self.tiles[s.dst.name][1] + product)
 
     def _reduce(self, s: Reduce) -> None:
         tile, values = self.tiles[s.src]
@@ -202,10 +207,10 @@ class _Program:
             left_out = fold_identity(s.operator, is_integer(s.dst.dtype))
             inside = (positions >= 0) & (positions < s.bound.size)
             values = np.where(inside, values, np.asarray(left_out, dtype=values.dtype))
-        self._set(s.dst, FOLDS[s.operator](values, axis=axis))
+        self.set(s.dst, FOLDS[s.operator](values, axis=axis))
 
     def _scan(self, s: Scan) -> None:
-        """One element after the other."""
+        """Scan one element after the other."""
         axis, combine = s.dsts[0].axes.index(s.axis), s.combine
         elements: list[Array] = []
         for name, dst in zip(s.srcs, s.dsts, strict=True):
@@ -220,7 +225,7 @@ class _Program:
             for whole, value in zip(made, running, strict=True):
                 whole[at] = value
         for dst, whole in zip(s.dsts, made, strict=True):
-            self._set(dst, np.moveaxis(whole, 0, axis))
+            self.set(dst, np.moveaxis(whole, 0, axis))
 
     def _positions(self, piece: Slice) -> Array:
         count = np.arange(piece.extent or 1)
@@ -247,24 +252,24 @@ class _Program:
         place, source = self.places[id(s)], self.memory[s.buffer]
         part = self._part(source, s.slices)
         if part is not None and s.dst.axes == tuple(sliced(s.slices)):
-            self._set(s.dst, part.copy())
+            self.set(s.dst, part.copy())
             return
         fill = s.fill
         if not s.guarded and any(piece.skew for piece in s.slices):
-            # Whatever lies there, so something that shows.
+            # Any value may lie there, so one that shows.
             fill = _unwritten(place.buffer.dtype)
-        self._set(s.dst, self._read(place, source, s.dst, fill))
+        self.set(s.dst, self._read(place, source, s.dst, fill))
 
     def _gather(self, s: Gather) -> None:
         place = self.places[id(s)]
-        self._set(s.dst, self._read(place, self.memory[s.buffer], s.dst, s.outside(place.buffer.dtype)))
+        self.set(s.dst, self._read(place, self.memory[s.buffer], s.dst, s.outside(place.buffer.dtype)))
 
     def _read(self, place: Address, source: Array, dst: Tile, fill: float | int) -> Array:
         at, inside = self._elements(place, dst.axes)
         return np.broadcast_to(np.where(inside, source[at], np.asarray(fill, dtype=source.dtype)), dst.shape)
 
     def _elements(self, place: Address, axes: tuple[str, ...]) -> tuple[tuple[Array, ...], Array]:
-        """An index for each dimension, and which elements exist, shaped to broadcast to a tile with `axes`.
+        """An index for each dimension, and the elements that exist, shaped to broadcast to a tile with `axes`.
 
         Where nothing is to be tested, everything must exist.
         """
@@ -284,7 +289,7 @@ class _Program:
         return tuple(index), inside
 
     def _part(self, source: Array, slices: Sequence[Slice]) -> Array | None:
-        """What the slices pick, where they do not skip back and forth, and all of it is there."""
+        """The part that the slices select, if they are plain and all of it exists; otherwise None."""
         at: list[int | slice] = []
         for piece, size in zip(slices, source.shape, strict=True):
             start = piece.start.evaluate(self.variables)

@@ -1,4 +1,4 @@
-"""From expressions to tile statements: what every sketch uses to write the body of a kernel."""
+"""From expressions to tile statements: the writer of kernel bodies for all sketches."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Workload
 
-# What one place of a tile holds for each axis: where the axis starts, and how many positions of it the tile has.
+# Slices of the axes at one place of a tile: the start of each, and its number of positions in the tile.
 Place = Mapping[str, Slice]
 
 
-# What conversions make of their argument, by the operator.
+# Element types of the results of conversions, by operator.
 _CAST_TO = {**ROUNDINGS, **WRAPPINGS, "to_integer": "int64", "to_float": "float32"}
 # A search lowers thousands of schedules of a workload, which share their buffers and most of their places.
 _SHARED = 4096
@@ -41,7 +41,7 @@ _SHARED = 4096
 
 @lru_cache(_SHARED)
 def start_of(*terms: tuple[str, int]) -> Affine:
-    """`Affine.of`, remembered."""
+    """`Affine.of`, cached."""
     return Affine.of(*terms)
 
 
@@ -61,12 +61,12 @@ def workspace_name(workload: Workload, wanted: str) -> str:
 
 
 def slices_at(access: Access, place: Place) -> tuple[Slice, ...]:
-    """Where an access lies when its axes are at `place`: each dimension moves along at most one that has an extent."""
+    """Slices of an access whose axes are at `place`: each dimension moves along at most one axis with an extent."""
     return tuple(slice_at(i, place) for i in access.index)
 
 
 def slice_at(index: Affine, place: Place) -> Slice:
-    """Where a dimension lies that is indexed by this form, when its axes are at `place`.
+    """Slice of a dimension that is indexed by this form, with its axes at `place`.
 
     Before:  x[2*i + r - 1] for i at i.0*64 : +64 and r at r.0
     After:   x[i.0*128 + r.0 - 1 : +64 step 2]
@@ -84,7 +84,7 @@ def slice_at(index: Affine, place: Place) -> Slice:
 
 
 def largest_at(form: Affine, place: Place) -> Affine:
-    """The largest value that a form of the axes has at the place."""
+    """The largest value of a form of the axes at the place."""
     pieces = {axis: place[axis] for axis, _ in form.terms}
     along = sum(max(0, c * pieces[axis].step * ((pieces[axis].extent or 1) - 1)) for axis, c in form.terms)
     return form.substituted({axis: piece.start for axis, piece in pieces.items()}) + Affine(offset=along)
@@ -94,10 +94,10 @@ def largest_at(form: Affine, place: Place) -> Affine:
 class Emitter:
     """Appends the statements that compute expressions on the tiles of one place.
 
-    `tiles` holds what is known by tensor name (an accumulator, a statistic of the rows); every other tensor is an
-    input and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: what emitters of
-    places between each other share. `selections`: where these are given, selections of reads of one tensor are one
-    read. `cut`: axes that tiles have several others instead of, with their extents.
+    `tiles` has the known tiles by tensor name (an accumulator, a statistic of the rows); every other tensor is an input
+    and is loaded where the axes are. Common subexpressions are computed once. `neighbours`: shared by emitters of
+    interleaved places. `selections`: if given, selections between reads of one tensor become one read. `cut`: axes that
+    are split into several in tiles, with the extents of these.
     """
 
     place: Place
@@ -112,11 +112,11 @@ class Emitter:
     _known: dict[Expression, Tile | float | int] = field(default_factory=dict)
 
     def within(self) -> Emitter:
-        """One for a body within this one's: it knows what this one has made, and keeps to itself what it makes."""
+        """An emitter for a nested body: it knows this one's tiles, and keeps its own to itself."""
         return replace(self, tiles=dict(self.tiles), body=[], _known=dict(self._known))
 
     def emit(self, expression: Expression, name: str = "t") -> Tile | float | int:
-        """The tile (or constant) that holds the value of the expression; `name` is wanted for the last tile."""
+        """The tile (or constant) with the value of the expression; `name` is wanted for the last tile."""
         if expression in self._known:
             return self._known[expression]
         match expression:
@@ -178,13 +178,13 @@ class Emitter:
         self.body.append(Map(dst, operator, tuple(a.name if isinstance(a, Tile) else a for a in arguments)))
 
     def store(self, buffer: str, index: tuple[str, ...], src: Tile) -> None:
-        """`buffer[index axes at the place] = src`, the same along axes that the tile does not have."""
+        """`buffer[index axes at the place] = src`, repeated along axes that the tile lacks."""
         src = self.everywhere(index, src)
         slices = tuple(self.place[x] for x in index)
         self.body.append(Store(buffer, slices, src.name))
 
     def everywhere(self, index: tuple[str, ...], src: Tile) -> Tile:
-        """The tile with all of these axes that have an extent at the place: the same along those that it lacks."""
+        """The tile with all of these axes that have an extent at the place, repeated along those that it lacks."""
         along = sliced(self.place[x] for x in index)
         missing = {x: extent for x, extent in along.items() if x not in src.axes}
         if not missing:
@@ -242,7 +242,7 @@ class Emitter:
         return tuple(x for axis in self.place for x in (axis, *(name for name, _ in self.cut.get(axis, ()))))
 
     def _regrouped(self, tile: Tile) -> Tile:
-        """The tile with the axes that others are cut into."""
+        """The tile with axes split as in `cut`."""
         for axis, parts in self.cut.items():
             if axis in tile.axes:
                 at = tile.axes.index(axis)
@@ -254,7 +254,7 @@ class Emitter:
         return tile
 
     def _selected(self, selection: Expression) -> SelectedRead | None:
-        """The selection as one read, which slices can say."""
+        """The selection as one read, if slices can express it."""
         read = self.selections.read(selection) if self.selections is not None else None
         if read is None:
             return None
@@ -297,5 +297,5 @@ class Emitter:
         return self._regrouped(dst)
 
     def _outside(self, tensor: str, fill: float | int | None) -> float | int | None:
-        """What is read outside of a tensor, as a number of the kind that its elements are."""
+        """The value read outside of a tensor, as a number of its elements' kind."""
         return fill if fill is None or is_float(dtype(self.inputs[tensor]).name) else int(fill)

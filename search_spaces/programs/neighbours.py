@@ -1,11 +1,11 @@
-"""What tiles whose positions take turns read of a tensor: each element once, together with its neighbours.
+"""Loads of tiles with interleaved positions: neighbouring elements of a tensor are loaded together, each once.
 
 Before:  a = load x[i.0*256 - 1 : +64 step 4]
          b = load x[i.0*256 + 2 : +64 step 4]
-After:   x_0 = load x[i.0*256 - 4 : +256]; _, _, _, a = x_0 in turn
-         x_1 = load x[i.0*256 : +256];     _, _, b, _ = x_1 in turn
+After:   x_0 = load x[i.0*256 - 4 : +256]; a = x_0[3::4]
+         x_1 = load x[i.0*256 : +256];     b = x_1[2::4]
 
-Whatever else the tiles read of these is there already, and threads load vectors.
+Other tiles that read these elements find them loaded, and threads load vectors.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MOST = 16
 
 @dataclass
 class Neighbours:
-    """The loads of one kernel. `strides`: of tensors, by name. `known`: tiles by what loads them, without a name."""
+    """The loads of one kernel. `strides`: of tensors, by name. `known`: tiles by their load without its name."""
 
     strides: Mapping[str, tuple[int, ...]]
     known: dict[Load, tuple[Tile, ...]] = field(default_factory=dict)
 
     def loaded(self, load: Load, names: Names, body: list[Statement]) -> Tile:
-        """The tile that the load brings, whose name is still to be given."""
+        """The tile of the load, still to be named."""
         whole, place, axis = self._whole(load)
         if whole not in self.known:
             dst = replace(whole.dst, name=names.fresh(load.buffer))
@@ -44,7 +44,7 @@ class Neighbours:
         return self.known[whole][place]
 
     def _whole(self, load: Load) -> tuple[Load, int, str]:
-        """What is loaded for it, which part of that it is, and the axis along which that is taken apart, if it is."""
+        """The whole load that contains it, its place in that, and the axis along which that is split, if any."""
         for d, (piece, stride) in enumerate(zip(load.slices, self.strides[load.buffer], strict=True)):
             if stride == 1 and piece.extent is not None and piece.step in _TURNS and not (piece.before or piece.flat):
                 begin, place = divmod(piece.start.offset, piece.step)

@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 def _by_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of Python's own, which NumPy does not have."""
+    """A function of Python's own, which NumPy lacks, applied to each element."""
 
     def computed(x: Array) -> Array:
         return np.array([function(v) for v in x.reshape(-1).tolist()], dtype=np.float64).reshape(x.shape)
@@ -22,7 +22,7 @@ def _by_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
 
 
 def _rounded_once(function: Callable[..., Array]) -> Callable[..., Array]:
-    """The function computed in float64."""
+    """The function computed in float64, then rounded to float32."""
     return lambda *x: np.asarray(function(*(np.asarray(v, np.float64) for v in x)), np.float32)
 
 
@@ -42,7 +42,7 @@ def _erfcx(x: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    """As PyTorch defines it: at 0 the infinity of the other sign, at other poles NaN."""
+    """Digamma as PyTorch defines it: at 0 the infinity of the other sign, at other poles NaN."""
     if x == 0:
         return -math.copysign(math.inf, x)
     if x < 0:
@@ -59,7 +59,7 @@ def _where(condition: Array, a: Array, b: Array) -> Array:
 
 
 def _quotient(a: Array, b: Array) -> Array:
-    """Cut towards 0; by 0, the dividend."""
+    """Quotient cut towards 0; by 0, the dividend."""
     a, b = np.broadcast_arrays(a, b)
     by_one = (b == 0) | (b == 1)
     # The one quotient that does not fit is -2^63 / -1, which wraps around.
@@ -77,7 +77,7 @@ def _shift_right(a: Array, b: Array) -> Array:
     return np.asarray(np.right_shift(a, np.where((b < 0) | (b > 63), 63, b)))
 
 
-# By the name of the operator in `search_spaces.workloads.expressions.operators.OPERATORS`, but those that convert.
+# By the name of the operator in `search_spaces.workloads.expressions.operators.OPERATORS`, except conversions.
 OPERATIONS: Mapping[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,

@@ -1,4 +1,4 @@
-"""Selections of reads of one tensor as one read at an index that is selected, as where its ends are reflected.
+"""Selections between reads of one tensor as one read at a selected index, as for reflected ends.
 
 Before:  where(i < 2, x[2 - i], where(i < 258, x[i - 2], x[512 - i]))
 After:   x[2 - i if i < 2 else i - 2 if i < 258 else 512 - i]
@@ -32,7 +32,7 @@ Chosen = Affine | SelectedIndex
 
 @dataclass(frozen=True)
 class SelectedRead:
-    """`tensor[index]`, or `fill` outside of it; `inside`: it never is."""
+    """`tensor[index]`, or `fill` outside of it; `inside`: the index never is outside."""
 
     tensor: str
     index: tuple[Chosen, ...]
@@ -41,21 +41,21 @@ class SelectedRead:
 
     @property
     def axes(self) -> tuple[tuple[str, ...], ...]:
-        """The axes that each dimension is read along."""
+        """The axes along which each dimension is read."""
         return tuple(tuple(sorted(_axes(i))) for i in self.index)
 
 
 @dataclass(frozen=True)
 class Selections:
-    """What is known of the tensors that are read, by name, and of the axes."""
+    """Shapes of the tensors that are read, by name, and the ranges of the axes."""
 
     shapes: Mapping[str, tuple[int, ...]]
     ranges: Ranges
 
     def read(self, e: Expression) -> SelectedRead | None:
-        """The selection as one read of an input; None where it is none.
+        """The selection as one read of an input; None if it is not.
 
-        Of an index that is selected, every part is along the same axis.
+        All parts of a selected index are along the same axis.
         """
         found = _merged(e)
         if found is None or found.tensor not in self.shapes or all(isinstance(i, Affine) for i in found.index):
@@ -131,7 +131,7 @@ def _divided(choice: SelectedIndex, ranges: Ranges) -> tuple[Ranges | None, Rang
 
 
 def slice_chosen(index: Chosen, slice_of: Callable[[Affine], Slice]) -> Slice:
-    """Where a dimension lies, given where forms do."""
+    """The slice of a dimension with a selected index, given the slices of forms."""
     moving = next((s for s in map(slice_of, _forms(index)) if s.extent is not None), None)
 
     def lying(form: Affine) -> Slice:
@@ -151,7 +151,7 @@ def slice_chosen(index: Chosen, slice_of: Callable[[Affine], Slice]) -> Slice:
 
 
 def _forms(index: Chosen) -> Iterator[Affine]:
-    """The forms of an index: those that are chosen among, and those that choose."""
+    """The forms of an index: the alternatives, and those of the conditions."""
     if isinstance(index, Affine):
         yield index
         return

@@ -1,4 +1,4 @@
-"""Tile programs as loop nests: what `print(schedule)` shows, and what stands at the top of every generated source."""
+"""Tile programs as loop nests: the text of `print(schedule)`, and the head of every generated source."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
 
 
 def _turned(stored: tuple[str, ...], axes: tuple[str, ...]) -> bool:
-    """Whether the axes of a tile are stored in another order."""
+    """True if the axes of a tile are stored in another order."""
     return {*stored} == {*axes} and stored != axes
 
 
 def _combination(combine: Combination) -> str:
-    """The values that come of two, each as an expression of them."""
+    """The results of a combination, each as an expression of both values."""
     made: dict[str, str] = {}
     for s in combine.body:
         shown = (made.get(a, a) if isinstance(a, str) else _number(a) for a in s.arguments)

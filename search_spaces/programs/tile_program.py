@@ -51,7 +51,7 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        """Bytes of the elements themselves, shared ones counted once; without gaps between them."""
         return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
 
     @property
@@ -61,18 +61,19 @@ class Buffer:
 
     @property
     def span(self) -> int:
-        """How many elements of memory lie from the first element to the last, both included."""
+        """Elements of memory from the first element to the last, both included."""
         return span(self.shape, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is launched or generated; a backend reads the fields of its device.
+    """Launch parameters and compiler options of a kernel; a backend reads the fields of its device.
 
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
-    `producer_warps` (warps beside `num_warps` that do nothing but bring operands; 0: the compiler interleaves that);
+    `producer_warps` (warps next to `num_warps` that do nothing but load operands; 0: the compiler interleaves that);
     with them, `alternating` halves of the warps compute every other tile, instead of half of every tile, or where dots
-    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed;
+    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed. The
+    roles of warps that follow from these are made by `programs.roles`;
     `dependent`: the kernel is launched before the one before it has ended, and waits for that first of all.
     CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
     ahead of such a loop its operands are brought into the caches).
@@ -95,7 +96,7 @@ class Launch:
 class Kernel:
     """A grid of programs with one body. A statement may use any tile produced before it in the same program.
 
-    `auxiliary`: it copies operands or joins parts for another kernel, and is launched as it was made.
+    `auxiliary`: it copies operands or joins parts for another kernel, and decisions do not change its launch.
     """
 
     name: str
@@ -109,8 +110,8 @@ class Kernel:
 class TileProgram:
     """Kernels run one after the other over the same buffers.
 
-    Buffers are in calling order: inputs, then the outputs, then workspaces, then what programs have of their own, which
-    no call gives. Buffers in `zeroed` are set to zero first.
+    Buffers are in calling order: inputs, then the outputs, then workspaces, then those of each program's own, which no
+    call passes. Buffers in `zeroed` are set to zero first.
     """
 
     name: str

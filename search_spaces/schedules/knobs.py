@@ -32,7 +32,7 @@ class Values(dict[str, KnobValue]):
         return self.tiling(name)[-1]
 
     def integer(self, name: str, undecided: int | None = None) -> int:
-        """The value of a knob; where it has none yet, that of one that is not decided, if there is such."""
+        """The value of a knob; `undecided` if it has none yet and that is given."""
         value = self[name] if undecided is None else self.get(name, undecided)
         assert isinstance(value, int), f"{name}={value!r} is no integer"
         return value
@@ -112,7 +112,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How one loop is cut into nested levels, outermost first; the product covers the extent.
+    """Split of one loop into nested levels, outermost first; the product covers the extent.
 
     Before: for m in 512.  After (4, 16, 8): for m.0 in 4, for m.1 in 16, for m.2 in 8. Also called split or factorise.
     A mutation moves a factor from one level to another: exactly two levels change, in opposite directions. A value of
@@ -158,7 +158,7 @@ def _drawn(values: Sequence[KnobValue], likely: int, rng: np.random.Generator) -
 
 
 def _check_some(knob: Knob) -> None:
-    """Refuse a choice among nothing: no schedule of such a sketch exists."""
+    """Refuse a knob without values: no schedule of such a sketch exists."""
     if not knob.values:
         raise UnmatchedError(f"knob {knob.name} has no value that fits")
 
@@ -175,7 +175,7 @@ def _moves_from(value: tuple[int, ...], values: Sequence[tuple[int, ...]]) -> tu
 
 
 def nearest(knob: Knob, *wanted: float) -> KnobValue:
-    """The value of a knob closest to what is wanted, level by level in ratio (of a tiling, its last levels)."""
+    """The value of a knob closest to the one wanted, level by level in ratio (of a tiling, its last levels)."""
 
     def distance(value: KnobValue) -> float:
         levels = value[-len(wanted) :] if isinstance(value, tuple) else (value,)
@@ -185,7 +185,7 @@ def nearest(knob: Knob, *wanted: float) -> KnobValue:
 
 
 def padded(extent: int) -> int:
-    """The positions of a GPU's tile that holds so many: a power of two."""
+    """Positions of the smallest GPU tile for so many elements: a power of two."""
     return 1 << (extent - 1).bit_length()
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.schedule import Schedule
 from search_spaces.schedules.words import EVERY_WORD
 from search_spaces.workloads.workload import Workload
@@ -108,11 +109,11 @@ USUAL = Offers()
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A program as a backend makes it; `idle`: the decisions of which it would make the same with another value."""
+class Distinguished:
+    """A program as a backend makes it; `idle`: the decisions that make less than they say, and what they make."""
 
     program: TileProgram
-    idle: tuple[str, ...] = ()
+    idle: tuple[tuple[str, KnobValue], ...] = ()
 
 
 class Limits(Protocol):
@@ -134,7 +135,7 @@ class Limits(Protocol):
         """
         ...
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         """The schedule's program as the backend makes it: those of which this is equal are one kernel. None where it
         tells all programs apart."""
         ...
@@ -156,7 +157,7 @@ class Unlimited:
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         return None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

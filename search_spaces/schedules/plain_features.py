@@ -1,4 +1,4 @@
-"""What models see of the knobs of a plain space: numbers for every value of a knob."""
+"""Features of the knobs of a plain space for models: numbers for every value of a knob."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ PlainValue = int | float | str | bool | None | tuple[int | float | str | bool | 
 
 # Values up to which a knob without order has a column for each of them.
 _MOST_ONE_HOT = 8
-# Values from which on it is told by how many twos each can be divided: whether blocks divide sizes depends on it.
+# From so many values on, the number of factors 2 of each is a feature: whether blocks divide sizes depends on it.
 _MANY_VALUES = 6
 _MOST_TWOS = 6
-# Numbers beyond this are told apart by their order alone: floating point has no distances there.
+# Beyond this, only the order of numbers is used: floating point has no distances there.
 _LARGEST = 1e300
 
 
 def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
     """The features of every value of a knob, shape (values, columns), each within 0 and 1; no columns for one value.
 
-    Numbers are taken by logarithm where all are positive, and by how often two divides them where they are many and not
-    all powers of two. Words have a column for each of them. Numbers too large, or too close, for floating point are
-    taken by their order.
+    Numbers enter by their logarithm if all are positive, and by their factors of 2 if they are many and not all powers
+    of two. Words have a column each. Numbers too large, or too close, for floating point enter by their order.
     """
     if len(values) == 1:
         return np.zeros((1, 0))
@@ -43,7 +42,7 @@ def value_columns(values: Sequence[PlainValue]) -> NDArray[np.float64]:
 
 
 def in_order(values: Sequence[PlainValue]) -> list[int]:
-    """The positions of values that lie beside each other: of numbers, from the least on; of others, as they stand."""
+    """The positions of values in order: numbers from the least on; others as they stand."""
     known = _numbers(values)
     return sorted(range(len(values)), key=known.__getitem__) if len(known) == len(values) else [*range(len(values))]
 
@@ -62,7 +61,7 @@ def _powers_of_two(numbers: NDArray[np.float64]) -> bool:
 
 
 def _twos(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how many twos each number can be divided, up to a few."""
+    """Number of factors 2 of each number, up to a few."""
     divided = [numbers % 2**power == 0 for power in range(1, _MOST_TWOS + 1)]
     return np.asarray(np.sum(divided, axis=0), dtype=np.float64)
 

@@ -1,4 +1,4 @@
-"""A search space that is nothing but knobs, their values and a rule: of somebody else's kernel, or of a recorded table.
+"""A search space of knobs, their values and a legality test: of somebody else's kernel, or of a recorded table.
 
 Its points are tuples of knob values, in the order of the knobs.
 """
@@ -21,22 +21,22 @@ __all__ = ["Legal", "PlainSpace", "PlainValue", "Point", "identity"]
 Point = tuple[PlainValue, ...]
 Legal = Callable[[Mapping[str, PlainValue]], bool]
 
-# Combinations up to which a space is written out as a list: a second's work where a rule looks at each of them.
+# Combinations up to which a space is listed: a second's work where each is tested for legality.
 _MOST_LISTED = 300_000
 # Tries before a random draw gives up, where the space is too large for a list.
 _MAX_DRAWS = 20_000
-# Values of a knob up to which all are neighbours of each other; of more the nearest are, about so many, and fewer and
+# Values of a knob up to which all are neighbours of each other; of more, about so many of the nearest are, and ever
 # fewer of those farther off: some milliseconds' work, whatever the knob is.
 _MOST_NEAR = 128
-# Values that a message shows.
+# Values shown in a message.
 _MOST_SHOWN = 20
 
 
 class PlainSpace:
     """Every legal combination of knob values; all randomness comes from the generators passed in.
 
-    `legal` is asked with the values by the names of the knobs. `configurations` are the legal points themselves, where
-    they are known; `legal` is not asked then. A space of no point at all is allowed: only drawing from it is refused.
+    `legal` is called with the values by the names of the knobs. `configurations` are the legal points themselves, if
+    they are known; `legal` is not called then. A space without points is allowed: only drawing from it is refused.
     """
 
     def __init__(
@@ -76,25 +76,25 @@ class PlainSpace:
 
     @property
     def combinations(self) -> int:
-        """How many combinations of values there are, legal or not."""
+        """Number of combinations of values, legal or not."""
         return math.prod(len(values) for values in self.values)
 
     def holds(self, point: Sequence[PlainValue]) -> bool:
-        """Whether the point is of this space, and legal."""
+        """True if the point is of this space, and legal."""
         if not self.describes(point):
             return False
         values = self.read(point)
         return self._row_of(values) is not None if self.points is not None else self._accepts(values)
 
     def describes(self, point: Sequence[PlainValue]) -> bool:
-        """Whether the point has one of the values of every knob, legal together or not."""
+        """True if the point has one of the values of every knob, legal together or not."""
         values = self.read(point)
         if len(values) != len(self.names):
             return False
         return all(identity(v) in positions for v, positions in zip(values, self._positions, strict=True))
 
     def read(self, values: Sequence[PlainValue | list[int]]) -> Point:
-        """The point of values as JSON has them: where one equals a value of the space, as 16.0 does 16, it is that."""
+        """The point of values read from JSON: a value equal to one of the space, as 16.0 is to 16, becomes that one."""
         point = tuple(map(_hashable, values))
         if len(point) != len(self.names):
             return point
@@ -136,7 +136,7 @@ class PlainSpace:
         return a
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """Every legal point that differs in one knob; of a knob of many values those nearest, and some farther off."""
+        """Every legal point that differs in one knob; for a knob of many values the nearest, and some farther off."""
         for knob in range(len(self.values)):
             for value in self._near(knob, point[knob]):
                 found = (*point[:knob], value, *point[knob + 1 :])
@@ -170,7 +170,7 @@ class PlainSpace:
         return (point for point in itertools.product(*self.values) if self._accepts(point))
 
     def features(self, points: Sequence[Point]) -> NDArray[np.float64]:
-        """What models see of the points, a row each; knobs of one value are left out (`value_columns`)."""
+        """Features of the points for models, a row each; knobs of one value are left out (`value_columns`)."""
         codes = self.codes(points)
         parts = [table[codes[:, knob]] for knob, table in enumerate(self.columns) if table.shape[1]]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(points), 1))
@@ -209,7 +209,7 @@ class PlainSpace:
 
 
 def _hashable(value: PlainValue | list[int]) -> PlainValue:
-    """Values read from JSON hold lists where these had tuples."""
+    """Values read from JSON contain lists in place of tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -223,6 +223,6 @@ def _finite(value: PlainValue) -> bool:
 
 
 def identity(value: PlainValue) -> tuple[type, PlainValue]:
-    """What tells values of a knob apart: True is not 1, but 1.0 is, as in JSON."""
+    """Key by which values of a knob are compared: True is not 1, but 1.0 is, as in JSON."""
     kind = type(value)
     return (float if kind is int else kind), value

@@ -1,11 +1,11 @@
-"""Rules of a sketch: what knobs may be together. Candidates are drawn, changed and enumerated along them.
+"""Rules of a sketch: legal combinations of knob values. Candidates are drawn, changed and enumerated along them.
 
-A knob means something only beside some values of the knobs before it: how many walks share a multiprocessor where
-programs walk, how partial sums meet where there are some. Elsewhere a rule leaves it one value, its neutral one, and so
-it is neither drawn nor changed nor counted there, while every schedule names every knob.
+A knob may have a meaning only for some values of earlier knobs: the number of programs per multiprocessor if programs
+are persistent, or the summation of partial sums if there are some. Otherwise a rule leaves it one value, its neutral
+one, so that it is neither drawn nor changed nor counted, while every schedule names every knob.
 
 Before:  grid, per_sm = any two values          per_sm=3 of grid=tiles is refused when the schedule is complete
-After:   grid = any; per_sm = one of those that no rule forbids beside that grid
+After:   grid = any; per_sm = one of those that no rule forbids for that grid
 
 (Conditional parameters in the words of hyperparameter search: Bergstra et al., "Algorithms for Hyper-Parameter
 Optimization", NIPS 2011, section 2.)
@@ -22,15 +22,15 @@ import numpy as np
 
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, crossover
 
-# Answers of one rule that are kept: about a search's, in half a megabyte at most.
+# Cached answers of one rule: about a search's, in half a megabyte at most.
 _MOST_ANSWERS = 2048
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What the knobs named may be together: `why_broken` reads no others, and says what is wrong and what is allowed.
+    """Legality of the named knobs together: `why_broken` reads no others, and gives the fault and the allowed values.
 
-    It need not name the reason first that another rule has: of a schedule the first broken rule is told.
+    It need not repeat the reasons of other rules: the first broken rule of a schedule is reported.
     """
 
     knobs: tuple[str, ...]
@@ -49,7 +49,7 @@ def only(name: str, value: KnobValue, beside: tuple[str, ...], where: Callable[[
 
 
 class _Asked:
-    """A rule, and whether it allowed what it was asked for before: far more is drawn than there is to ask."""
+    """A rule with its cached answers: the same values are drawn over and over."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
@@ -69,9 +69,9 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Decisions:
-    """Knobs in the order in which they are decided, and the rules that hold between them.
+    """Knobs in the order in which they are decided, and the rules between them.
 
-    The first of two knobs of a rule is free, and what is left to the second follows from it.
+    The first of two knobs of a rule is free, and restricts the second.
     """
 
     knobs: tuple[Knob, ...]
@@ -79,7 +79,7 @@ class Decisions:
 
     @cached_property
     def _ruling(self) -> tuple[tuple[_Asked, ...], ...]:
-        """For every knob the rules of which it is the last to be decided; of knobs that there are not, none."""
+        """For every knob the rules in which it is the last to be decided; rules with unknown knobs are left out."""
         at = {k.name: i for i, k in enumerate(self.knobs)}
         ruling: list[list[_Asked]] = [[] for _ in self.knobs]
         for rule in self.rules:
@@ -97,7 +97,7 @@ class Decisions:
         return None
 
     def drawn(self, rng: np.random.Generator) -> Values | None:
-        """Values that break no rule; of each knob, what is left to it is equally likely. None at a dead end."""
+        """Values that break no rule; of each knob, all values still allowed are equally likely. None at a dead end."""
         values = Values()
         for at, knob in enumerate(self.knobs):
             left = self._left(values, at)
@@ -107,9 +107,9 @@ class Decisions:
         return values
 
     def mutated(self, values: Values, name: str, rng: np.random.Generator) -> Values | None:
-        """Values with another one for a knob, near its own; those decided after it give way where a rule says so.
+        """Values with another one for a knob, near its own; later ones change if a rule demands it.
 
-        None where the knob can be nothing else, or nothing is left to a later one.
+        None if the knob has no other value, or a later one has none left.
         """
         at = self._place(name)
         left = self._left(values, at)
@@ -119,7 +119,7 @@ class Decisions:
         return self._settled(values, at, found) if found != values[name] else None
 
     def settled(self, values: Values) -> Values | None:
-        """Values that break no rule, as near to these as rules allow, one after the other; None at a dead end."""
+        """Values that break no rule, as near to these as rules allow, knob by knob; None at a dead end."""
         return self._following(Values(values), 0)
 
     def neighbours(self, values: Values, name: str) -> Iterator[Values]:
@@ -131,7 +131,7 @@ class Decisions:
                 yield found
 
     def mixed(self, a: Values, b: Values, rng: np.random.Generator) -> Values | None:
-        """Of every knob one parent's value or the other's; what breaks a rule beside those before gives way."""
+        """For every knob one parent's value or the other's; a value that breaks a rule with earlier ones gives way."""
         return self.settled(Values({k.name: crossover(a[k.name], b[k.name], rng) for k in self.knobs}))
 
     def all(self) -> Iterator[Values]:
@@ -153,11 +153,11 @@ class Decisions:
         return next(i for i, k in enumerate(self.knobs) if k.name == name)
 
     def _allows(self, values: Mapping[str, KnobValue], at: int) -> bool:
-        """Whether the values up to a knob break none of the rules that it is the last of."""
+        """True if the values up to a knob break none of the rules in which it is the last."""
         return all(asked.allows(values) for asked in self._ruling[at])
 
     def _left(self, before: Values, at: int) -> Knob | None:
-        """The knob with what is left to it beside the values before it; None where that is nothing."""
+        """The knob restricted to the values allowed after the earlier ones; None if there are none."""
         knob = self.knobs[at]
         if not self._ruling[at]:
             return knob
@@ -169,7 +169,7 @@ class Decisions:
         return self._restricted(at, tuple(allowed)) if allowed else None
 
     def _restricted(self, at: int, allowed: tuple[KnobValue, ...]) -> Knob:
-        """A knob with what is allowed of it: made once, since a search asks for the same few over and over."""
+        """A knob restricted to its allowed values: cached, since a search asks for the same few over and over."""
         found = self._parts.get((at, allowed))
         if found is None:
             found = self._parts[at, allowed] = self.knobs[at].restricted(allowed)
@@ -180,11 +180,11 @@ class Decisions:
         return {(at, knob.values): knob for at, knob in enumerate(self.knobs)}
 
     def _settled(self, values: Values, at: int, value: KnobValue) -> Values | None:
-        """The values with that one for a knob, and those decided after it as near to their own as rules allow."""
+        """The values with that one for a knob, and later ones as near to their own as rules allow."""
         return self._following(Values({**values, self.knobs[at].name: value}), at + 1)
 
     def _following(self, values: Values, first: int) -> Values | None:
-        """The same values, changed in place from a knob on as far as those before it ask for."""
+        """The same values, changed in place from a knob on as far as earlier ones demand."""
         for at in range(first, len(self.knobs)):
             name = self.knobs[at].name
             near = self._nearest(values, at, values[name])
@@ -194,7 +194,7 @@ class Decisions:
         return values
 
     def _nearest(self, before: Values, at: int, wanted: KnobValue) -> KnobValue | None:
-        """The value nearest in the knob's own order to the one wanted, the smaller of two, that rules leave it."""
+        """The allowed value nearest to the one wanted in the knob's own order, the smaller of two."""
         knob = self.knobs[at]
         if not self._ruling[at] or self._allows({**before, knob.name: wanted}, at):
             return wanted
@@ -204,6 +204,6 @@ class Decisions:
 
 
 def in_order(knobs: Sequence[Knob], first: Sequence[str]) -> tuple[Knob, ...]:
-    """The knobs, those named first, in that order."""
+    """The knobs, those of `first` in front, in that order."""
     named = {k.name: k for k in knobs}
     return tuple(named[x] for x in dict.fromkeys((*(x for x in first if x in named), *named)))

@@ -20,9 +20,9 @@ from search_spaces.schedules.translation import in_todays_words
 class Schedule:
     """One point of a search space; equal when sketch, knob values and backend are equal.
 
-    A schedule that comes from a search space knows how to lower itself (`lowering`), and prints as its loop nest; one
-    that was read from a log does not until `SearchSpace.bind` returns it bound. `backend` names what makes a kernel of
-    it; "" where the search space was built for none in particular.
+    A schedule that comes from a search space can lower itself (`lowering`), and prints as its loop nest; one that was
+    read from a log cannot until `SearchSpace.bind` returns it bound. `backend` names the backend that makes a kernel of
+    it; "" if the search space was built for none in particular.
     """
 
     sketch: str
@@ -43,7 +43,7 @@ class Schedule:
 
     @property
     def unbound(self) -> Schedule:
-        """The choice alone, without its program: what to keep of the many that are only looked at."""
+        """The choice alone, without its program (10 kB): worth keeping for many schedules."""
         return Schedule(self.sketch, self.values, backend=self.backend)
 
     @property
@@ -59,7 +59,7 @@ class Schedule:
         return {"sketch": self.sketch, "values": self.values, "lowering": None, "backend": self.backend}
 
     def to_json(self) -> dict[str, Any]:
-        """Sketch and knob values; the backend is what a record names beside them."""
+        """Sketch and knob values; a record names the backend separately."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.values}
         return {"sketch": self.sketch, "values": values}
 
@@ -69,7 +69,7 @@ class Schedule:
         told = members(data, "schedule", ("sketch", "values"))
         sketch, values = in_todays_words(text(told["sketch"], "sketch"), members(told["values"], "knobs"))
         text(" ".join(values), "knobs")
-        # Most values are flags and small integers, and most of the time that reading a record takes is theirs.
+        # Most values are flags and small integers, and they take most of the time of reading a record.
         named: list[tuple[str, Any]] = [
             (k, v if type(v) is bool or (type(v) is int and 0 <= v <= LARGEST) else knob_value(v, k))
             for k, v in values.items()

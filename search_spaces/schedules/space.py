@@ -1,4 +1,4 @@
-"""The search space of one workload on one target: the sketches that match, their knobs, and what is legal."""
+"""The search space of one workload on one target: the sketches that match, their knobs, and their legality."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from search_spaces.workloads.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
-# Combinations that are looked at to count a space: a second's work, and within a few per cent where that is a sample.
+# Combinations that are checked to count a space: a second's work, and within a few per cent where that is a sample.
 _MOST_COUNTED = 20_000
 
 
@@ -33,13 +33,13 @@ class Sketch:
     """A family of schedules: an anchor of a workload and the decisions that apply to it on a target.
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
-    `rules` are what knobs may be together (divisibility, combinations), beyond what any target forbids; `decided_first`
-    names knobs in the order in which they are decided, where that is not their own.
-    `resource_knobs`: those of them that decide what a program needs of the device, where that is not all.
-    `seeds` are points worth trying first: what the literature would choose by hand. `depth_knob` names the knob in
-    which a start that does not fit gives way: it gets the largest value below its own with which it does. `remarks`:
-    what the space does not offer for this workload, and why. `words`: what backends can be told; `rules_of` and
-    `words_of`: the same of each backend that can make less. `plain`: the values that make the same program, said so.
+    `rules` restrict values of knobs together (divisibility, combinations), beyond the limits of every target;
+    `decided_first` names knobs in the order in which they are decided, where that is not their own. `resource_knobs`:
+    the legality knobs that determine the resources of a program, if not all do. `seeds` are points worth trying first,
+    as the literature would choose them by hand. `depth_knob` names the knob that gives way in a start that does not
+    fit: it gets the largest value below its own that fits. `remarks`: restrictions of the space for this workload, with
+    reasons. `words`: values that backends tell apart; `rules_of` and `words_of`: the same of each backend that can make
+    less. `plain`: the simplest values that make the same program.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Sketch:
         return self.words_of.get(backend, self.words)
 
     def plainly(self, values: Values, backend: str) -> Values:
-        """The values as a backend says them, and those that make no difference as what they amount to."""
+        """The values in the words of a backend; values that make no difference become the simplest equal ones."""
         said = plainly(values, self._heard(backend))
         return self.plain(said) if self.plain else said
 
     def decisions(self, backend: str) -> Decisions:
-        """The knobs in the order in which they are decided, and what they may be together for a backend."""
+        """The knobs in the order in which they are decided, and their rules for a backend."""
         return self._decided.get(backend) or self._decided[""]
 
     def why_illegal(self, values: Values, backend: str = "") -> str | None:
@@ -79,7 +79,7 @@ class Sketch:
         return self.decisions(backend).why_broken(values)
 
     def beside(self, lesser: Mapping[str, Sketch]) -> Sketch:
-        """The same for several backends, some of which can make less: by name, with the sketch of those alone."""
+        """The sketch for several backends, some of which can make less: those by name, each with its own sketch."""
         rules = {
             name: (*_only(name, sketch.knobs, self.knobs), *word_rules(sketch.words, sketch.knobs), *sketch.rules)
             for name, sketch in lesser.items()
@@ -87,7 +87,7 @@ class Sketch:
         return replace(self, rules_of=rules, words_of={name: sketch.words for name, sketch in lesser.items()})
 
     def completed(self, values: Values) -> Values:
-        """The values of a record, in the order of the knobs, with those of knobs that there were not then."""
+        """The values of a record, in the order of the knobs; knobs newer than the record get their former values."""
         return completed(values, self.knobs)
 
     def depths(self, start: Values) -> list[int]:
@@ -96,13 +96,13 @@ class Sketch:
         return sorted((v for v in values if v <= start.integer(self.depth_knob)), reverse=True)
 
     def has_start(self, start: Values) -> bool:
-        """Whether the knobs have the values of a start, or a depth below its own."""
+        """True if the knobs have the values of a start, or a depth below its own."""
         fixed = (k for k in self.knobs if k.name != self.depth_knob)
         return all(start[k.name] in k.values for k in fixed) and bool(self.depths(start) or not self.depth_knob)
 
 
 def _only(backend: str, few: Sequence[Knob], many: Sequence[Knob]) -> Iterator[Rule]:
-    """Rules that leave knobs no values but those of the few, which are what a backend has words for."""
+    """Rules that restrict knobs to the values of `few`, for a backend that has no others."""
 
     def rule(name: str, allowed: tuple[KnobValue, ...]) -> Rule:
         expected = f"backend {backend!r} has no kernels of it; expected one of {list(allowed)[:20]}"
@@ -116,15 +116,15 @@ def _only(backend: str, few: Sequence[Knob], many: Sequence[Knob]) -> Iterator[R
 class SearchSpace:
     """Every schedule of `workload` on `target`. All randomness comes from the generators passed in.
 
-    `backends` are those that may make a kernel of a schedule, by name and with the limits of each. Where there are
-    several, which one does is a choice like that of a knob.
+    `backends` are those that may make a kernel of a schedule, by name and with the limits of each. If there are
+    several, the backend is a choice like that of a knob.
     """
 
     workload: Workload
     target: Target
     sketches: tuple[Sketch, ...]
     backends: Mapping[str, Limits] = field(default_factory=lambda: NO_BACKEND)
-    # What limit of a backend the values of a sketch's resource knobs break: the answer takes lowering a schedule.
+    # Limits that values of resource knobs break, by backend and sketch: the answer takes lowering a schedule.
     _broken: dict[tuple[str, str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -136,7 +136,7 @@ class SearchSpace:
 
     @property
     def rejected(self) -> int:
-        """How many candidates drawing, changing and enumerating schedules came upon that were not legal."""
+        """Number of illegal candidates met while schedules were drawn, changed and enumerated."""
         return self._rejected.total()
 
     def sketch(self, name: str) -> Sketch:
@@ -167,7 +167,7 @@ class SearchSpace:
         return self._schedule(sketch, sketch.plainly(Values(own), backend), backend)
 
     def holds(self, schedule: Schedule) -> bool:
-        """Whether a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
+        """True if a schedule is of this space, and not, say, of a workload that computes the same in other loops."""
         try:
             self.bind(schedule)
         except InputError:
@@ -200,13 +200,13 @@ class SearchSpace:
     def why_illegal(self, schedule: Schedule) -> str | None:
         """The limit that the schedule breaks, or None when it may be compiled.
 
-        What its backend needs of the device is looked at once for all schedules that agree in the knobs that decide it.
+        Device resources for its backend are checked once for all schedules that agree in the resource knobs.
         """
         broken = self.sketch(schedule.sketch).why_illegal(schedule.knobs, schedule.backend)
         return broken if broken is not None else self._why_unfit(schedule)
 
     def _why_unfit(self, schedule: Schedule) -> str | None:
-        """The limit of its backend that a schedule breaks which breaks no rule of its sketch."""
+        """The limit of its backend that a schedule breaks; the schedule breaks no rule of its sketch."""
         ruling = self._ruling(schedule)
         if ruling not in self._broken:
             self._broken[ruling] = self.backends[schedule.backend].why_unfit(schedule, self.target)
@@ -226,33 +226,27 @@ class SearchSpace:
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
 
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
-        """What is idle of a schedule, and its values that are not; where all of one decision are, the first."""
-        made = self.backends[schedule.backend].heard(schedule, self.target)
-        if made is None:
-            return {}
+        """Values of idle decisions by which the backend makes the same program; of numbers the least that is enough."""
+        backend = self.backends[schedule.backend]
+        made = backend.distinguished(schedule, self.target)
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
         found: dict[str, KnobValue] = {}
-        for name in (x for x in made.idle if x in knobs):
-            same = [schedule.knobs[name]]
-            for value in reversed(knobs[name]):
-                other = self._with(schedule, {**found, name: value})
-                heard = self.backends[schedule.backend].heard(other, self.target) if value != same[0] else None
-                if heard is None or heard.program != made.program or self.why_illegal(other) is not None:
-                    continue
-                same.append(value)
-                if name not in heard.idle:
-                    break
-            else:
-                same.sort(key=knobs[name].index, reverse=True)
-            found[name] = same[-1]
-        return {name: value for name, value in found.items() if value != schedule.knobs[name]}
+        for name, used in made.idle if made else ():
+            value = _least_enough(knobs.get(name, ()), used)
+            if value is None or value == schedule.knobs[name]:
+                continue
+            other = self._with(schedule, {**found, name: value})
+            same = backend.distinguished(other, self.target) if self.why_illegal(other) is None else None
+            if made and same and same.program == made.program:
+                found[name] = value
+        return found
 
     def _with(self, schedule: Schedule, changed: Mapping[str, KnobValue]) -> Schedule:
         values = Values({**schedule.knobs, **changed})
         return self._schedule(self.sketch(schedule.sketch), values, schedule.backend)
 
     def _accepts(self, schedule: Schedule) -> bool:
-        """Whether a candidate that breaks no rule is legal; those that are not are counted."""
+        """True if a candidate that breaks no rule is legal; illegal ones are counted."""
         legal = self._why_unfit(schedule) is None
         self._rejected[schedule.sketch] += not legal
         return legal
@@ -279,7 +273,7 @@ class SearchSpace:
     def mutate(self, schedule: Schedule, rng: np.random.Generator) -> Schedule:
         """A legal schedule that differs in one knob, or in its backend; the same schedule when none is found.
 
-        Knobs that are decided after that one (of another backend any) differ too where they could not stay.
+        Knobs that are decided later (of another backend any) also change if their values became illegal.
         """
         sketch = self.sketch(schedule.sketch)
         knobs = [k for k in sketch.knobs if len(k.values) > 1]
@@ -317,8 +311,8 @@ class SearchSpace:
     def seeds(self) -> list[Schedule]:
         """The legal ones of the points that sketches propose to try first.
 
-        Those of the best backend take turns with what others alone can make; what others make too comes last. So a
-        search of few trials finds by several backends about what it finds by the first alone.
+        Points of the best backend alternate with points that only others can make; points that others can make too come
+        last. So a short search with several backends finds about as much as one with the first backend alone.
         """
         proposed = [(sketch, values) for sketch in self.sketches for values in sketch.seeds if sketch.has_start(values)]
         own: list[list[Schedule]] = []
@@ -334,7 +328,7 @@ class SearchSpace:
         return list(dict.fromkeys([*in_turn, *again]))
 
     def _as_deep_as_fits(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
-        """The start, or the deepest one below it that is legal; an illegal one where none is."""
+        """The start, or the deepest one below it that is legal; an illegal one if there is none."""
         values = sketch.plainly(values, backend)
         found = self._schedule(sketch, values, backend)
         for depth in sketch.depths(values):
@@ -346,7 +340,7 @@ class SearchSpace:
     def neighbours(self, schedule: Schedule) -> Iterator[Schedule]:
         """Every legal schedule one step of one knob away, or made by another backend.
 
-        Knobs that are decided after that one follow where they could not stay.
+        Knobs that are decided later also change if their values became illegal.
         """
         sketch, own = self.sketch(schedule.sketch), schedule.backend
         near = ((v, own) for k in sketch.knobs for v in sketch.decisions(own).neighbours(schedule.knobs, k.name))
@@ -367,7 +361,7 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """How many schedules are legal: counted over `legality_knobs`, or from a sample of their combinations."""
+        """Number of legal schedules: counted over `legality_knobs`, or estimated from a sample of combinations."""
         return sum(self._legal_in(sketch, name) for name in self.backends for sketch in self.sketches)
 
     def _legal_in(self, sketch: Sketch, backend: str) -> int:
@@ -388,7 +382,7 @@ class SearchSpace:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the space does not offer for this workload, and why."""
+        """Restrictions of the space for this workload, with reasons."""
         return tuple(dict.fromkeys(remark for sketch in self.sketches for remark in sketch.remarks))
 
     def _drawn_backend(self, rng: np.random.Generator) -> str:
@@ -400,3 +394,10 @@ class SearchSpace:
 
     def _schedule(self, sketch: Sketch, values: Values, backend: str) -> Schedule:
         return Schedule(sketch.name, tuple([(k.name, values[k.name]) for k in sketch.knobs]), self.lower, backend)
+
+
+def _least_enough(values: Sequence[KnobValue], used: KnobValue) -> KnobValue | None:
+    """The value itself where a knob has it, else the least number above it; None where there is neither."""
+    if used in values or not isinstance(used, int):
+        return used if used in values else None
+    return min((v for v in values if isinstance(v, int) and v > used), default=None)

@@ -1,4 +1,4 @@
-"""Schedules of older records in the words of today: their decisions by name, and those that there were not."""
+"""Translation of schedules of older records: renamed decisions, and values of decisions that did not exist then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 
-# Sketches that were called otherwise.
+# Former names of sketches.
 _SKETCHES: Mapping[str, str] = {
     "chained_dot_cpu": "chain",
     "chained_dot_gpu": "chain",
@@ -26,9 +26,9 @@ _PERSISTENT: Mapping[Any, Mapping[str, KnobValue]] = {
     False: {"grid": "tiles", "per_sm": 1},
     True: {"grid": "persistent", "per_sm": 4},
 }
-# Decisions that were called otherwise, in any sketch.
+# Former names of decisions, in any sketch.
 _RENAMED = {"parts": "subtiles", "per_unit": "per_sm"}
-# The same of one sketch; and of what they decide each value as values of decisions today.
+# The same for one sketch; then values of former decisions, each as values of today's decisions.
 _RENAMED_IN: Mapping[str, Mapping[str, str]] = {
     "tiled_dot_gpu": {"split_k": "split"},
     "fused_dot_gpu": {"split_k": "split"},
@@ -45,13 +45,13 @@ _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]
     "tiled_dot_cpu": {"order": _ORDER},
     "tiled_dot_gpu": {"order": _ORDER},
 }
-# Decisions that schedules of one sketch did not name, and what they did.
+# Decisions that schedules of one sketch did not name, with their former values.
 _ADDED: Mapping[str, Mapping[str, KnobValue]] = {"chained_dot_cpu": {"prefetch": 0}}
 # Tilings that older schedules do not name: their tiles have one position, or the whole axis.
 _ONE_POSITION, _WHOLE = ("planes", "volumes"), ("columns",)
-# Decisions that are none any more where all values are one kernel.
+# Decisions that are dropped where all values make one kernel.
 _SETTLED = ("group", "order", "stages")
-# What a schedule did that does not name a decision.
+# Former values of decisions that a schedule does not name.
 _UNDECIDED: Mapping[str, KnobValue] = {
     "accumulate": "point",
     "across": False,
@@ -78,7 +78,7 @@ _UNDECIDED: Mapping[str, KnobValue] = {
 
 
 def in_todays_words(sketch: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name that a sketch has now, and the decisions of an older schedule as values of today's."""
+    """The present name of a sketch, and the decisions of an older schedule as present values."""
     renamed, said = _RENAMED_IN.get(sketch, {}), _IN_OTHER_WORDS.get(sketch, {})
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -88,7 +88,7 @@ def in_todays_words(sketch: str, values: Mapping[str, Any]) -> tuple[str, dict[s
 
 
 def completed(values: Values, knobs: Iterable[Knob]) -> Values:
-    """The values in the order of the knobs, with those of decisions that they do not name, as far as these are known.
+    """The values in the order of the knobs, with former values of decisions that they do not name, as far as known.
 
     Values of no knob come last.
     """

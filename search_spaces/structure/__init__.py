@@ -1,5 +1,4 @@
-"""What scheduling needs of a workload: its axes by what becomes of them, its folds and outputs, its contractions and
-chains.
+"""Structure of a workload for scheduling: its axes by their roles, its folds and outputs, contractions and chains.
 
 Imports `workloads`; knows nothing of schedules.
 """

@@ -24,34 +24,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from search_spaces.structure.operand_maps import OperandMap
+from search_spaces.structure.operand_types import MULTIPLIED, element_type, is_computed
 from search_spaces.structure.stages import has_plain_indices, inline, with_axes_first, with_axes_named
 from search_spaces.structure.taps import with_taps
 from search_spaces.structure.unit_rows import with_unit_rows
-from search_spaces.workloads.dtypes import accumulator_of, round_to
+from search_spaces.workloads.dtypes import accumulator_of
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import (
     Access,
     Apply,
     Expression,
-    Gather,
-    Literal,
     why_not_sliced,
 )
-from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions along k are compared in float32, which holds integers up to here.
 _MAX_K = 2**24
-# What dots with prologues multiply.
-_MULTIPLIED = ("float32", "float16", "bfloat16")
 # Operands that are left out by a condition where no index leaves its tensor.
-BY_CONDITION = (*_MULTIPLIED, "int8")
-# Operators whose values are among those of their operands, up to the sign.
-_CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
+BY_CONDITION = (*MULTIPLIED, "int8")
 # Tiles along an axis of a set are not wanted longer.
 _LONG = 128
 # Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
@@ -240,37 +232,6 @@ def multiplied(workload: Workload) -> dict[str, str]:
     types = {s.name: {element_type(f, dtypes) for f in s.factors} for s in chained}
     of_chains = {name: (t.pop() or "float32") if len(t) == 1 else "float32" for name, t in types.items()}
     return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
-
-
-def is_computed(operand: Expression) -> bool:
-    """Whether an operand is more than a tensor read where it lies."""
-    return not isinstance(operand, Access)
-
-
-def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
-    """The narrowest of float32, float16 and bfloat16 that holds every value of the expression.
-
-    None for integers, booleans and 8-bit floats, which dots with prologues do not multiply. `dtypes` are those of the
-    inputs.
-    """
-    match expression:
-        case Access(tensor) | Gather(tensor):
-            return dtypes[tensor] if dtypes[tensor] in _MULTIPLIED else None
-        case Apply(operator) if operator in ROUNDINGS:
-            return ROUNDINGS[operator] if ROUNDINGS[operator] in _MULTIPLIED else None
-        case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
-            chosen = arguments[1:] if operator == "where" else arguments
-            types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}
-            narrow = types.pop() if len(types) == 1 else None
-            literals = [a.value for a in chosen if isinstance(a, Literal)]
-            return narrow if narrow and all(_holds(narrow, v) for v in literals) else "float32"
-        case _:
-            return "float32"
-
-
-def _holds(dtype: str, value: float) -> bool:
-    with np.errstate(over="ignore"):
-        return float(round_to(np.array([value], np.float32), dtype)[0]) == value
 
 
 def _found(workload: Workload) -> Contraction | None:

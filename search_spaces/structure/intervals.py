@@ -1,4 +1,4 @@
-"""Between which numbers lies what is computed of positions and numbers alone."""
+"""Intervals of values that are computed from positions and numbers alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 
 Interval = tuple[float, float]
 
-# Functions that grow with their one argument, and what they are of the largest numbers.
+# Functions that grow with their one argument, as functions of numbers.
 _GROWING: Mapping[str, Callable[[float], float]] = {"exp": math.exp, "exp2": lambda x: 2.0**x, "to_float": float}
 
 
 def interval(e: Expression, extents: Mapping[str, int]) -> Interval | None:
-    """The least and the largest value where every axis runs below its extent; None where that is not known."""
+    """The least and the largest value while every axis runs below its extent; None if unknown."""
     match e:
         case Literal(value) | Integer(value):
             return (value, value)

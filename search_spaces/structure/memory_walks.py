@@ -1,4 +1,4 @@
-"""How everything in memory is walked: how far apart neighbours along each axis are."""
+"""Strides of everything in memory along each axis of the loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Walk = dict[Axis, int]
 
 
 def memory_walks(workload: Workload) -> list[Walk]:
-    """The walks of everything that is read from memory, and then of everything that is written to it."""
+    """The strides of everything that is read from memory, and then of everything that is written to it."""
     inputs = {t.name: t for t in workload.inputs}
     stages = {s.name: s for s in workload.stages}
     found: list[Walk] = []
@@ -33,7 +33,7 @@ def memory_walks(workload: Workload) -> list[Walk]:
 
 
 def largest_walk(walks: Sequence[Walk], axes: Collection[Axis]) -> Walk:
-    """How what has most elements of all that has some of these axes is walked; axes that stand still are left out."""
+    """Strides of the largest access along any of these axes; axes of stride 0 are left out."""
     concerned = [w for w in walks if not w.keys().isdisjoint(axes)]
     largest = max(concerned, key=lambda w: math.prod(x.extent for x in w), default={})
     return {x: abs(step) for x, step in largest.items() if step and x.extent > 1}

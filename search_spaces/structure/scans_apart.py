@@ -1,4 +1,4 @@
-"""Scans of which several are folded together, written out: one for every position of the axis that is folded.
+"""Scans that are folded together, written out: one for every position of the folded axis.
 
     h[r, n, t] = scan along t of x[r, n, t]          h0[r, t] = scan along t of x[r, 0, t]
     out[r, t] = sum over n of h[r, n, t]        →    h1[r, t] = scan along t of x[r, 1, t];  …
@@ -27,7 +27,7 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 # Positions that are written out. Compilers take a tenth of a second for the scan of each.
 _MOST = 16
 
-# Of every axis that is written out, a position.
+# A position of every axis that is written out.
 _Place = tuple[int, ...]
 
 
@@ -50,7 +50,7 @@ def scans_apart(workload: Workload) -> Workload:
 
 
 def _folded_after(workload: Workload) -> list[Axis]:
-    """The axes that scans have and that folds fold, but those along which something is scanned."""
+    """The axes that scans have and folds fold, except those that are scanned along."""
     along = {s.scan.axis for s in workload.stages if s.scan}
     scanned = {x for s in workload.stages if s.scan for x in s.axes}
     folded = dict.fromkeys(x for s in workload.stages if s.reduction for x in s.reduction.axes)
@@ -63,14 +63,14 @@ def _places(apart: Sequence[Axis]) -> Iterator[_Place]:
 
 @dataclass(frozen=True)
 class _Apart:
-    """The axes, and what a stage that has them is called at every place."""
+    """The axes, and the names of the copies of a stage at every place."""
 
     axes: tuple[Axis, ...]
     copies: Mapping[tuple[str, _Place], str]
     places: Sequence[_Place]
 
     def stages(self, workload: Workload) -> Iterator[Stage]:
-        """All stages in order, what is scanned together one after the other."""
+        """All stages in order, members of a scan one after the other."""
         known = {s.name: s for s in workload.stages}
         done: set[str] = set()
         for stage in workload.stages:
@@ -95,7 +95,7 @@ class _Apart:
         )
 
     def _whole(self, stage: Stage, known: Mapping[str, Stage]) -> Stage:
-        """A stage without the axes, but for those that it folds."""
+        """A stage without the axes, unless it folds them."""
         folded = stage.reduction.axes if stage.reduction else ()
         if stage.reduction is None or not set(self.axes) <= set(folded):
             return replace(stage, expression=self._renamed(stage.expression, known))

@@ -1,12 +1,12 @@
-"""What is computed where it is read: stages at shifted indices, and folds over windows, which no tile holds.
+"""Recomputation at the reader: stages at shifted indices, and folds over windows, which fit no tile.
 
     y[i] = relu(x[i])                           out[i] = relu(x[i + 1]) - relu(x[i])
     out[i] = y[i + 1] - y[i]            →
 
     out[i] = max over k of x[2 i + k]   →       out[i] = maximum(maximum(x[2 i], x[2 i + 1]), x[2 i + 2])
 
-A window is read at sums of a folded axis and another one. Along a tile of both, its elements would be read once for
-every place of the window that they are in.
+A window is read at sums of a folded axis and another one. Along a tile of both, each element would be read once for
+every place of the window that it is in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def inlined_reads(workload: Workload) -> Workload:
     """The workload with windows written out, and stages read at their own axes only.
 
     Raises:
-        UnmatchedError: a fold is read elsewhere than at its own axes, or what is computed is read outside of it.
+        UnmatchedError: a fold is not read at its own axes, or a stage is read outside of its extents.
     """
     known: dict[str, Stage] = {}
     for stage in workload.stages:
@@ -48,7 +48,7 @@ def inlined_reads(workload: Workload) -> Workload:
 
 
 def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
-    """What a stage computes at another index than its own axes, where the expression reads one there."""
+    """The value of a stage at another index than its own axes, if the expression reads one there."""
     if not isinstance(e, Access) or e.tensor not in known:
         return None
     stage = known[e.tensor]
@@ -62,7 +62,7 @@ def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:
 
 
 def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
-    """The stages that the outputs are computed from."""
+    """The stages that the outputs depend on."""
     found: set[str] = set()
     rest = list(outputs)
     while rest:

@@ -1,4 +1,4 @@
-"""What to compute: workloads, the expressions of their stages, element types and strides; and when two are the same.
+"""The computation: workloads, the expressions of their stages, element types and strides; equality of workloads.
 
 Imports no other room; knows nothing of devices or schedules.
 """

@@ -29,7 +29,7 @@ def gelu_tanh(x: Expression) -> Expression:
 
 
 def one_plus_tanh(x: Expression) -> Expression:
-    """1 + tanh(x) as 2 / (1 + exp(-2 x)): fewer operations, and nothing cancels where tanh is near -1."""
+    """1 + tanh(x) as 2 / (1 + exp(-2 x)): fewer operations, and no cancellation where tanh is near -1."""
     return ex.div(Literal(2.0), ex.add(Literal(1.0), ex.call("exp", ex.mul(Literal(-2.0), x))))
 
 
@@ -39,7 +39,7 @@ def silu(x: Expression) -> Expression:
 
 
 _ACTIVATIONS = {"relu": relu, "gelu": gelu, "gelutanh": gelu_tanh, "silu": silu}
-# What constructors have by default, whether a link uses it or not.
+# Default of constructors, with or without a link that uses it.
 UNUSED_SCALE = 2.0
 CHAIN_LINKS = (*_ACTIVATIONS, "bias", "residual", "gate", "scale", "rowscale", "colscale")
 
@@ -58,7 +58,7 @@ def apply_chain(
     """
     if not isinstance(chain, str):
         raise InputError(f"chain {chain!r}; expected links joined by '_', such as 'bias_gelu'")
-    # Records name it as None where it is not used.
+    # Records contain None if it is not used.
     if scale not in (None, UNUSED_SCALE) and "scale" not in chain.split("_"):
         raise InputError(f"scale={scale} without a link 'scale' in {chain!r}; such as {f'{chain}_scale'.lstrip('_')!r}")
     extra: list[Tensor] = []

@@ -1,8 +1,8 @@
-"""Element types: their size, their rounding unit, and how NumPy holds them.
+"""Element types: their size, their rounding unit, and their values in NumPy.
 
 The two 8-bit floating-point types are those of Micikevicius et al., "FP8 Formats for Deep Learning" (2022): e4m3fn has
 no infinity and one NaN, e5m2 is a shortened float16. Integers are operands of dots (int8), exact sums of their products
-(int32), and data: what is computed of them is int64, and wraps around in what they are stored as.
+(int32), and data: values computed from them are int64, and wrap around in the type in which they are stored.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _DTYPES = (
     DType("uint8", 1, 0.0, "u8", "integer"),
     DType("bool", 1, 0.0, "b1", "boolean"),
 )
-# How many products of 8-bit floats may stay in a tensor core's accumulator before their sum is added to float32, unless
-# it may keep all of them: what cuBLAS does on Hopper (DeepSeek-V3 Technical Report, 2024, section 3.3.2).
+# Products of 8-bit floats that may stay in a tensor core's accumulator before their sum is added to float32, unless it
+# may keep all of them: as cuBLAS does on Hopper (DeepSeek-V3 Technical Report, 2024, section 3.3.2).
 FLOAT8_CHAIN = 128
 DTYPES: dict[str, DType] = {d.name: d for d in _DTYPES}
 FLOATS = tuple(d.name for d in _DTYPES if d.kind == "float")
@@ -60,12 +60,12 @@ def dtype(name: str) -> DType:
 
 
 def is_integer(name: str) -> bool:
-    """Whether the element type called `name` is one of integers."""
+    """True for an element type of integers."""
     return dtype(name).kind == "integer"
 
 
 def is_float(name: str) -> bool:
-    """Whether the element type called `name` is one of floating-point numbers."""
+    """True for an element type of floating-point numbers."""
     return dtype(name).kind == "float"
 
 
@@ -76,7 +76,7 @@ def check_float(name: str) -> None:
 
 
 def is_promoted(operand: str, precision: str) -> bool:
-    """Whether sums of products of such operands leave a tensor core's accumulator every `FLOAT8_CHAIN` products."""
+    """True if sums of products of such operands leave a tensor core's accumulator every `FLOAT8_CHAIN` products."""
     return operand in FLOAT8 and precision != "fast"
 
 
@@ -86,11 +86,11 @@ def accumulator_of(operand: str) -> str:
 
 
 def round_to(values: np.ndarray, name: str) -> np.ndarray:
-    """`values` rounded to `name`, to nearest even, held in the narrowest NumPy type that can.
+    """`values` rounded to `name`, to nearest even, in the narrowest NumPy type that represents them.
 
-    NumPy has no bfloat16 and no 8-bit floats: they are held in float32. What is too large becomes infinite, except that
+    NumPy has no bfloat16 and no 8-bit floats: their values are float32. Values too large become infinite, except that
     float8_e4m3fn, which has no infinity, saturates at 448, as `torch.Tensor.to` of PyTorch 2.13 and the conversions of
-    GPUs do. Values that become integers must be integers of that type already; what is not 0 becomes True.
+    GPUs do. Values that become integers must be integers of that type already; those other than 0 become True.
     """
     match name:
         case "bfloat16":

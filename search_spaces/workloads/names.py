@@ -1,4 +1,4 @@
-"""Names that nothing else has: of stages that are added to a workload, and of the tiles of a kernel."""
+"""Unique names: of stages that are added to a workload, and of the tiles of a kernel."""
 
 from __future__ import annotations
 

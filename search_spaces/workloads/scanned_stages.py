@@ -1,4 +1,4 @@
-"""Stages that are scanned together: whether they fit each other, and how they are written."""
+"""Stages that are scanned together: checks of their agreement, and their text and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from search_spaces.workloads.stages import Stage
 
 
 def check_scans(stages: Sequence[Stage]) -> None:
-    """Raise InputError unless the members of every scan are there, alike, and combine to what they are."""
+    """Raise InputError unless the members of every scan exist, are alike, and combine to their own kinds."""
     for stage in stages:
         if stage.scan is not None:
             _check_members(stage, stage.scan, stages)
@@ -44,7 +44,7 @@ def _check_combination(stage: Stage) -> None:
 
 
 def scan_text(stage: Stage) -> str:
-    """How the stage is scanned, as what stands before its expression; "" where it is not."""
+    """Text of the stage's scan, as printed before its expression; "" without one."""
     scan, combined = stage.scan, stage.combination
     if scan is None or combined is None:
         return ""

@@ -1,11 +1,11 @@
-"""Scans: what is left of every element when it is combined with all that come before it along an axis.
+"""Scans: every element is combined with all that come before it along an axis.
 
     y[t] = y[t - 1] + x[t]                          one value:    left[0] + right[0]
     a[t] = a[t - 1] u[t]                            two values:   left[0] * right[0]
     h[t] = u[t] h[t - 1] + x[t]                                   right[0] * left[1] + right[1]
 
-The stages of a scan, its members, say one value each: `left[1]` is what the second of them is of some neighbouring
-elements, `right[1]` of the elements that follow these. The first element of all is what the stage's expression says.
+The stages of a scan, its members, are one value each: `left[1]` is the second one, combined over some neighbouring
+elements, `right[1]` over the elements that follow these. The very first element is that of the stage's expression.
 Combinations are associative, so that pieces can be scanned apart; integers are read as integers (`to_integer`).
 """
 
@@ -27,9 +27,9 @@ LEFT, RIGHT = "left", "right"
 
 @dataclass(frozen=True)
 class Scan:
-    """Stages that are scanned together along one of their axes; `combine`: what each of these `members` becomes.
+    """Stages that are scanned together along one of their axes; `combine`: the combination of each of these `members`.
 
-    `reverse`: from the last element to the first one. Then what is on the left comes after what is on the right.
+    `reverse`: from the last element to the first one. Then the left operand comes after the right one.
     """
 
     axis: str
@@ -50,18 +50,18 @@ class Scan:
         return access in {operand(side, n) for side in (LEFT, RIGHT) for n in range(len(self.members))}
 
     def combined(self, left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
-        """What becomes of these values of all members."""
+        """The combinations of these values of all members."""
         given = {operand(LEFT, n): e for n, e in enumerate(left)} | {operand(RIGHT, n): e for n, e in enumerate(right)}
         return tuple(rewritten(c, lambda e: given.get(e) if isinstance(e, Access) else None) for c in self.combine)
 
 
 def operand(side: str, number: int) -> Access:
-    """What stands in a combination for the value of a member of the scan."""
+    """The value of a member of the scan in a combination."""
     return Access(side, (Affine(offset=number),))
 
 
 def needed_members(combine: Sequence[Expression], wanted: int) -> list[int]:
-    """The values that one of them is computed from, itself first, the others in the order in which they are read."""
+    """The values that one of them depends on, itself first, the others in the order in which they are read."""
     found = {wanted: None}
     rest = [wanted]
     while rest:
@@ -73,7 +73,7 @@ def needed_members(combine: Sequence[Expression], wanted: int) -> list[int]:
 
 
 def of_some(combine: Sequence[Expression], numbers: Sequence[int]) -> tuple[Expression, ...]:
-    """The combinations of some of the values, which read no others, by their places among these."""
+    """The combinations of some of the values, which read no others, renumbered by their places among these."""
 
     def change(e: Expression) -> Expression | None:
         return operand(e.tensor, numbers.index(e.index[0].offset)) if isinstance(e, Access) else None
@@ -82,7 +82,7 @@ def of_some(combine: Sequence[Expression], numbers: Sequence[int]) -> tuple[Expr
 
 
 def unchanging(combine: Sequence[Expression], whole: bool) -> Expression | None:
-    """What changes nothing that it is combined with; None where that is not known. `whole`: of integers."""
+    """The neutral value of a combination; None if unknown. `whole`: of integers."""
     (combined, *others) = combine
     if others or not isinstance(combined, Apply):
         return None

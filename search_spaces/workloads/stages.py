@@ -1,4 +1,4 @@
-"""What workloads are made of: axes, tensors in memory, and stages that compute one tensor of others."""
+"""Parts of workloads: axes, tensors in memory, and stages that compute one tensor of others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from search_spaces.workloads.strides import check_strides, declared_strides, den
 
 # An axis or a dimension may have this many positions: kernels count them in 32-bit integers.
 MAX_EXTENT = 2**31 - 1
-# A tensor may hold this many elements: what addresses of 48 bits reach.
+# A tensor may have this many elements: the range of addresses of 48 bits.
 MAX_ELEMENTS = 2**48
 
-# Operators that may lie within each other when pointwise stages stand where they are read. What prints, writes and
-# reads expressions calls itself, two or three times for each, and Python allows a thousand such calls in all.
+# Depth of nesting once pointwise stages are inlined. Printing, writing and reading expressions is recursive, two or
+# three calls for each level, and Python allows a thousand such calls in all.
 MAX_DEPTH = 250
 
 # The pointwise operators that join two partial results of a reduction, by its own.
@@ -44,7 +44,7 @@ class Tensor:
     """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
 
     A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
-    may share memory. Strides that say nothing beyond the shape become None, so that equal layouts are equal tensors.
+    may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Tensor:
 
     @property
     def span(self) -> int:
-        """How many elements of memory lie from the first element to the last, both included."""
+        """Elements of memory from the first element to the last, both included."""
         return span(self.shape, self.effective_strides)
 
     @property
@@ -75,13 +75,13 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Of the elements themselves, those that share memory counted once; without what lies between them."""
+        """Bytes of the elements themselves, shared ones counted once; without gaps between them."""
         return distinct_elements(self.shape, self.effective_strides) * dtype(self.dtype).bytes
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a stage folds its reduction axes: `sum`, `max`, `min` or `prod`."""
+    """Fold of a stage over its reduction axes: `sum`, `max`, `min` or `prod`."""
 
     operator: Literal["sum", "max", "min", "prod"]
     axes: tuple[Axis, ...]
@@ -107,12 +107,12 @@ class Stage:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether an element is just the expression, and may be computed where it is read."""
+        """True if an element is just the expression, and may be computed where it is read."""
         return self.reduction is None and self.scan is None
 
     @property
     def combination(self) -> ex.Expression | None:
-        """What its value becomes in its scan, if it has one."""
+        """The combination of its value in its scan, if it has one."""
         return self.scan.combine[self.scan.members.index(self.name)] if self.scan else None
 
     @property
@@ -136,14 +136,14 @@ class Stage:
 
     @property
     def terms(self) -> int:
-        """How many elements become one value at most."""
+        """Number of elements that become one value, at most."""
         if self.scan:
             return self.extents[self.scan.axis]
         return math.prod(a.extent for a in self.reduction.axes) if self.reduction else 1
 
     @property
     def read(self) -> tuple[str, ...]:
-        """What it is computed from: tensors that its expression reads, and what is scanned with it."""
+        """Its operands: tensors that its expression reads, and the other members of its scan."""
         members = self.scan.members if self.scan else ()
         return (*self.read_elements, *(m for m in members if m != self.name))
 
@@ -168,12 +168,12 @@ class Stage:
 
     @property
     def points(self) -> int:
-        """How often the expression is evaluated."""
+        """Number of evaluations of the expression."""
         return math.prod(self.extents.values())
 
     @property
     def is_contraction(self) -> bool:
-        """A sum of products of two tensor elements: what a dot computes."""
+        """True for a sum of products of two tensor elements, which a dot computes."""
         e = self.expression
         return (
             self.reduction is not None
@@ -196,13 +196,13 @@ def check_axes(name: str, axes: tuple[Axis, ...]) -> None:
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise InputError unless it is an identifier: names stand in generated code, and in comments of it."""
+    """Raise InputError unless it is an identifier: names appear in generated code, and in comments of it."""
     if not (isinstance(name, str) and name.isidentifier()):
         raise InputError(f"{what} {name!r}: expected a name of letters, digits and _, such as x0")
 
 
 def check_depth(stages: Sequence[Stage]) -> None:
-    """Raise InputError where more than `MAX_DEPTH` operators lie within each other."""
+    """Raise InputError if more than `MAX_DEPTH` operators are nested."""
     if sum(ex.depth(s.expression) for s in stages) <= MAX_DEPTH:
         return
     below: dict[str, int] = {}
@@ -254,9 +254,9 @@ def check_index(read: ex.Access | ex.Gather, index: Affine, size: int | None, st
 
 
 def check_fill(access: ex.Access, element: str | None) -> None:
-    """Raise InputError unless what is read outside of a tensor is a number, and one that its elements can be.
+    """Raise InputError unless the value read outside of a tensor is a number, and a possible element.
 
-    `element`: their type, None where the tensor is no input.
+    `element`: their type, None if the tensor is no input.
     """
     fill = access.fill
     if fill is None or math.isnan(fill):

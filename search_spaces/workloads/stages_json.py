@@ -1,4 +1,4 @@
-"""Inputs and stages as JSON, in which workloads of records are written."""
+"""Inputs and stages as JSON, the form of workloads in records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strides: where the elements of a tensor lie in memory, in elements from one index to the next per dimension."""
+"""Strides: the places of a tensor's elements in memory, in elements from one index to the next per dimension."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from search_spaces.errors import InputError
 
 
 def check_strides(name: str, shape: tuple[int, ...], strides: tuple[int, ...], shared: bool = True) -> None:
-    """Raise InputError unless there is a stride per dimension, and no two elements lie in one place.
+    """Raise InputError unless there is a stride per dimension, and no two elements share a place.
 
     `shared`: a stride of 0 is allowed, and makes all indices of its dimension the same elements.
     """
@@ -33,12 +33,12 @@ def declared_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[
 
 
 def same_places(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether elements lie in the same places by both strides; dimensions of size 1 have none to compare."""
+    """True if both strides give elements the same places; dimensions of size 1 have none to compare."""
     return all(size == 1 or one == other for size, one, other in zip(shape, a, b, strict=True))
 
 
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements fill their memory, each in a place of its own, in any order of the dimensions."""
+    """True if elements fill their memory, each in a place of its own, in any order of the dimensions."""
     inner = 1
     for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride != inner:
@@ -53,10 +53,10 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """How many elements of memory lie from the first element to the last, both included."""
+    """Elements of memory from the first element to the last, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def distinct_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """How many elements have a place of their own: dimensions of stride 0 count once."""
+    """Number of elements in places of their own: dimensions of stride 0 count once."""
     return math.prod(size for size, stride in zip(shape, strides, strict=True) if stride)

@@ -1,4 +1,4 @@
-"""What to compute: a small graph of tensor expressions at concrete shapes and element types.
+"""The computation: a small graph of tensor expressions at concrete shapes and element types.
 
     inputs   a[512, 512] float32, b[512, 512] float32
     acc[m, n] = sum over k of mul(a[m, k], b[k, n])
@@ -6,10 +6,10 @@
 
 Every stage computes in float32 (float64 in the reference), except that sums of products of int8 are int32 and
 exact, and that expressions of integers are (`kinds.is_integral`): a stage of one is int64, and so are its folds.
-`Stage.dtype` is what a stage is rounded to when stored, and only outputs are stored (the last stage, where nothing else
-is said): integers are stored as integers. A stage that reads an output reads what its expression gives, before it is
-stored. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense and
-row-major unless they say their strides.
+`Stage.dtype` is the type in which a stage is stored, and only outputs are stored (the last stage, where nothing else
+is given): integers are stored as integers. A stage that reads an output reads the value of its expression before it is
+rounded. An output of integers or booleans may be of a float32 expression with such values. Tensors are dense and
+row-major unless they have strides.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ PRECISIONS = ("ieee", "tf32", "fast")
 
 @dataclass(frozen=True)
 class Workload:
-    """An operator at concrete shapes. What computes the same has the same `key` (`workloads.canonical.form`).
+    """An operator at concrete shapes. Equal computations have equal `key`s (`workloads.canonical.form`).
 
-    `name` and `arguments` say how it was constructed (for people and for library baselines). `precision` is that of
-    dots: "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the
-    accumulator of the tensor core to the end, which keeps fewer bits than float32. `output_names` are the stages that
-    are stored, in the order in which a call returns them: the last one, where none is named. `output_strides` place
-    each of them in memory as `Tensor.strides` do an input; where none are given, all are dense.
+    `name` and `arguments` record its construction (for people and for library baselines). `precision` is that of dots:
+    "ieee"; "tf32" for float32 operands cut to tf32; "fast" for 8-bit floats whose partial sums stay in the accumulator
+    of the tensor core to the end, which keeps fewer bits than float32. `output_names` are the stored stages, in the
+    order in which a call returns them: the last one by default. `output_strides` place each of them in memory as
+    `Tensor.strides` do an input; by default all are dense.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Workload:
         self._check_dtypes()
 
     def _check_outputs(self) -> None:
-        """Complete what is said of the outputs; raise InputError where they are no stages, or cannot lie like that."""
+        """Complete the outputs' names and strides; raise InputError if they are no stages, or cannot lie like that."""
         names = self.output_names or (self.stages[-1].name,)
         stages = {s.name: s for s in self.stages}
         if len(set(names)) < len(names) or not stages.keys() >= set(names):
@@ -144,7 +144,7 @@ class Workload:
         object.__setattr__(self, "output_strides", tuple(found))
 
     def _check_dtypes(self) -> None:
-        """Raise InputError unless only sums of products and outputs are integers, and "fast" means something."""
+        """Raise InputError unless only sums of products and outputs are integers, and "fast" has an effect."""
         known = {t.name: t.dtype for t in self.inputs}
         for stage in self.stages:
             operands = [known[a.tensor] for a in accesses(stage.expression)]
@@ -199,14 +199,14 @@ class Workload:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The stages that are stored, as tensors, in the order in which a call returns them."""
+        """The stored stages as tensors, in the order in which a call returns them."""
         stages = {s.name: s for s in self.stages}
         given = zip(map(stages.__getitem__, self.output_names), self.output_strides, strict=True)
         return tuple(Tensor(s.name, s.shape, s.dtype, strides) for s, strides in given)
 
     @property
     def contracted(self) -> tuple[str, ...]:
-        """The element types of what contractions multiply, in order."""
+        """The element types of the operands of contractions, in order."""
         dtypes = {t.name: t.dtype for t in self.inputs} | {s.name: s.dtype for s in self.stages}
         return tuple(dtypes[a.tensor] for s in self.stages if s.is_contraction for a in accesses(s.expression))
 
@@ -217,7 +217,7 @@ class Workload:
 
     @cached_property
     def min_bytes(self) -> int:
-        """Fewest bytes to move: each input read once, of a table what is looked up at most; outputs written once."""
+        """Fewest bytes to move: inputs read once, of a table at most the elements looked up; outputs written once."""
         return sum(min(t.bytes, self._looked_up_bytes(t)) for t in self.inputs) + sum(t.bytes for t in self.outputs)
 
     def _looked_up_bytes(self, tensor: Tensor) -> int:
@@ -234,15 +234,15 @@ class Workload:
 
     @cached_property
     def canonical(self) -> Canonical:
-        """What it computes, whatever it and what is in it are called; and which input is which there."""
+        """The computation without any names, and the order of the inputs there."""
         return canonical(self.inputs, self.stages, self.outputs, self.precision)
 
     @cached_property
     def scheduled(self) -> Workload:
-        """The workload that schedules are of: one for all that have its key (`workloads.canonical.respelling`).
+        """The workload whose schedules are searched: one for all of its key (`workloads.canonical.respelling`).
 
-        Its inputs are those of the canonical form, in order; its outputs are in the order of this one's. Where no
-        workload has dimensions for all of the form's addresses, it is this one.
+        Its inputs are those of the canonical form, in order; its outputs are in the order of this one's. If no workload
+        has dimensions for all of the form's addresses, it is this one.
         """
         form = self.canonical
         name = "_".join([*(form.family.split() or ["pointwise"]), *("x".join(map(str, form.shapes[0])),)])
@@ -250,13 +250,13 @@ class Workload:
             made = spelled_out(form.memory, form.lines, len(self.output_names))
             found = Workload(name, made.inputs, made.stages, self.precision, (), made.outputs, made.strides)
         except (InputError, UnspellableError):
-            # Some index is that of no dimensions: it stays as it is written.
+            # Some index fits no dimensions: the workload stays as written.
             found = replace(self, name=name, inputs=tuple(self.inputs[n] for n in form.inputs), arguments=())
         vars(found)["scheduled"] = found
         return found
 
     def renamed(self, name: str) -> Workload:
-        """The same workload under another name; what is known of it stays known, and its canonical form is."""
+        """The same workload under another name; cached results are kept, and its canonical form is computed."""
         assert self.canonical.key
         made = copy.copy(self)
         object.__setattr__(made, "name", name)
@@ -269,11 +269,11 @@ class Workload:
 
     @property
     def family(self) -> str:
-        """What it has in common with workloads whose schedules say something of its own."""
+        """Key of the workloads whose schedules inform its own."""
         return self.canonical.family
 
     def input_order(self, other: Workload) -> tuple[int, ...]:
-        """For every input of another workload of the same key, in order, which one of this workload is the same."""
+        """For every input of another workload of the same key, in order, the number of this one's equal input."""
         mine = dict(zip(other.canonical.inputs, self.canonical.inputs, strict=True))
         return tuple(mine[n] for n in range(len(other.inputs)))
 
@@ -281,7 +281,7 @@ class Workload:
     def label(self) -> str:
         """A short name with sizes, for tables: `matmul m=512 n=512 k=512 float32`, `f_mm 512x512 over 64 float32`.
 
-        Of what no operator has made these are the shapes of the outputs, and what is folded, stage by stage.
+        A workload that no operator constructed shows the shapes of the outputs, and the folded extents, stage by stage.
         """
         # A stride of 0 shares an operand, so it is shown.
         given = [(k, v) for k, v in self.arguments if k not in ("dtype", "out_dtype")]
@@ -316,7 +316,7 @@ class Workload:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        # What was added later stands only where it says something: logs of older versions stay good.
+        # Later additions are written only where they differ from their defaults: logs of older versions stay valid.
         return {
             "name": self.name,
             "arguments": [list(a) for a in self.arguments],
@@ -338,7 +338,7 @@ class Workload:
         """The workload that `to_json` gave.
 
         Raises:
-            DataError, InputError: it is none.
+            DataError, InputError: the data is no such workload.
         """
         told = members(data, "workload", ("name", "arguments", "precision", "inputs", "stages"))
         outputs = [array(o, "output", (1, 2)) for o in array(told.get("outputs", []), "outputs")]

@@ -15,7 +15,7 @@ from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.schedules.knobs import Choice
-from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
 from search_spaces.schedules.space import Sketch, Values
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -40,7 +40,7 @@ class NoZeros:
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         return "x is 0" if schedule.knobs["x"] == 0 else None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

@@ -17,7 +17,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from multiprocessing import Pool
@@ -28,11 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autosched.bench.simulated.figures import Figures, best_so_far, evaluations_to, figures
-from autosched.bench.simulated.replayed import PlainStrategy, ReplayedTable, replay
+from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.score import score
 from autosched.bench.simulated.strategies import STRATEGIES, strategy_named
 from autosched.strategies.bayesian import BayesianSearch, History, plain_search
 from autosched.strategies.bayesian.candidates import Rows
+from autosched.strategies.bayesian.plain import InBatches
+from autosched.strategies.bayesian.points import PointSearch
 from autosched.strategies.bayesian.search import _Observations
 from cost_models.gaussian_process import CovarianceKernel
 from search_spaces.schedules.plain_space import PlainSpace, Point
@@ -102,20 +104,6 @@ def fitted_from_nothing(strategy: BayesianSearch[Point], known: _Observations) -
     FIT(strategy, known)
 
 
-@dataclass(frozen=True)
-class InBatches:
-    """A search that is told of points only when so many of them were asked for."""
-
-    search: BayesianSearch[Point]
-    size: int
-
-    def ask(self, count: int) -> list[Point]:
-        return self.search.ask(min(count, self.size), least=self.size)
-
-    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
-        self.search.tell(points, seconds)
-
-
 def to_the_quarter(logs: Doubles) -> float:
     """How far the slowest of the fastest quarter of successes is from the best."""
     return max(float(np.quantile(logs - logs.min(), 0.25)), 1e-3)
@@ -173,7 +161,7 @@ def one_run(job: tuple[str, Path, int, int]) -> tuple[list[int], float]:
     return rows, time.process_time() - started
 
 
-def search_of(variant: str, space: PlainSpace, seed: int) -> PlainStrategy:
+def search_of(variant: str, space: PlainSpace, seed: int) -> PointSearch:
     if variant in BATCHES:
         return InBatches(plain_search(space, seed), BATCHES[variant])
     return strategy_named("evolutionary" if variant in VARIANTS else variant)(space, seed, ())
@@ -191,7 +179,7 @@ def one_transfer(job: tuple[Path, Path, int, int]) -> tuple[int, int, int]:
     return to95[0], to95[1], to95[2]
 
 
-def _trials_to_95(table: ReplayedTable, search: PlainStrategy, budget: int) -> int:
+def _trials_to_95(table: ReplayedTable, search: PointSearch, budget: int) -> int:
     curve = best_so_far(table.ascending[0], table.seconds[replay(table, search, budget)], budget)
     return evaluations_to(curve, 0.95) or budget
 

@@ -3,7 +3,8 @@
 python tests/figures/kernel_texts.py save FILE [OLD]  the kernels of what ships and of random workloads, into a file;
                                                      of the schedules of random workloads that OLD has, if it is given
 python tests/figures/kernel_texts.py diff OLD NEW    which texts changed, and how
-python tests/figures/kernel_texts.py translate OLD   in what ships, the fingerprints of what changed in names only
+python tests/figures/kernel_texts.py translate OLD   in what ships, the fingerprints of what changed in names only, and
+                                                     schedules in the values that spaces have for their kernels today
 
 Two versions are compared by a checkout of each: the script runs in both, in the later one with the file of the earlier
 one, whose schedules it reads. Nothing is compiled.
@@ -138,14 +139,29 @@ def diff(old: Path, new: Path) -> None:
     print(f"in one version only: {len(before.keys() ^ after.keys())}")
 
 
+def said_today(space: SearchSpace, schedule: Schedule) -> Schedule:
+    """The schedule of the same kernel that a space proposes today; the same one where that is none of its own."""
+    try:
+        bound = space.bind(schedule)
+    except AutoschedError:
+        return schedule
+    return schedule if space.why_illegal(bound) else space.plainly(bound).unbound
+
+
 def translate(old: Path) -> None:
-    """Give records whose kernel changed only in names the fingerprint of what is printed now."""
+    """Give records whose kernel changed only in names the fingerprint of what is printed now, and all that are legal
+    the values by which spaces have their kernels today."""
     before = load(old)
     after = dict(of_records())
     counts: Counter[str] = Counter()
     for path in shipped_logs():
         records: list[TuningRecord] = []
+        built: dict[tuple[Workload, Target], SearchSpace] = {}
         for number, record in enumerate(TuningLog(path)):
+            at = record.workload, record.target
+            schedule = said_today(built.get(at) or built.setdefault(at, spaces.build(*at)), record.schedule)
+            counts["said by other values"] += schedule != record.schedule
+            record = dataclasses.replace(record, schedule=schedule)
             name = f"{path.name} {number}"
             given, made, _ = before[name]
             what = kind(before[name], after[name]) if given == made else "stale before"

@@ -61,7 +61,7 @@ class Replayed:
         return self.known
 
     @property
-    def told(self) -> int:
+    def observed(self) -> int:
         return self.known
 
     @property
@@ -98,7 +98,7 @@ def by_gradient(searches: Sequence[Replayed], budget: int) -> None:
         while (chosen := turns.next()) is not None:
             replayed = cast(Replayed, chosen)
             replayed.go_on(min(max(_BATCH, replayed.known // 4), _LARGEST, replayed.wanted - replayed.known))
-            turns.told(chosen, [])
+            turns.observed(chosen, [])
 
 
 def evenly(searches: Sequence[Replayed], budget: int) -> None:

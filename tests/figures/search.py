@@ -32,7 +32,8 @@ import cost_models
 import search_spaces
 from autosched import ops, strategies
 from autosched.machine import devices
-from autosched.measuring import Measurer, RecordedMeasurer, local_measurer
+from autosched.measuring import Measurer, RecordedMeasurer
+from autosched.measuring.session import local_measurer
 from autosched.strategies.evolution.population import Evolution
 from search_spaces import SearchSpace, Workload
 from tuning_logs import Measurement, Provenance, TuningRecord

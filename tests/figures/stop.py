@@ -168,7 +168,7 @@ class ThreeTimes:
     def passed(self, search: Search) -> None:
         """The others go on."""
 
-    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+    def observed(self, search: Search, records: Sequence[TuningRecord]) -> None:
         if self._rule.stops(search.improvements):
             self.stops.setdefault(search.space.workload.key, search.granted)
 

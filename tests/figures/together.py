@@ -31,10 +31,10 @@ import autosched
 from autosched.backends import spaces
 from autosched.bench.suites.function_suite import FunctionCase, read_function_suite
 from autosched.machine import devices
-from autosched.measuring import local_measurer
+from autosched.measuring.session import local_measurer
 from autosched.tracing import Traced
 from autosched.tracing.callables.traced import cuts_of
-from autosched.tuning.many.tasks import Tasks
+from autosched.tuning.many.weighted_searches import WeightedSearches
 from autosched.tuning.searching.preparation import prepare
 from autosched.tuning.searching.search import Search
 from autosched.tuning.searching.session import run_all
@@ -73,7 +73,7 @@ class Limits:
 class Stages:
     """All searches side by side until the time is up; those of ways to cut that are clearly slower rest."""
 
-    def __init__(self, tasks: Tasks, most: int, end: float) -> None:
+    def __init__(self, tasks: WeightedSearches, most: int, end: float) -> None:
         self._tasks = tasks
         self._stages = [*(n for n in _STAGES if n < most), most]
         self._end = end
@@ -92,7 +92,7 @@ class Stages:
     def passed(self, search: Search) -> None:
         """The others go on."""
 
-    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+    def observed(self, search: Search, records: Sequence[TuningRecord]) -> None:
         """Nobody else is to know: each is alone."""
 
 
@@ -106,12 +106,14 @@ def tune_together(cases: Sequence[FunctionCase], target: Target, limits: Limits,
     print(f"{result}\ntogether: {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def alone(ops: Iterable[Workload | Traced], target: Target, trials: int, log: Path) -> Tasks:
+def alone(ops: Iterable[Workload | Traced], target: Target, trials: int, log: Path) -> WeightedSearches:
     """The searches for every kernel, each with a model of its own, none with a log to start from."""
     one = functools.partial(
         prepare, target=target, trials=trials, strategy="evolutionary", cost_model="xgboost", seed=0, log=log
     )
-    tasks = Tasks(target, functools.partial(one, policy="cold", measured_elsewhere=False, sources=Sources.of(())))
+    tasks = WeightedSearches(
+        target, functools.partial(one, policy="cold", measured_elsewhere=False, sources=Sources.of(()))
+    )
     for op in ops:
         tasks.add(op, 1.0)
     return tasks

@@ -19,7 +19,7 @@ from autosched.backends import spaces
 from autosched.backends.build import render
 from autosched.cli.commands import app
 from autosched.machine import devices
-from autosched.measuring import repro
+from autosched.measuring import failures, repro
 from autosched.replaying.replay import find_best
 from autosched.standalone.file import workload_text
 from autosched.standalone.tuned import Tuned
@@ -179,7 +179,7 @@ def test_a_failed_trial_is_kept_and_shown_with_what_it_says_as_text(text: str, t
     good = whole_record(OP, CPU)
     failed = dataclasses.replace(good, measurement=Measurement("run_crash", detail=text))
     ((_, schedule),) = bound([failed])
-    place = repro.keep(tmp_path / "tuning.jsonl", failed, schedule)
+    place = failures.keep(tmp_path / "tuning.jsonl", failed, schedule)
     assert place is not None
     said = (place / "README.txt").read_text(encoding="utf-8")
     assert [c for c in said if not c.isprintable() and c != "\n"] == []

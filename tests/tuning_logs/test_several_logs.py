@@ -209,9 +209,9 @@ def test_what_comes_back_from_another_tuner_is_known_by_what_was_measured(tmp_pa
 @pytest.mark.parametrize("format", ["kernel-tuner", "t4"])
 def test_the_knobs_of_every_sketch_come_back_in_their_order(tmp_path: Path, format: str) -> None:
     log, table, back = (tmp_path / name for name in ("log.jsonl", "table.json", "back.jsonl"))
-    whole = Schedule("row_whole", (("rows", 2), ("vectors", (4, 1)), ("columns", 8)), backend="triton")
-    looped = Schedule("row_looped", (("rows", 2), ("columns", 8), ("online", True), ("vectors", (4, 1))))
-    before_online = Schedule("row_looped", (("columns", 8), ("rows", 2), ("vectors", (4, 1))))
+    whole = Schedule("whole", (("rows", 2), ("vectors", (4, 1)), ("columns", 8)), backend="triton")
+    looped = Schedule("looped", (("rows", 2), ("columns", 8), ("online", True), ("vectors", (4, 1))))
+    before_online = Schedule("looped", (("columns", 8), ("rows", 2), ("vectors", (4, 1))))
     schedules = [whole, looped, before_online]
     TuningLog(log).append(*(dataclasses.replace(record(), schedule=schedule) for schedule in schedules))
     assert run("export", "--log", log, "--format", format, "--to", table).exit_code == 0

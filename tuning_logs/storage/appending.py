@@ -48,6 +48,21 @@ def append_lines(path: Path, made: Callable[[], bytes]) -> None:
         raise LogError(f"cannot append to {path}: {why}; nothing was written, its content is unharmed") from error
 
 
+def append_line(path: Path, line: str) -> None:
+    """Write one line at the end of a file that is no log, of which readers skip what they cannot read; made if absent.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One write at the end of the file: lines of several processes do not mix.
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)
+
+
 def why_foreign(path: Path) -> str | None:
     """Reason that a file is no tuning log; None for one, for an absent file, or for one torn while written."""
     if not path.is_file():

@@ -33,7 +33,7 @@ class CudaBackend:
         return nvrtc.why_unavailable(target.capability)
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
-        """CUDA C++ for the target's compute capability. Raises CompileError for what it cannot say."""
+        """CUDA C++ for the target's compute capability. Raises CompileError for a program that it cannot express."""
         return print_module(program, comment, target)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:
@@ -49,7 +49,7 @@ class CudaBackend:
         return Artefact(self.name, source, (compiled.cubin, compiled.ptx), facts, launch)
 
     def load(self, artefact: Artefact, program: TileProgram) -> Launcher:
-        """Load the code on torch's current device: the cubin, or PTX on one of later kind. Raises LoadError."""
+        """Load the code on torch's current device: the cubin, or PTX on a newer one. Raises LoadError."""
         # Only the process that runs kernels needs torch and the driver.
         import torch
 

@@ -1,4 +1,4 @@
-"""Element types that a GPU lacks: which kernels cannot be made for it, whatever their schedule."""
+"""Element types that a GPU lacks: workloads without kernels for it, whatever their schedule."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from autosched.backends.cuda.language.types import why_not_converted
 from autosched.backends.gpu.element_types import converted
 from search_spaces import Target, Workload
 
-# What tensor cores do not multiply takes a sixteenth of their rate, and is refused rather than offered as if the device
-# had it; with what there is instead.
+# Dots without tensor cores take 16 times as long, and are refused rather than offered as if the device had them. By
+# refused type, the types to use instead.
 _INSTEAD = {"bfloat16": "float16 or float32", "tf32": "float32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
 
 
 def why_unsupported(workload: Workload, target: Target) -> str | None:
-    """The element type that the target lacks for the workload, and what there is instead; or None."""
+    """The element type that the target lacks for the workload, with those to use instead; or None."""
     multiplied = {"tf32"} if workload.precision == "tf32" else set(workload.contracted)
     for name in sorted(multiplied & set(_INSTEAD)):
         if not target.features.multiplying(name):

@@ -1,4 +1,4 @@
-"""What CUDA C++ can make kernels of: known before anything compiles."""
+"""Limits of CUDA C++: the programs that it makes kernels of, known before anything compiles."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from functools import lru_cache
 
 from autosched.backends.backend import CompileError
 from autosched.backends.cuda import dtypes
-from autosched.backends.cuda.heard import heard
+from autosched.backends.cuda.distinguished import distinguished
 from autosched.backends.cuda.hopper.plan import OFFERS, BlockPlan
 from autosched.backends.cuda.resources import KEPT_REGISTERS, resources, why_too_large
 from autosched.backends.gpu.warps import has_wgmma, why_no_groups, why_other_waves
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.addressing import why_uncounted
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import Heard, Offers, Resources
+from search_spaces.schedules.limits import Distinguished, Offers, Resources
 
 
 class CudaLimits:
-    """Element types that a GPU has, and its shared memory, registers and threads, as printed kernels use them."""
+    """Element types of a GPU, and its shared memory, registers and threads, as printed kernels use them."""
 
     def offers(self, target: Target) -> Offers:
         if has_wgmma(target):
@@ -32,8 +32,8 @@ class CudaLimits:
         program = schedule.program
         return next(filter(None, (_why_unfit(program, kernel, target) for kernel in program.kernels)), None)
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
-        return heard(schedule.program, target.features)
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
+        return distinguished(schedule.program, target.features)
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
         need = _needs(program, kernel, target)
@@ -56,10 +56,10 @@ def _why_unfit(program: TileProgram, kernel: Kernel, target: Target) -> str | No
     return None
 
 
-# A search asks whether each of a population's programs is fit, and then again what they need, for their features.
+# A search asks for each of a population's programs if it fits, and then again for its needs, as features.
 @lru_cache(512)
 def _needs(program: TileProgram, kernel: Kernel, target: Target) -> Resources | str:
-    """Shared memory, registers and threads of a kernel; or the reason why CUDA C++ makes none of the program."""
+    """Shared memory, registers and threads of a kernel; or the reason that CUDA C++ has none of the program."""
     try:
         if not kernel.launch.producer_warps:
             return resources(program, kernel, target)

@@ -1,8 +1,8 @@
 """CUDA C++ to cubins by NVRTC: without nvcc, headers, a driver or a GPU.
 
-Several may be here: of wheels, of PyTorch's, of an installed toolkit. They are asked what they compile for, and the
-newest that knows an architecture compiles for it; CUDA 12 has the last that knows Volta. All serve one process.
-`ctypes` lets go of Python's lock while they compile.
+Several may be installed: by wheels, with PyTorch, with a toolkit. Each reports its architectures, and the newest with
+the wanted one compiles; CUDA 12 has the last with Volta. All serve one process. `ctypes` releases Python's lock while
+they compile.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 
 from autosched.backends.backend import CompileError
 
-# Instructions that Hopper alone has. They are only there under a name with "a", and code for that runs on no other
-# device, older or newer (PTX ISA, ".target").
+# Instructions of Hopper only. They exist only in an architecture with "a", whose code runs on no other device, older or
+# newer (PTX ISA, ".target").
 _HOPPER, _OF_HOPPER = 90, ("wgmma.", "setmaxnreg.")
-# CUDA 13 compiles for these no more (its release notes, "deprecated features").
+# CUDA 13 no longer compiles for these (its release notes, "deprecated features").
 _VOLTA = (70, 72)
-# By the folder in which their wheels have them.
+# By the folder in their wheels.
 _LIBRARIES = {"libnvrtc.so.13": "cu13", "libnvrtc.so.12": "cuda_nvrtc"}
 _INSTALL = 'pip install -e ".[cuda]"'
 _INSTALL_VOLTA = 'pip install -e ".[volta]"'
-# What it calls the text in its messages. Always the same: it may go into the cubin.
+# Name of the text in its messages. Always the same: it may go into the cubin.
 _FILE_NAME = b"kernel.cu"
 _REASON_LENGTH = 300
 _SUCCESS = 0
@@ -43,7 +43,7 @@ class Compiled:
 
 
 def architecture(text: str, capability: int) -> str:
-    """What compilers call the devices that a text is for: sm_90, and sm_90a where others lack its instructions."""
+    """Compilers' name of the architecture of a text: sm_90, and sm_90a if it has Hopper's own instructions."""
     own = capability == _HOPPER and any(x in text for x in _OF_HOPPER)
     return f"sm_{capability}{'a' * own}"
 
@@ -60,7 +60,7 @@ def compile_text(text: str, capability: int) -> Compiled:
 
 
 def why_unavailable(capability: int) -> str | None:
-    """Why nothing here compiles for such devices, and the command that mends it; or None."""
+    """Reason that no compiler here supports such devices, with the command that mends it; or None."""
     if any(capability in library.capabilities for library in _libraries()):
         return None
     install = _INSTALL_VOLTA if capability in _VOLTA else _INSTALL
@@ -72,7 +72,7 @@ def why_unavailable(capability: int) -> str | None:
 
 
 def version_for(capability: int) -> str:
-    """The version of what compiles for such devices, "13.0"; "" where nothing does."""
+    """The version of the NVRTC that compiles for such devices, "13.0"; "" if none does."""
     return "" if why_unavailable(capability) else _library_for(capability).version
 
 
@@ -90,7 +90,7 @@ class Library:
         self.capabilities = tuple(known)
 
     def compile(self, text: str, architecture: str) -> Compiled:
-        """Raises CompileError with the compiler's first error."""
+        """Compile the text. Raises CompileError with the compiler's first error."""
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), _FILE_NAME, 0, None, None)
         try:
@@ -123,7 +123,7 @@ class Library:
 
 
 def first_error(log: str) -> str:
-    """The first line of a log that tells of an error, in the compiler's own words; "" where none does."""
+    """The first line of a log that reports an error, in the compiler's own words; "" if none does."""
     lines = (" ".join(line.split()) for line in log.splitlines())
     return next((line for line in lines if "error" in line or "fatal" in line), "")[:_REASON_LENGTH]
 
@@ -132,10 +132,10 @@ def _library_for(capability: int) -> Library:
     return next(library for library in _libraries() if capability in library.capabilities)
 
 
-# Loading them takes 30 ms, and what is installed stays the same as long as a process lives.
+# Loading them takes 30 ms, and the installed ones stay the same as long as a process lives.
 @functools.cache
 def _libraries() -> tuple[Library, ...]:
-    """One of every version that is here, the newest first."""
+    """One of every version found, the newest first."""
     found: dict[tuple[int, ...], Library] = {}
     for functions in _loaded():
         library = Library(functions)
@@ -144,7 +144,7 @@ def _libraries() -> tuple[Library, ...]:
 
 
 def _loaded() -> Iterator[ctypes.CDLL]:
-    """What cuda-bindings finds, which may be of either major version, and of each what is found beside that."""
+    """The library that cuda-bindings finds, which may be of either major version, and all others of each."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
@@ -157,13 +157,13 @@ def _loaded() -> Iterator[ctypes.CDLL]:
     for name, folder in _LIBRARIES.items():
         for path in _places(name, folder):
             with contextlib.suppress(OSError):
-                # Its own functions before those of the same name that another library has made known to everyone.
+                # Its own functions before those of the same name that another library has exported globally.
                 yield ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
                 break
 
 
 def _places(name: str, folder: str) -> Iterator[str]:
-    """Where a wheel puts a library, wherever the system looks for libraries, and where a toolkit is by default."""
+    """Places of a library: in wheels, on the system's search path, and in a toolkit's default folder."""
     for root in sys.path:
         path = Path(root, "nvidia", folder, "lib", name)
         if path.is_file():

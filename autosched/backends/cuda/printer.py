@@ -1,7 +1,7 @@
 """Tile programs as CUDA C++: one function per kernel, every size a constant, every tile in registers.
 
-The text is a pure function of the kernel and the target's compute capability. How dots are computed is not said here:
-`Products` says it, and which layouts accumulators have.
+The text is a pure function of the kernel and the target's compute capability. Dots are not printed here: that, and the
+layouts of accumulators, is left to `Products`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from search_spaces.programs.statements import (
 )
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_digits, loop_extents
 
-# What a thread has on its way from memory at once, where a loop brings less each time; a few hundred threads of a
+# Bytes that a thread should have in flight from memory, if an iteration loads less; a few hundred threads of a
 # multiprocessor then cover the product of its bandwidth and its latency.
 _IN_FLIGHT_BYTES = 128
 _MOST_UNROLLED = 8
@@ -75,11 +75,11 @@ def blocks_that_fit(max_registers: int, threads: int) -> int:
 
 
 class Products(Protocol):
-    """How the dots of one kernel are computed."""
+    """Printer of the dots of one kernel."""
 
     @property
     def anchored(self) -> Mapping[str, Layout]:
-        """The layouts of tiles that dots decide: of accumulators, of operands that are multiplied from registers."""
+        """The layouts of tiles that dots determine: of accumulators, and of operands multiplied from registers."""
         ...
 
     @property
@@ -88,24 +88,24 @@ class Products(Protocol):
         ...
 
     def load(self, s: Load, printer: KernelPrinter) -> bool:
-        """Bring a tile that dots read from shared memory; False where the tile is loaded as any other."""
+        """Load a tile that dots read from shared memory; False if the tile is loaded like any other."""
         ...
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
-        """Add what is to follow a statement that was just printed."""
+        """Add the statements that follow one that was just printed."""
         ...
 
     def loop(self, s: For, turns: Iterations, printer: KernelPrinter) -> bool:
-        """Print a loop with dots, and how its operands are brought; False where it is printed as any other."""
+        """Print a loop with dots, and the loads of its operands; False if it is printed like any other."""
         ...
 
     def dot(self, s: Dot, printer: KernelPrinter) -> None:
-        """Print a dot that is in no such loop."""
+        """Print a dot outside of such loops."""
         ...
 
 
 class NoProducts:
-    """Of kernels without dots."""
+    """Products of kernels without dots."""
 
     anchored: Mapping[str, Layout] = {}
     functions: Sequence[str] = ()
@@ -124,10 +124,10 @@ class NoProducts:
 
 
 class KernelPrinter:
-    """Prints one kernel, or the statements of one that somebody else prints the rest of.
+    """Prints one kernel, or some statements of a kernel that another printer prints.
 
-    `tiles` are tiles in registers, `shared` the block's shared memory, `indexing` and `positions` what variables and
-    positions are called, `exchange` moves a tile from one layout to another; all write into `block`.
+    `tiles` are tiles in registers, `shared` the block's shared memory, `indexing` and `positions` the names of
+    variables and positions, `exchange` moves a tile from one layout to another; all write into `block`.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class KernelPrinter:
 
     @property
     def launched(self) -> CudaKernel:
-        """How the printed function is launched."""
+        """Launch data of the printed function."""
         return CudaKernel(
             name=function_name(self.kernel),
             arguments=tuple(b.name for b in self.buffers),
@@ -179,17 +179,20 @@ class KernelPrinter:
         )
 
     def text(self) -> str:
-        """The function. Print nothing else with this printer."""
+        """The text of the function. The printer is used up by it."""
         print_grid(self.kernel.grid, self.indexing, self.root, self.block)
         if self.kernel.grid.walked:
             self.shared.forget()
         self.body(self.kernel.body)
-        # Without knowing how many threads there are, the compiler keeps tests that always hold.
+        # Without a known number of threads, the compiler keeps tests that always hold.
         threads = f"__builtin_assume(threadIdx.x < {WARP * self.warps});"
         return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
-        """What was printed as a function of so many threads, `first` on top; `more` parameters follow the buffers."""
+        """The printed statements as a function of so many threads.
+
+        `first` stands on top of them; `more` parameters follow the buffers.
+        """
         threads = threads or WARP * self.warps
         blocks = blocks_that_fit(self.kernel.launch.max_registers, threads)
         head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks})\n{function_name(self.kernel)}'
@@ -202,7 +205,7 @@ class KernelPrinter:
         return "\n".join([call(head, *parameters, *more) + " {", *own, *self.root.text(1), "}"]) + "\n"
 
     def functions(self) -> list[str]:
-        """The device functions that the printed text uses, but for those of operators, element types and memory."""
+        """The device functions that the printed text uses, except those of operators, element types and memory."""
         return [*self.folds.functions(), *self._scans.functions, *self.products.functions]
 
     def body(self, body: Sequence[Statement]) -> None:
@@ -311,7 +314,7 @@ class KernelPrinter:
         self.block.close()
 
     def loads_ahead(self, s: For) -> LoadsAhead | None:
-        """The loads of a loop that threads bring ahead for themselves; None where there are none."""
+        """The loads of a loop that threads issue ahead for themselves; None if there are none."""
         ahead = LoadsAhead(s, self._memory, self.shared, self.features.copy_bytes) if self.features.copy_bytes else None
         return ahead if ahead is not None and ahead.loads else None
 
@@ -327,7 +330,7 @@ class KernelPrinter:
             self.block.close()
 
     def _unrolled(self, s: For) -> int:
-        """So many iterations at once that enough of what they load is on its way."""
+        """Iterations to unroll, so that enough of their loads are in flight."""
         loads = [t for t in s.body if isinstance(t, Load)]
         held = (
             math.prod(registers(self.tiles.layout(t.dst.name)[x]) for x in t.dst.axes) * element_bytes(t.dst.dtype)
@@ -337,7 +340,7 @@ class KernelPrinter:
         return max(1, min(s.extent, _IN_FLIGHT_BYTES // brought, _MOST_UNROLLED)) if brought else 1
 
     def _first_and_end(self, s: For) -> tuple[str, str]:
-        """The first iteration of a loop that a block makes, and the one behind the last."""
+        """The first iteration of a loop in a block, and the one after the last."""
         return stream_iterations(self.kernel.grid, s.variable) or first_and_end(s, self.indexing)
 
     def _if(self, s: If) -> None:

@@ -1,5 +1,7 @@
-"""What a printed kernel needs of a GPU, known before it is printed: of kernels with dots shared memory, as the printer
-takes it, and about how many registers. A search asks this of many more schedules than it prints.
+"""Resources of a printed kernel on a GPU, known before it is printed.
+
+For kernels with dots, shared memory as the printer takes it, and registers approximately. A search asks for these for
+many more schedules than it prints.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.limits import Resources
 
-# Registers that addresses, conditions and counters take beside tiles: what NVRTC 13 uses of them at most for a product
-# of 128 x 128 that does not spill.
+# Registers of addresses, conditions and counters besides tiles: the most that NVRTC 13 uses for a product of 128 x 128
+# that does not spill.
 KEPT_REGISTERS = 40
 _ROW_OVERHEAD = 24
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
-    """The needs of a kernel without warps of a producer; of one without dots, registers for its largest tile."""
+    """The needs of a kernel without producer warps; without dots, registers for its largest tile."""
     if not has_dots(kernel):
         threads = kernel.launch.num_warps * WARP
         largest = max([t.elements for s in statements(kernel.body) for t in produced(s)], default=0)
@@ -79,7 +81,7 @@ def has_dots(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class _Needs:
-    """Takes shared memory for statement after statement, as the printer does, which prints nothing here."""
+    """Takes shared memory for statement after statement, as the printer does, without printing."""
 
     printer: KernelPrinter
     operands: Operands
@@ -180,7 +182,7 @@ class _Needs:
         ]
 
     def _move(self, tile: Tile, name: str, buffer: Buffer, slices: tuple[Slice, ...]) -> None:
-        """What a tile takes on its way between memory and registers."""
+        """Shared memory for a tile on its way between memory and registers."""
         at = address(buffer, slices, self.printer.indexing.extents)
         layout = moving_layout(tile, self._layout(name), at, self.printer.indexing, self.printer.warps)
         self._exchange(replace(tile, dtype=buffer.dtype), self._layout(name), layout)
@@ -201,14 +203,14 @@ class _Needs:
         self._shared.meet()
 
     def _registers(self) -> int:
-        """Sums, what a step multiplies, what comes through registers, and the largest operand that is computed."""
+        """Registers of sums, of operands of a step, of loads through registers, and of the largest computed operand."""
         threads = self.printer.warps * WARP
         made = [self._tiles[x].elements // threads for x in self.operands.stages if x not in self.operands.staged]
         sums = sum(math.prod(f.registers) for f in self.operands.sums.values())
         return KEPT_REGISTERS + sums + _parts(self.operands) + self._loaded() + max(made, default=0)
 
     def _loaded(self) -> int:
-        """What comes through registers: of a loop whose operands take turns, one of them at a time."""
+        """Registers of loads; in a loop that loads its operands one after the other, of one at a time."""
         body = [*statements(self.printer.kernel.body)]
         loads = [s for s in body if isinstance(s, Load) and s.dst.name in self.operands.staged]
         sizes = {id(s): s.dst.bytes // (4 * WARP * self.printer.warps) for s in loads if not self._is_asynchronous(s)}

@@ -1,4 +1,4 @@
-"""The source of a CUDA program: what it is on top, then the device functions that it uses, then every kernel."""
+"""The source of a CUDA program: its description on top, then the device functions that it uses, then every kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
     """The text of a whole program for devices of the target's compute capability.
 
     Raises:
-        CompileError: a statement cannot be said; the message names it.
+        CompileError: a statement cannot be expressed; the message names it.
     """
     said = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "//")
     names = [function_name(kernel) for kernel in program.kernels]
@@ -42,7 +42,7 @@ def print_module(program: TileProgram, comment: str, target: Target) -> str:
 
 
 def launched(program: TileProgram, target: Target) -> tuple[CudaKernel, ...]:
-    """How each kernel of the printed program is launched: its function's name, parameters, warps and shared memory."""
+    """Launch data of each kernel of the printed program: its function's name, parameters, warps and shared memory."""
     return tuple(printer.launched for printer, _ in _printed(program, target))
 
 
@@ -50,10 +50,10 @@ def _as_printed(program: TileProgram) -> TileProgram:
     return replace(program, kernels=tuple(map(with_cheaper_exponentials, program.kernels)))
 
 
-# Whoever compiles what was just printed asks how it is launched, which its printers know.
+# The launch data, which printers know, is needed next by the compiler of a text just printed.
 @lru_cache(2)
 def _printed(program: TileProgram, target: Target) -> list[tuple[KernelPrinter | HopperPrinter, str]]:
-    """Every kernel's printer, which has printed, and its text."""
+    """Every kernel's printer, after printing, and its text."""
     program = _as_printed(program)
     printers = [_printer(program, kernel, target) for kernel in program.kernels]
     return [(printer, printer.text()) for printer in printers]
@@ -68,7 +68,7 @@ def _printer(program: TileProgram, kernel: Kernel, target: Target) -> KernelPrin
 
 
 def _products(program: TileProgram, kernel: Kernel, target: Target) -> Products | None:
-    """How the dots of a kernel are computed; None where it has none."""
+    """The printer of a kernel's dots; None without dots."""
     return Dots(program, kernel, target.features) if has_dots(kernel) else None
 
 

@@ -1,7 +1,7 @@
-"""Functions of float32 numbers that tile programs call and that no backend has as it should be: one definition each.
+"""Functions of float32 numbers in tile programs that no backend computes accurately enough: one definition each.
 
-A formula says how a function is computed, in terms that every backend prints (its module `formulas`). How accurate each
-one is stands in `autosched.checking.accuracy`. Nothing here knows a backend, a tile or a schedule.
+A formula defines the computation of a function, in terms that every backend prints (its module `formulas`). The
+accuracy of each is in `autosched.checking.accuracy`. Nothing here knows a backend, a tile or a schedule.
 """
 
 from __future__ import annotations

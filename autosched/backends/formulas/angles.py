@@ -36,9 +36,10 @@ _ATAN = (
     -0.0015068927667091275,
     0.0001761769919988112,
 )
-# 2/pi in pieces of 24 bits, for numbers below 2^51, from there on below 2^77, below 2^103, and all others. Those of the
-# last two are scaled by 2^-26 and 2^-52, and the pieces by as much up; of 2/pi times a power of two they leave out what
-# times any of these numbers is a multiple of 4 (Payne and Hanek, "Radian reduction for trigonometric functions", 1983).
+# 2/pi in pieces of 24 bits, for numbers below 2^51, from there on below 2^77, below 2^103, and all others. Numbers of
+# the last two ranges are scaled by 2^-26 and 2^-52, and the pieces up by as much; the leading bits of 2/pi that are
+# left out contribute multiples of 4 for all numbers of the range (Payne and Hanek, "Radian reduction for trigonometric
+# functions", 1983).
 _WINDOWS = (
     ("0x1.45f306p-1", "0x1.b9391p-26", "0x1.529fcp-52", "0x1.3abe88p-75", "0x1.ea69bap-97"),
     ("0x1.72722p-27", "0x1.529fcp-52", "0x1.3abe8ep-75", "0x1.a9a6eep-99", "0x1.b6c5p-129"),
@@ -52,10 +53,10 @@ _HALF_PI = math.pi / 2
 
 
 def _reduced(x: Term) -> tuple[Term, Term]:
-    """r within pi/4 of 0 and an integer n with x = r + n pi/2, but for multiples of 2 pi, of any finite float32.
+    """r within pi/4 of 0 and an integer n with x = r + n pi/2, up to multiples of 2 pi, for any finite float32.
 
     Products with the pieces are exact. No float32 but 0 is nearer than 2^-30 to a multiple of pi/2, and the last piece
-    ends 2^-69 below 1 where they are summed.
+    ends 2^-69 below 1 in the sum.
     """
     a, wide = x.abs(), x.to("float64")
     scaled = choose(a < _ENDS[1], wide, choose(a < _ENDS[2], wide * 2.0**-26, wide * 2.0**-52))
@@ -113,7 +114,7 @@ def atan(x: Term) -> Term:
 
 
 def asin(x: Term) -> Term:
-    """The square of a float32 is exact in float64, so nothing cancels near 1."""
+    """Arc sine: the square of a float32 is exact in float64, so nothing cancels near 1."""
     a = x.abs().to("float64")
     return odd(x, _angle(a, (1.0 - a * a).sqrt()))
 
@@ -138,7 +139,7 @@ def atan2(y: Term, x: Term) -> Term:
 
 
 def hypot(x: Term, y: Term) -> Term:
-    """Infinite where either is, be the other NaN."""
+    """Length of the hypotenuse: infinite if either leg is, even if the other is NaN."""
     a, b = x.to("float64"), y.to("float64")
     size = fused(a, a, b * b).sqrt().to("float32")
     endless = x.abs().equals(math.inf) | y.abs().equals(math.inf)

@@ -1,6 +1,6 @@
-"""Exponentials, logarithms, powers, and the hyperbolic functions that are made of them.
+"""Exponentials, logarithms, powers, and the hyperbolic functions composed of them.
 
-Most are computed in float64 and rounded once to float32. `expm1` and `log1p`, which activations and losses are made
+Most are computed in float64 and rounded once to float32. `expm1` and `log1p`, which activations and losses are composed
 of, keep to float32: many GPUs do 32 or 64 times as many operations in it. Polynomials are minimax fits made for this
 file.
 """
@@ -54,7 +54,7 @@ _EXPM1 = (
     0.0013924336937719054,
     0.00020852881076634648,
 )
-# log2(1.5) - 1/2: by so much lower a number is rounded up, so that e^r - 1 is no more than a half.
+# log2(1.5) - 1/2: the rounding threshold is lower by this, so that e^r - 1 is no more than a half.
 _LOWERED = 0.0849625
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
 LOG1P = (
@@ -79,18 +79,18 @@ _SQRT_HALF_BITS_SINGLE = 0x3F3504F3
 _HIGHEST, _LOWEST = 160.0, -160.0
 # Below this a float32 differs from its hyperbolic sine or tangent by less than a 30th of a unit in the last place.
 SMALL = 2.0**-14
-# Below this it differs from its exponential less 1 by less than a quarter of one.
+# Below this it differs from its exponential less 1 by less than a quarter of such a unit.
 _TINY = 2.0**-25
 # Bits of a float's fraction.
 _FRACTION, _FRACTION_SINGLE = 52, 23
 
 
 def exp2_wide(t: Term) -> Term:
-    """2^t in float64, as far as float32 has such numbers."""
+    """2^t in float64, in the range of float32."""
     t = at_least(at_most(t, _HIGHEST), _LOWEST)
     biased = t + _ROUND
     p = polynomial(t - (biased - _ROUND), _EXP2)
-    # What the shift keeps of the biased number is the integer, as an exponent.
+    # The bits of the biased number that the shift keeps are the integer, as an exponent.
     return (p.bits() + (biased.bits() << _FRACTION)).bits()
 
 
@@ -100,7 +100,7 @@ def exp_wide(x: Term) -> Term:
 
 
 def log_wide(x: Term, scale: float = 1.0) -> Term:
-    """The natural logarithm in float64, times `scale` / ln 2: of what float32 holds, 0 and infinity included."""
+    """The natural logarithm in float64, times `scale` / ln 2, for all values of float32, 0 and infinity included."""
     bits = x.bits()
     exponent = (bits - _SQRT_HALF_BITS) >> _FRACTION
     m = (bits - (exponent << _FRACTION)).bits()
@@ -139,16 +139,16 @@ def power(x: Term, y: Term) -> Term:
     odd = whole & half.floor().differs(half)
     negative = is_negative(x)
     size = choose(negative & odd, -size, size)
-    # Of a negative number there are whole powers only, and those of -infinity.
+    # A negative number has whole powers only, and -infinity all.
     size = choose((x < 0.0) & limit_below(x, -math.inf) & y.floor().differs(y), math.nan, size)
     return choose(y.equals(0.0) | x.equals(1.0), 1.0, size)
 
 
 def expm1(x: Term) -> Term:
-    """2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r; all by half, so that 2^128 need not be held.
+    """2^n (e^r - 1) + (2^n - 1) with x = n ln 2 + r; all by half, so that 2^128 does not overflow.
 
-    What e^r - 1 was rounded by counts most for n = 1 and n = -1, where the sum is smaller: r is such that it is within
-    1/4 and 1/2 there, which is at most a quarter of a unit in the last place of the sum.
+    The rounding error of e^r - 1 counts most for n = 1 and n = -1, where the sum is smaller: r is chosen so that e^r -
+    1 is within 1/4 and 1/2 there, and its error at most a quarter of a unit in the last place of the sum.
     """
     t = at_least(at_most(x, 89.0), -25.0)
     biased = fused(t, constant(_LOG2E, "float32"), -_LOWERED) + _ROUND_SINGLE
@@ -157,14 +157,14 @@ def expm1(x: Term) -> Term:
     p = fused(r * r, polynomial(r, _EXPM1), r)
     half = ((biased.bits() << _FRACTION_SINGLE) + (126 << _FRACTION_SINGLE)).bits()
     less = half - 0.5
-    # What that was rounded by (Dekker, 1971), which counts beside the product.
+    # The rounding error of that (Dekker, 1971), which counts besides the product.
     scaled = fused(half, p, (half - less) - 0.5) + less
-    # Half of a denormal number may be none, and -0 stays -0.
+    # Half of a denormal number may not be representable, and -0 stays -0.
     return choose(x.abs() < _TINY, x, scaled + scaled)
 
 
 def log1p(x: Term) -> Term:
-    """log(u) + c / u, with u = 1 + x rounded and c what rounding took from it."""
+    """log(u) + c / u, with u = 1 + x rounded and c its rounding error."""
     u = x + 1.0
     c = choose(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
     exponent = (u.bits() - _SQRT_HALF_BITS_SINGLE) >> _FRACTION_SINGLE
@@ -173,11 +173,11 @@ def log1p(x: Term) -> Term:
     f2 = f * f
     low = fused(f2 * f, polynomial(f, LOG1P), fused(e, constant(_LN2_LO, "float32"), c / u))
     low = fused(f2, constant(-0.5, "float32"), low)
-    # The first product is exact, so that this is what the sum was rounded by (Dekker, 1971).
+    # The first product is exact, so that this is the rounding error of the sum (Dekker, 1971).
     upper = e * _LN2_HI
     total = upper + f
     log = total + (low + (f - (total - upper)))
-    # What 1 + x rounds to 1 of is x itself; infinity and NaN are, too.
+    # Where 1 + x rounds to 1 the result is x itself; so it is for infinity and NaN.
     log = choose(u.equals(1.0), x, choose(u < math.inf, log, u))
     return choose(u.equals(0.0), -math.inf, choose(u < 0.0, math.nan, log))
 
@@ -198,7 +198,7 @@ def asinh(x: Term) -> Term:
 
 
 def acosh(x: Term) -> Term:
-    """The square of a float32 is exact in float64, so nothing cancels near 1."""
+    """Inverse hyperbolic cosine: the square of a float32 is exact in float64, so nothing cancels near 1."""
     wide = x.to("float64")
     return choose(x < 1.0, math.nan, ln_wide(wide + (wide * wide - 1.0).sqrt()).to("float32"))
 
@@ -209,5 +209,5 @@ def atanh(x: Term) -> Term:
 
 
 def odd(x: Term, far: Term) -> Term:
-    """An odd function that is x near 0, by what it is of |x| elsewhere, in float64."""
+    """An odd function that is x near 0; `far`: its value at |x| elsewhere, in float64."""
     return choose(x.abs() < SMALL, x, with_sign_of(far.to("float32"), x))

@@ -61,7 +61,8 @@ _ERFC = (
 # erfc rounds to 0 in float32 from 10.06 on.
 _ERFC_END = 10.1
 _ROUND = 1.5 * 2.0**52
-# From here on Stirling's series hold, and how far an argument below it is raised: that of lgamma is 2.5 at least.
+# Stirling's series is used from here on; then the steps by which a smaller argument is raised: that of lgamma is 2.5 at
+# least.
 _STIRLING_FROM = 8.0
 _RAISED, _RAISED_OF_DIGAMMA = 6, 8
 
@@ -80,12 +81,12 @@ def erfcx(x: Term) -> Term:
 
 
 def _scaled_erfc(a: Term) -> Term:
-    """exp(a^2) erfc(a), of a from 0 to infinity."""
+    """exp(a^2) erfc(a), for a from 0 to infinity."""
     return polynomial(1.0 - 6.0 / (a + 3.0), _ERFC) / (a * 2.0 + 1.0)
 
 
 def _from_integer(x: Term) -> Term:
-    """The difference to the nearest integer of a number in float64 below 2^51; 0 of what is larger and has none."""
+    """The difference to the nearest integer of a number in float64 below 2^51; 0 for larger ones, all integers."""
     return choose(x.abs() < 2.0**51, x - ((x + _ROUND) - _ROUND), x * 0.0)
 
 
@@ -94,11 +95,11 @@ def _is_pole(x: Term) -> Term:
 
 
 def lgamma(x: Term) -> Term:
-    """log |gamma(x)|, of arguments below 1/2 by reflection (Abramowitz and Stegun, 6.1.17).
+    """log |gamma(x)|, for arguments below 1/2 by reflection (Abramowitz and Stegun, 6.1.17).
 
-    With z = x or 1 - x, and w = z + 1, z or z + 6, whichever a polynomial about 2 or Stirling's series is for, it is
-    lgamma(w) - log(w's product) or log(product pi / sin(pi z)) - lgamma(w). Float64 leaves enough of what cancels near
-    its zeros.
+    With z = x or 1 - x, and w = z + 1, z or z + 6, as a polynomial about 2 or Stirling's series needs it, it is
+    lgamma(w) - log(w's product) or log(product pi / sin(pi z)) - lgamma(w). Float64 leaves enough digits after
+    cancellation near its zeros.
     """
     wide = x.to("float64")
     reflected = wide < 0.5
@@ -124,7 +125,7 @@ def lgamma(x: Term) -> Term:
 
 
 def digamma(x: Term) -> Term:
-    """The derivative of lgamma, of arguments below 1/2 by reflection (Abramowitz and Stegun, 6.3.7)."""
+    """The derivative of lgamma, for arguments below 1/2 by reflection (Abramowitz and Stegun, 6.3.7)."""
     wide = x.to("float64")
     reflected = wide < 0.5
     z = choose(reflected, 1.0 - wide, wide)

@@ -6,18 +6,18 @@ import math
 
 from autosched.backends.formulas.terms import Term, choose, with_sign_of
 
-# Bits of the quotient that one step takes off: their product with a divisor of 24 bits is exact in float64, also where
-# the quotient was taken for one more.
+# Bits of the quotient that one step removes: their product with a divisor of 24 bits is exact in float64, even if the
+# quotient is too large by one.
 _STEP = 28
 # From the largest float32 to the smallest there are 277 powers of two.
 _STEPS = 10
 
 
 def fmod(x: Term, y: Term) -> Term:
-    """What is left of x after whole y, with the sign of x: long division, exact as C's (ISO C, F.10.7.1).
+    """The remainder of x after whole multiples of y, with the sign of x: long division, exact as C's (ISO C, F.10.7.1).
 
     In every step the divisor is y times a power of two, and the rest below 2^28 times that. A quotient of float64 may
-    be the next integer: then the rest is off by one divisor, which is put right. Rests are multiples of the unit in the
+    be the next integer: then the rest is off by one divisor, which is corrected. Rests are multiples of the unit in the
     last place of x or of the divisor, and below 2^24 of the larger one: nothing is rounded.
     """
     rest, size = x.abs().to("float64"), y.abs().to("float64")
@@ -30,6 +30,6 @@ def fmod(x: Term, y: Term) -> Term:
         rest = choose(rest < 0.0, rest + divisor, rest)
         rest = choose(divisor <= rest, rest - divisor, rest)
     value = with_sign_of(rest.to("float32"), x)
-    # Of an infinite divisor nothing is taken off.
+    # An infinite divisor leaves all of it.
     value = choose(y.abs().equals(math.inf) & (x.abs() < math.inf), x, value)
     return choose(y.equals(0.0) | x.differs(x) | y.differs(y), math.nan, value)

@@ -1,6 +1,6 @@
-"""What formulas are written in: terms of vector arithmetic, of which backends make their own code.
+"""Terms of vector arithmetic, in which formulas are written and from which backends make their own code.
 
-    y = x.to("float64") * 0.5          a term; numbers take the kind of what they meet
+    y = x.to("float64") * 0.5          a term; numbers take the kind of the other operand
     choose(x < 0.0, -y, y)
 
 Operations are IEEE's, element by element. Nothing is reassociated; `fused` alone may be rounded once or twice, so a
@@ -21,7 +21,7 @@ _BITS: dict[Kind, Kind] = {"float32": "int32", "float64": "int64", "int32": "flo
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Term:
-    """A value by how it is computed. Terms are the same only where they are one object: it is computed once."""
+    """A value as an expression. Only one object is one term: it is computed once."""
 
     kind: Kind
     operation: str
@@ -64,7 +64,7 @@ class Term:
         return self._with("shl", places)
 
     def __rshift__(self, places: int) -> Term:
-        """Copies of the sign come in from the left."""
+        """Arithmetic shift: copies of the sign come in from the left."""
         return self._with("shr", places)
 
     def __and__(self, other: Term) -> Term:
@@ -83,7 +83,7 @@ class Term:
         return self._compared("eq", other)
 
     def differs(self, other: Term | Number) -> Term:
-        """Unlike other comparisons, this holds where either is NaN."""
+        """Unlike other comparisons, true if either is NaN."""
         return self._compared("ne", other)
 
     def _compared(self, comparison: str, other: Term | Number) -> Term:
@@ -117,7 +117,7 @@ def constant(number: Number, kind: Kind) -> Term:
 
 
 def choose(condition: Term, a: Term | Number, b: Term | Number) -> Term:
-    """a where the condition holds, else b. A number must be one that float32 holds; one of the two is a term."""
+    """a where the condition holds, else b. A number must be exact in float32; one of the two is a term."""
     kind = a.kind if isinstance(a, Term) else b.kind if isinstance(b, Term) else None
     assert kind is not None
     chosen = (t if isinstance(t, Term) else constant(t, kind) for t in (a, b))
@@ -153,7 +153,7 @@ def limit_below(x: Term, limit: float) -> Term:
 
 
 def is_negative(x: Term) -> Term:
-    """Whether the sign of a float is minus, be it that of -0 or NaN."""
+    """True if the sign of a float is minus, even for -0 or NaN."""
     return x.bits() < 0
 
 

@@ -1,4 +1,4 @@
-"""Formulas as lines of text, in any language: what is used several times, or is long, gets a name."""
+"""Formulas as lines of text, in any language: terms that are used several times, or are long, get a name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 90
 
 
 class Language(Protocol):
-    """How a language writes formulas."""
+    """Syntax of a language for formulas."""
 
     def made(self, term: Term, arguments: Sequence[str]) -> str:
         """An operation on printed arguments, binding as tightly as a name."""
@@ -66,3 +66,15 @@ class _Text:
             text = name
         self._known[id(term)] = text
         return text
+
+
+def bare(text: str) -> str:
+    """Without parentheses around the whole."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text

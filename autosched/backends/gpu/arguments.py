@@ -1,6 +1,6 @@
-"""What a printed kernel takes: pointers to buffers first, then tensor descriptors of them.
+"""Arguments of a printed kernel: pointers to buffers first, then tensor descriptors of them.
 
-Descriptors are arguments, made by whoever launches the kernel: one that the kernel makes itself costs it 1.5 to 2 µs
+Descriptors are arguments, made by the launcher of the kernel: one that the kernel makes itself costs it 1.5 to 2 µs
 (an H200, Triton 3.6), since it has to be written to memory and fetched through the descriptor cache.
 """
 
@@ -35,7 +35,7 @@ class Descriptor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements; the last is 1. What lies between a single row and no other is rounded up to what is allowed."""
+        """Strides in elements; the last is 1. Strides of dimensions of extent 1 are rounded up to allowed ones."""
         aligned = max(1, TMA.alignment_bytes // dtype(self.buffer.dtype).bytes)
         *outer, inner = zip(self.buffer.shape, self.buffer.strides, strict=True)
         strides = [stride if extent > 1 else -(-stride // aligned) * aligned for extent, stride in outer]
@@ -51,7 +51,7 @@ class Arguments:
 
 
 def arguments(program: TileProgram, kernel: Kernel) -> Arguments:
-    """What the kernel takes; pointers in the program's order, descriptors in the order of their first use.
+    """The arguments of a kernel; pointers in the program's order, descriptors in the order of their first use.
 
     Raises:
         CompileError: the hardware cannot describe a tile.
@@ -85,10 +85,10 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
 
 
 def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -> Descriptor:
-    """The descriptor that a load goes by; the variables of its kernel have these extents.
+    """The descriptor for a load; the variables of its kernel have these extents.
 
     Raises:
-        CompileError: the hardware cannot describe it, or would not give what the load fills in.
+        CompileError: the hardware cannot describe it, or would give other values than the load's fill.
     """
     refused = f"load of {buffer.name} by descriptor"
     if load.eviction:
@@ -104,5 +104,5 @@ def loading_descriptor(buffer: Buffer, load: Load, extents: Mapping[str, int]) -
 
 
 def described(buffer: Buffer, values: Sequence[_Each]) -> tuple[_Each, ...]:
-    """Those of the values, one a dimension of the buffer, whose dimensions a descriptor has: none of stride 0."""
+    """Values, one a dimension of the buffer, of the dimensions that a descriptor has: none of stride 0."""
     return tuple(value for value, stride in zip(values, buffer.strides, strict=True) if stride)

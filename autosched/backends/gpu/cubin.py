@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels: registers, stack frame, shared memory. Read from the ELF, no tool needed."""
+"""Compile facts of a cubin's kernels: registers, stack frame, shared memory. Read from the ELF, no tool needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SVAL_HEADER = struct.Struct("<BBH")
 _PAIR = struct.Struct("<II")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 # Shared memory that a kernel declares has a section of its size and without contents. From compute capability 9.0 on
-# that includes what CUDA reserves of every block, 1 KiB, and a section of this name says so.
+# that includes the part that CUDA reserves of every block, 1 KiB, and a section of this name marks it.
 _SHARED, _RESERVED = ".nv.shared.", ".nv.shared.reserved.0"
 _RESERVED_BYTES = 1024
 
@@ -24,7 +24,7 @@ class CubinFacts:
     """The largest figures of the kernels in a cubin.
 
     `frame_bytes` is local memory per thread, where spills go; `shared_bytes` is the shared memory that is declared with
-    a size, beside which a launch may ask for more.
+    a size; a launch may ask for more.
     """
 
     registers: int
@@ -66,14 +66,14 @@ def _sections(elf: bytes) -> list[tuple[str, int, int]]:
 
 
 def _attributes(body: bytes) -> dict[int, list[int]]:
-    """The values of each attribute that holds a (symbol, value) pair."""
+    """The values of each attribute with a (symbol, value) pair."""
     found: dict[int, list[int]] = {}
     at = 0
     while at + _SVAL_HEADER.size <= len(body):
         form, attribute, size = _SVAL_HEADER.unpack_from(body, at)
         at += _SVAL_HEADER.size
         if form != _FORMAT_SVAL:
-            # Shorter formats hold their value in the two bytes just read as a size.
+            # Shorter formats have their value in the two bytes just read as a size.
             continue
         if size == _PAIR.size:
             found.setdefault(attribute, []).append(_PAIR.unpack_from(body, at)[1])

@@ -1,4 +1,4 @@
-"""The element types that kernels of a workload convert: which of them a device knows is for a backend to say."""
+"""The element types that kernels of a workload convert; each backend decides which of them a device supports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search_spaces.workloads.expressions.walking import walk
 
 
 def converted(workload: Workload) -> frozenset[str]:
-    """Those of inputs and outputs, and those that it rounds to on the way."""
+    """Element types of inputs and outputs, and those that it rounds to in between."""
     applied = (e for s in workload.stages for e in walk(s.expression) if isinstance(e, Apply))
     rounded = {ROUNDINGS[e.operator] for e in applied if e.operator in ROUNDINGS}
     return frozenset({t.dtype for t in (*workload.inputs, *workload.outputs)} | rounded)

@@ -1,4 +1,4 @@
-"""What a launch needs to know of a compiled CUDA kernel. Travels as JSON from the compile worker to the launcher."""
+"""Launch data of a compiled CUDA kernel. Travels as JSON from the compile worker to the launcher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor descriptor that a kernel takes: a map of a buffer whose tiles have `box` elements.
+    """A tensor descriptor that a kernel takes: a map of a buffer with tiles of `box` elements.
 
     `shape` and `strides` in elements, the last stride being 1; `swizzle`: the driver's CUtensorMapSwizzle, by number.
     The kernel's parameters are the map itself, 128 bytes by value, and, with `sizes_follow` (Triton's), the shape, 32
@@ -33,8 +33,8 @@ class CudaKernel:
 
     `arguments` names the buffers whose addresses are passed, in order; after them come the tensor `maps`. `programs`
     blocks (clusters of `num_ctas` blocks) are launched along x; `shared_bytes` is dynamic shared memory. After all of
-    these come `hidden_parameters` pointers: the first to `scratch_bytes` of memory for each block, the others null.
-    A `dependent` kernel may be launched while the one before it runs, for which it waits itself.
+    these come `hidden_parameters` pointers: the first to `scratch_bytes` of memory for each block, the others null. A
+    `dependent` kernel may be launched while the one before it runs, and waits for that itself.
     """
 
     name: str

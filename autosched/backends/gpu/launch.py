@@ -1,16 +1,17 @@
 """Launches compiled CUDA kernels through the driver API: no C compiler, no runtime of the language they came from.
 
-What stays the same from call to call is laid out beforehand, as the driver reads it: descriptions of the launches, and
-arrays of pointers to parameter values. A call writes the addresses of its tensors where these point, and launches.
+Everything that stays the same from call to call is laid out beforehand, as the driver reads it: descriptions of the
+launches, and arrays of pointers to parameter values. A call writes the addresses of its tensors where these point, and
+launches.
 
-That memory serves one call at a time: the driver copies parameter values while it launches, and Python's lock is not
-held meanwhile. So a call takes such a piece from a list of idle ones, or lays out another, and puts it back; `pop` and
-`append` of a list are atomic, and cheaper than a lock. There are as many as there were ever calls at the same moment.
+That memory serves one call at a time: the driver copies parameter values while it launches, and Python's lock is
+released meanwhile. So a call takes such a piece from a list of idle ones, or lays out another, and puts it back; `pop`
+and `append` of a list are atomic, and cheaper than a lock. Their number is the most calls that ever ran at once.
 
 Workspaces are allocated by every call that needs them and given back when it has launched, like any temporary tensor of
 PyTorch's: its allocator hands memory of a stream out again to that stream alone, whose work is in order. So calls on
-several streams never share one, nothing is held between calls, and what a CUDA graph captures comes from, and stays
-in, that graph's own pool.
+several streams never share one, no memory is kept between calls, and allocations that a CUDA graph captures come from,
+and stay in, that graph's own pool.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from autosched.backends.gpu.warps import WARP
 from autosched.machine.torch_internals import allocator, current_device, current_stream
 from search_spaces import OutOfMemoryError, TileProgram
 
-# What a driver call that returns nothing else gives.
+# Result of a driver call that returns nothing but a status.
 _DONE = (driver.CUresult.CUDA_SUCCESS,)
 _NO_CONTEXT = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,)
-# Kernels are compiled to load up to 16 bytes at once from where a buffer starts.
+# Kernels are compiled to load up to 16 bytes at once from the start of a buffer.
 _ALIGNMENT_BYTES = 16
 # More dynamic shared memory than this has to be asked for (CUDA programming guide, "Shared Memory" of 7.x and later).
 _SHARED_WITHOUT_ASKING = 48 * 1024
@@ -41,10 +42,9 @@ _PORTABLE_CLUSTER = 8
 
 
 class _Call:
-    """What the driver reads during one call: parameters, and the launches on `stream`.
+    """Memory that the driver reads during one call: parameters, and the launches on `stream`.
 
-    `steps` holds, for every kernel, its launch, its function and the address of its parameters, as the driver takes
-    them.
+    `steps` has, for every kernel, its launch, its function and the address of its parameters, as the driver takes them.
     """
 
     def __init__(self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any]) -> None:
@@ -88,7 +88,7 @@ class CudaLauncher:
             size = (self._layout.workspace_bytes,)
             self._allocate = allocator(size, (1,), torch.uint8, torch.device("cuda", self._device))
             if self._layout.workspace_bytes:
-                # Whether there is so much is to be seen now, not at the first call.
+                # A lack of memory should be noticed now, not at the first call.
                 self._workspace()
             self._idle.append(self._another_call())
         except BaseException:
@@ -128,7 +128,7 @@ class CudaLauncher:
         stream = current_stream(self._device)
         if stream != call.stream:
             call.use_stream(stream)
-        # Held until everything is enqueued.
+        # Kept until everything is enqueued.
         workspace = self._workspace() if self._layout.workspace_bytes else None
         call.memory.set_addresses(addresses, 0 if workspace is None else workspace.data_ptr())
         status = self._enqueue(call)
@@ -141,7 +141,7 @@ class CudaLauncher:
         return None
 
     def _enqueue(self, call: _Call) -> Any:
-        """What the driver says of the first thing that it does not take, or of the last."""
+        """The driver's status for the first step that it refuses, or for the last."""
         for slot, size in self._layout.zeroed:
             status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
             if status != _DONE:
@@ -235,7 +235,7 @@ def _launch_of(kernel: CudaKernel) -> Any:
 
 
 def _loaded(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a driver call returned beside its status; LoadError when the status is one of failure."""
+    """The results of a driver call besides its status; LoadError when the status is a failure."""
     status, *values = result
     if (status,) != _DONE:
         raise LoadError(_name(status))

@@ -1,4 +1,4 @@
-"""Where the values of kernel parameters lie: laid out once per program, filled in by every call.
+"""Layout of kernel parameters: computed once per program, filled in by every call.
 
 The driver takes a kernel's parameters as an array of pointers to their values, and copies these while it launches. All
 values of all kernels of a program lie in one array: addresses of inputs and outputs, of workspaces, null, addresses of
@@ -16,14 +16,14 @@ from autosched.backends.gpu.tensor_maps import EncodedMap, EncodedMaps
 from search_spaces import TileProgram
 
 _SLOT_BYTES = 8
-# Workspaces that share an allocation start at multiples of what the device's own allocator guarantees (CUDA
+# Workspaces that share an allocation start at multiples of the device allocator's guaranteed alignment (CUDA
 # programming guide, "Device Memory Accesses").
 _WORKSPACE_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
 class _MapParameter:
-    """A tensor map: which parameter of which kernel, by their numbers, and the slot that holds its tensor's address."""
+    """A tensor map: its kernel and parameter, by their numbers, and the slot of its tensor's address."""
 
     kernel: int
     parameter: int
@@ -32,10 +32,10 @@ class _MapParameter:
 
 
 class ParameterLayout:
-    """Which value lies in which slot, and which slots are the parameters of each kernel.
+    """The slots of all values, and the slots of the parameters of each kernel.
 
-    `zeroed` holds the slot and the bytes of every buffer to clear before a call; `workspaces` the slot of every
-    workspace and its place within `workspace_bytes` of memory.
+    `zeroed` has the slot and the bytes of every buffer to clear before a call; `workspaces` the slot of every workspace
+    and its place within `workspace_bytes` of memory.
     """
 
     def __init__(self, program: TileProgram, kernels: Sequence[CudaKernel]) -> None:
@@ -43,7 +43,7 @@ class ParameterLayout:
         names = [b.name for b in program.buffers if b.role != "workspace"] + [b.name for b in workspaces]
         self._slot = {name: i for i, name in enumerate(names)}
         self._null = len(names)
-        # What stays the same from call to call; the rest is zero here.
+        # Values that stay the same from call to call; the rest is zero here.
         self.values = [0] * (self._null + 1 + len(kernels))
         self.maps: list[_MapParameter] = []
         self.parameters = tuple(self._parameters(i, kernel) for i, kernel in enumerate(kernels))
@@ -59,7 +59,7 @@ class ParameterLayout:
             self.maps.append(_MapParameter(number, len(slots), self._slot[described.buffer], EncodedMaps(described)))
             first = len(self.values)
             self.values += [*described.shape, *described.strides] if described.sizes_follow else []
-            # A call puts the map in the place of null.
+            # A call replaces null by the map.
             slots += [self._null, *range(first, len(self.values))]
         hidden = [self._null + 1 + number, *[self._null] * kernel.hidden_parameters]
         return (*slots, *hidden[: kernel.hidden_parameters])
@@ -99,7 +99,7 @@ class CallMemory:
 
 
 def _placed(sizes: dict[int, int]) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Places one after the other for what has a size, by its key, and how much all take, in bytes."""
+    """Places one after the other for nonempty sizes, by key, and the total size, in bytes."""
     places, end = [], 0
     for key, size in sizes.items():
         if size:

@@ -1,8 +1,8 @@
-"""Tensor maps: the descriptors that kernels take as parameters, made by the driver for every address they are used at.
+"""Tensor maps: descriptors as kernel parameters, made by the driver for every address at which they are used.
 
-A map holds the address of its tensor, so a call on other tensors needs other maps. To make one takes the driver about
-as long as to launch, and addresses come again: PyTorch's allocator hands out few. So maps are kept by address. None is
-ever changed; a call that holds one can use it whatever other threads do.
+A map contains the address of its tensor, so a call on other tensors needs other maps. Making one takes the driver about
+as long as a launch, and addresses recur: PyTorch's allocator hands out few. So maps are cached by address. None is ever
+changed; a call that has one can use it whatever other threads do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autosched.backends.gpu.kernel import TensorMap
 from search_spaces.workloads.dtypes import dtype
 
 _DATA_TYPES = driver.CUtensorMapDataType
-# Data is only moved, and zeros fill what lies outside: types of 8 bits, for which there are no numbers, go as bytes.
+# Data is only moved, and zeros fill the outside: types of 8 bits, for which there are no numbers, go as bytes.
 _TYPES = {
     "float32": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
     "float16": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
@@ -31,13 +31,13 @@ _TYPES = {
     "float8_e4m3fn": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     "float8_e5m2": _DATA_TYPES.CU_TENSOR_MAP_DATA_TYPE_UINT8,
 }
-# A map's size, and what its address must be a multiple of (CUDA driver API, CUtensorMap and cuTensorMapEncodeTiled).
-# The objects of cuda.bindings begin anywhere.
+# A map's size, and the alignment of its address (CUDA driver API, CUtensorMap and cuTensorMapEncodeTiled). The objects
+# of cuda.bindings have no such alignment.
 _MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
-# The version of the driver API that brought cuTensorMapEncodeTiled.
+# The first version of the driver API with cuTensorMapEncodeTiled.
 _API_VERSION = 12000
-# What Triton and CUTLASS choose: a miss brings the cache line's neighbours along. 256 bytes make products whose rows
+# The choice of Triton and CUTLASS: a miss also loads the cache line's neighbours. 256 bytes make products whose rows
 # are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference (docs/performance.md).
 _PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 # Drivers up to this version set a wrong bit in maps of tensors smaller than that, and CUTLASS clears it
@@ -45,7 +45,7 @@ _PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _LAST_WRONG_DRIVER = 13010
 _SMALL_BYTES = 128 * 1024
 _WRONG_WORD, _WRONG_BIT = 1, 1 << 21
-# As many maps of one descriptor are kept, a quarter of a MiB.
+# So many maps of one descriptor are kept, a quarter of a MiB.
 _MOST_KEPT = 2048
 
 
@@ -62,12 +62,12 @@ class EncodedMaps:
     """The maps of one descriptor of a kernel."""
 
     def __init__(self, described: TensorMap) -> None:
-        """Raises LoadError when the driver knows no tensor maps."""
+        """Raises LoadError when the driver has no tensor maps."""
         self._encode = _function("cuTensorMapEncodeTiled")
         rank = len(described.shape)
         size = dtype(described.dtype).bytes
         strides = [stride * size for stride in described.strides]
-        # Innermost first; its own stride is not asked for.
+        # Innermost first; its own stride is not passed.
         self._shape = (ctypes.c_uint64 * rank)(*reversed(described.shape))
         self._strides = (ctypes.c_uint64 * rank)(*reversed(strides[:-1]))
         self._box = (ctypes.c_uint32 * rank)(*reversed(described.box))
@@ -118,7 +118,7 @@ def data_type(name: str) -> int:
 
 
 def _function(name: str) -> Any:
-    """A function of the driver that takes a map where it lies, and the types of cuTensorMapEncodeTiled."""
+    """A function of the driver that takes a map in place, with the parameter types of cuTensorMapEncodeTiled."""
     status, address, *_ = driver.cuGetProcAddress(name.encode(), _API_VERSION, 0)
     if status != driver.CUresult.CUDA_SUCCESS or not address:
         raise LoadError(f"the driver has no {name}; expected one of CUDA 12 or newer")
@@ -128,7 +128,7 @@ def _function(name: str) -> Any:
 
 
 def driver_version() -> int:
-    """The CUDA that the driver is of: 13000 for 13.0."""
+    """The CUDA version of the driver: 13000 for 13.0."""
     status, version = driver.cuDriverGetVersion()
-    # An unknown one is treated like an old one: without the bit a map is right, too.
+    # An unknown one counts as old: a map is right without the bit, too.
     return int(version) if status == driver.CUresult.CUDA_SUCCESS else 0

@@ -1,6 +1,6 @@
 """The threads that kernels are printed for: warps of NVIDIA's GPUs, and the warp groups of Hopper that issue wgmma.
 
-Search spaces ask the target that they are for. Printers print words of these devices alone, which is said here once.
+Search spaces ask their target. Printers support only these devices, which is defined here once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WARP, WARP_GROUP, GROUP_ROWS = WGMMA.wave, WGMMA.waves, WGMMA.rows
 
 
 def why_other_waves(target: Target) -> str | None:
-    """Why no kernel is printed for a GPU whose threads run together otherwise, or None."""
+    """Reason that no kernel is printed for a GPU with waves of another size, or None."""
     if target.wave == WARP:
         return None
     return f"{target.name} has waves of {target.wave} threads; kernels are printed for waves of {WARP}"
@@ -32,7 +32,7 @@ def has_wgmma(target: Target) -> bool:
 
 
 def why_no_groups(target: Target, producer_warps: int) -> str | None:
-    """Why a GPU has no kernel with warps of a producer, or None."""
+    """Reason that a GPU has no kernel with producer warps, or None."""
     if has_wgmma(target):
         return None
     return f"producer_warps={producer_warps} on {target.name}; expected a GPU with Hopper's dots of warp groups"

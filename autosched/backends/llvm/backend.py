@@ -22,7 +22,7 @@ from autosched.backends.llvm.team import Team
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
-# Scratch memory begins at a large page of x86 and Arm, so that nothing depends on where an allocator put it.
+# Scratch memory begins at a large page of x86 and Arm, so that nothing depends on its place in memory.
 _HUGE_PAGE = 2 * 2**20
 
 
@@ -65,7 +65,7 @@ class LlvmBackend:
 
 @dataclass(frozen=True)
 class _LoadedKernel:
-    """A kernel's code, how many tiles its grid has, and a scratch buffer per thread."""
+    """A kernel's code, the number of tiles of its grid, and a scratch buffer per thread."""
 
     address: int
     function: Callable[..., None]
@@ -130,7 +130,7 @@ class LlvmLauncher:
 
 
 def _bytes(size: int) -> torch.Tensor:
-    """Memory that begins at a page, and lies in large pages where it is large and the system has them."""
+    """Memory that begins at a page; large memory lies in large pages if the system has them."""
     memory = mmap.mmap(-1, size + _HUGE_PAGE)
     if size >= _HUGE_PAGE // 8 and hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 
 @dataclass(frozen=True)
 class Compiler:
-    """What every compilation needs of LLVM: code generation for this processor, and the passes before it."""
+    """LLVM's code generation for this processor, and the passes before it, for all compilations."""
 
     machine: llvm.TargetMachine
     builder: llvm.PassBuilder
@@ -29,14 +29,17 @@ def compiler() -> Compiler:
     machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
-    # All that the printers leave to be done: stack slots to registers.
+    # The only pass that the printers rely on: stack slots to registers.
     passes.add_sroa_pass()
     return Compiler(machine, builder, passes)
 
 
 def engine() -> llvm.ExecutionEngine:
-    """What links an object file into this process. The module that it must be born with is taken away: it would be
-    compiled, which takes five times as long as the rest."""
+    """A linker of object files into this process.
+
+    The module that it must be created with is removed: it would be compiled, which takes five times as long as the
+    rest.
+    """
     module = llvm.parse_assembly("")
     linker = llvm.create_mcjit_compiler(module, _native_target().create_target_machine(jit=True))
     linker.remove_module(module)

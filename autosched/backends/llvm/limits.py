@@ -1,16 +1,16 @@
-"""What LLVM can make kernels of, on a CPU: known before anything compiles."""
+"""Limits of LLVM on a CPU: the programs that it makes kernels of, known before anything compiles."""
 
 from __future__ import annotations
 
 from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
-from search_spaces.structure.contraction import contraction
+from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
+from search_spaces.scheduling import has_dots
 from search_spaces.workloads.dtypes import DTYPES, FLOAT8, is_float
 
 
 class LlvmLimits:
-    """Which element types there are. What fits a CPU's registers and caches is the sketches' choice."""
+    """The supported element types. Registers and caches of a CPU are the sketches' concern."""
 
     def offers(self, target: Target) -> Offers:
         return USUAL
@@ -18,14 +18,14 @@ class LlvmLimits:
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         allowed = [name for name in DTYPES if is_float(name) and name not in FLOAT8]
         for dtype in workload.contracted:
-            if dtype not in allowed and contraction(workload):
+            if dtype not in allowed and has_dots(workload):
                 return f"products of {dtype}; contractions for CPUs take those of {', '.join(allowed)}"
         return None
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
         return None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

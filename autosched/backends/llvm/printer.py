@@ -1,11 +1,11 @@
 """Prints a tile program as LLVM IR for a CPU.
 
-Every kernel becomes one function that does the tiles `first` to `first + count` of its grid, so that threads share a
+Every kernel is one function that computes the tiles `first` to `first + count` of its grid, so that threads share a
 grid without ever waiting for each other:
 
     void kernel(ptr buffer…, ptr scratch, i64 first, i64 count)
 
-Beside it stands a constant with the bytes of scratch memory that one thread needs.
+Next to it is a constant with the bytes of scratch memory that one thread needs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def print_program(program: TileProgram, comment: str) -> str:
     """The module's text, with the comment and the loop nest at its top.
 
     Raises:
-        CompileError: the program says something that a CPU kernel cannot.
+        CompileError: the program contains something that a CPU kernel does not support.
     """
     module = Module()
     for kernel, symbol in zip(program.kernels, symbols(program), strict=True):
@@ -42,7 +42,7 @@ def print_program(program: TileProgram, comment: str) -> str:
 
 
 def symbols(program: TileProgram) -> tuple[str, ...]:
-    """The names of the functions of a program's kernels: those of the kernels, where the linker takes them."""
+    """The names of the functions of a program's kernels: those of the kernels, if the linker accepts them."""
     return tuple(
         kernel.name if kernel.name.isascii() and kernel.name.isidentifier() else f"kernel.{number}"
         for number, kernel in enumerate(program.kernels)
@@ -61,7 +61,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         raise CompileError("loops that share iterations are for GPUs; a CPU's have all of them")
     names = [b.name for b in program.given]
     arguments = [*((f"{PTR} noalias", n) for n in (*names, "scratch")), (I64, "first"), (I64, "count")]
-    # Without this the tuning of some CPUs cuts a 512-bit vector in two.
+    # Without this the tuning of some CPUs splits a 512-bit vector in two.
     width = f'"prefer-vector-width"="{kernel.launch.lanes * 32}"'
     builder = Builder(module, symbol, arguments, f"nounwind {width}")
     *bases, scratch, first, count = builder.arguments
@@ -93,7 +93,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
 
 
 def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
-    """The body in parts that share no tile, only what is in memory: each is a contraction, or folds rows."""
+    """The body in parts that share no tile, only memory: each is a contraction, or folds rows."""
     first, made = 0, set[str]()
     for at, statement in enumerate(body):
         later = {name for s in statements(body[at:]) for name in read(s)}

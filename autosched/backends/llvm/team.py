@@ -1,8 +1,8 @@
 """Threads that share the tiles of a grid: each takes some, and comes back for more until none is left.
 
-A thread that begins late, or shares its core with something else, so does less. The threads are those of the OpenMP
-that PyTorch's own operators run on, where there is one that speaks GNU's interface: a thread of our own would compete
-for its core with one of theirs, which after an operator looks for more work for some milliseconds before it sleeps.
+So a thread that begins late, or shares its core with something else, does less. The threads are those of the OpenMP
+that PyTorch's own operators run on, if there is one with GNU's interface: a thread of our own would compete for its
+core with one of theirs, which after an operator spins for some milliseconds before it sleeps.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 
 from autosched.backends.llvm.compiler import compiler, engine
 
-# So many times a thread comes for tiles if all are as fast: what one that is held up delays the others by is one share.
+# A thread comes for tiles so many times if all are as fast: a delayed one delays the others by one share at most.
 _SHARES = 8
-# What a job says, in 64-bit words, before the addresses of the buffers.
+# Layout of a job, in 64-bit words, before the addresses of the buffers.
 _NEXT_TILE, _TILES, _SHARE, _NEXT_THREAD, _KERNEL, _SCRATCH, _BUFFERS = range(7)
 _FORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 
@@ -29,7 +29,7 @@ class Team:
     """The threads that run the kernels of one program. One call at a time."""
 
     def __init__(self, threads: int, buffers: int, openmp: bool = True) -> None:
-        """`buffers`: how many a kernel takes. Without `openmp`, or where PyTorch has none, threads are made."""
+        """`buffers`: their number in a kernel. Without `openmp`, or if PyTorch has none, threads are made."""
         self._threads = threads
         self._work = _work(buffers)
         self._fork = _gnu_openmp() if openmp else None
@@ -38,7 +38,7 @@ class Team:
         self._scratch = (ctypes.c_void_p * threads)()
 
     def run(self, kernel: int, tiles: int, pointers: Sequence[int], scratch: Sequence[int]) -> None:
-        """Do all tiles of the kernel at this address; `scratch` is an address for every thread."""
+        """Compute all tiles of the kernel at this address; `scratch` is an address for every thread."""
         for thread, address in enumerate(scratch):
             self._scratch[thread] = address
         share = max(1, tiles // (self._threads * _SHARES))
@@ -53,7 +53,7 @@ class Team:
         others = [self._pool.submit(self._work.function, job) for _ in range(min(self._threads, tiles) - 1)]
         self._work.function(job)
         for other in others:
-            # Those that have not begun by now need not.
+            # Threads that have not begun by now need not.
             if not other.cancel():
                 other.result()
 
@@ -63,7 +63,7 @@ class Team:
 
 
 class _Work:
-    """What every thread of a team does, as machine code."""
+    """The work of every thread of a team, as machine code."""
 
     def __init__(self, buffers: int) -> None:
         own, self._engine = compiler(), engine()
@@ -81,7 +81,7 @@ def _work(buffers: int) -> _Work:
 
 @functools.cache
 def _gnu_openmp() -> Callable[[int, int, int, int], None] | None:
-    """GOMP_parallel(function, its argument, threads, flags) of the OpenMP library that PyTorch brought, or None."""
+    """GOMP_parallel(function, its argument, threads, flags) of the OpenMP library that PyTorch loaded, or None."""
     for found in sorted((Path(torch.__file__).parent / "lib").glob("lib[gi]*omp*.so*")):
         try:
             return _FORK(("GOMP_parallel", ctypes.CDLL(str(found))))
@@ -91,7 +91,7 @@ def _gnu_openmp() -> Callable[[int, int, int, int], None] | None:
 
 
 def _source(buffers: int) -> str:
-    """Take a thread's number, then shares of tiles until there are none; see `_NEXT_TILE` for what a job says."""
+    """Function that takes a thread's number, then shares of tiles while there are any; for a job see `_NEXT_TILE`."""
     given = "".join(f"ptr %buffer.{i}, " for i in range(buffers))
     loads = "".join(_load("ptr", f"buffer.{i}", _BUFFERS + i) for i in range(buffers))
     return f"""

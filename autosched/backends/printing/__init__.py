@@ -1,5 +1,4 @@
-"""What printers share: names and nested blocks of text, what grids and loops count, and what programs are
-rewritten to before they are printed.
+"""Common parts of printers: names and nested blocks of text, counts of grids and loops, and rewrites of programs.
 
 Knows nothing of the languages that are printed.
 """

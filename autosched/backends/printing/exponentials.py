@@ -1,12 +1,12 @@
-"""Exponentials beside a constant, as in a sigmoid, and divisions by such sums, in fewer instructions.
+"""Exponentials added to a constant, as in a sigmoid, and divisions by such sums, in fewer instructions.
 
     t = exp(x)                                              t = exp2(x * log2(e)), the hardware's
     u = 1 + t                                               u = 1 + t
     v = a / u                                               v = a * rsqrt(u)^2
 
-The hardware's power of two takes denormal numbers to be 0, which they are beside a constant; Triton scales arguments
+The hardware's power of two flushes denormal numbers to 0, which adds nothing to a constant; Triton scales arguments
 and results of `tl.exp` for them. A division scales both of its numbers, for divisors that are too small or too large;
-the sum is no less than the constant, and of infinity the root is 0, as it should.
+the sum is no less than the constant, and the reciprocal root of infinity is 0, as it should be.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import replace
 from search_spaces.programs.statements import For, If, Map, Statement, produced, read, statements
 from search_spaces.programs.tile_program import Kernel
 
-# What is denormal is less than the last place of this, and its reciprocal is no infinity.
+# Denormal numbers are less than the last place of this, and its reciprocal is no infinity.
 _LEAST_CONSTANT = 2.0**-64
 
 
 def with_cheaper_exponentials(kernel: Kernel) -> Kernel:
-    """The kernel with operators of `operators` that only a printer knows."""
+    """The kernel with cheaper operators, known to printers only."""
     body = [*statements(kernel.body)]
     times = Counter(tile.name for s in body for tile in produced(s))
     made = {s.dst.name: s for s in body if isinstance(s, Map) and times[s.dst.name] == 1 and s.computed == "float32"}

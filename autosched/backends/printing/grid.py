@@ -1,4 +1,4 @@
-"""Which block of a kernel does which tile, as definitions of the grid variables: row-major, or in groups of rows."""
+"""Assignment of tiles to blocks, as definitions of the grid variables: row-major, or in groups of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from search_spaces.programs.grid import Grid, GridAxis
 
 
 class Words(Protocol):
-    """How a language says what tiles are numbered with."""
+    """Syntax of a language for the numbering of tiles."""
 
     @property
     def quotient(self) -> str:
@@ -20,14 +20,14 @@ class Words(Protocol):
         ...
 
     def variable(self, name: str) -> str:
-        """What a grid variable is called."""
+        """The name of a grid variable."""
         ...
 
     def least(self, a: str, b: str) -> str: ...
 
 
 def position(grid: Grid, words: Words, number: str) -> list[str]:
-    """Definitions that take a tile's number apart into the grid variables; those of extent 1 are left out."""
+    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out."""
     axes = [a for a in grid.axes if a.extent > 1]
     if grid.group is None or len(grid.axes) < 2 or min(a.extent for a in grid.axes[-2:]) == 1:
         # With one of the two grouped axes trivial, grouping does not change the order.

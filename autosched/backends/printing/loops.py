@@ -1,4 +1,4 @@
-"""Which iterations of a loop there are: all, those within its bound, those that are of use."""
+"""Ranges of a loop's iterations: all, those within its bound, and the useful ones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from search_spaces.workloads.expressions.affine import Affine
 
 
 class Words(Protocol):
-    """How a language says what iterations are counted with."""
+    """Syntax of a language for counting iterations."""
 
     def affine(self, value: Affine) -> str:
-        """A form of the kernel's variables, "0" where it is always that."""
+        """A form of the kernel's variables, "0" if it is always that."""
         ...
 
     def least(self, a: str, b: str) -> str: ...
@@ -23,24 +23,24 @@ class Words(Protocol):
     def most(self, a: str, b: str) -> str: ...
 
     def rounded_up(self, text: str, divisor: int) -> str:
-        """The quotient, rounded up; of what is less than 0 it may be cut towards 0."""
+        """The quotient, rounded up; a negative one may be cut towards 0."""
         ...
 
 
 def iterations(loop: For, words: Words) -> str:
-    """How many iterations of the loop are within its bound."""
+    """Number of iterations of the loop within its bound."""
     return str(loop.extent) if loop.bound is None else _within(loop, loop.bound, str(loop.extent), words)
 
 
 def first_and_end(loop: For, words: Words) -> tuple[str, str]:
-    """The first iteration of a loop that is of use, and the one behind the last."""
+    """The first useful iteration of a loop, and the one after the last."""
     first, end = "0", iterations(loop, words)
     for bound in loop.useful:
         step, rest = loop.along(bound)
         if step > 0:
             end = _within(loop, bound, end, words)
         elif step < 0:
-            # What is cut towards 0 is not more than 0.
+            # A quotient cut towards 0 is not above 0.
             before = words.affine(rest + Affine(offset=1 - bound.size))
             first = words.most(first, words.rounded_up(before, -step))
     for group in loop.since:
@@ -51,7 +51,7 @@ def first_and_end(loop: For, words: Words) -> tuple[str, str]:
 
 
 def _within(loop: For, bound: Bound, most: str, words: Words) -> str:
-    """At most `most`, how many iterations come before the loop leaves the bound."""
+    """Number of iterations before the loop leaves the bound, at most `most`."""
     step, rest = loop.along(bound)
     if step <= 0:
         raise CompileError(f"loop {loop.variable} does not approach its bound {bound.start} < {bound.size}")

@@ -1,4 +1,4 @@
-"""Text that others wrote, a name in a log, say, within generated code: a comment or a string, which never runs."""
+"""Text that others wrote, such as a name in a log, within generated code: a comment or a string, which never runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from search_spaces.plain_text import visible
 
 
 def comment(lines: Iterable[str], mark: str) -> str:
-    """Lines of a comment, `mark` before each of them; what would end a line elsewhere, or join the next, is escaped."""
+    """Lines of a comment, each after `mark`; characters that would end a line or join it with the next are escaped."""
     return "\n".join(f"{mark} {_closed(visible(line))}".rstrip() for line in lines)
 
 
 def _closed(line: str) -> str:
-    """C++ joins a line with the next where it ends in a backslash, be there spaces behind it or not."""
+    """A line that C++ does not join with the next, as it does after a final backslash, even with spaces behind it."""
     line = line.rstrip()
     return f"{line[:-1]}\\x5c" if line.endswith("\\") else line
 
@@ -24,5 +24,5 @@ def quoted(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """The text, of one line, as what documents a function."""
+    """The text, of one line, as the docstring of a function."""
     return f'"""{quoted(text)}"""'

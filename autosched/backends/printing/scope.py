@@ -1,4 +1,4 @@
-"""Text under construction: unique identifiers, and nested blocks that definitions rise out of."""
+"""Text under construction: unique identifiers, and nested blocks out of which definitions are hoisted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ INDENT = "    "
 
 
 class Identifiers:
-    """Gives every thing an identifier of its own, the same each time it is asked for."""
+    """Gives every thing a unique identifier, always the same one."""
 
     def __init__(self, reserved: Collection[str]) -> None:
-        """`reserved`: what an identifier may not be."""
+        """`reserved`: forbidden identifiers."""
         self._reserved = reserved
         self._taken: set[str] = set()
         self._names: dict[Hashable, str] = {}
@@ -41,9 +41,9 @@ def valid_identifier(text: str, reserved: Collection[str]) -> str:
 
 @dataclass
 class Scope:
-    """A block of statements. Definitions stand before everything else in it, in the order they were made.
+    """A block of statements. Definitions precede everything else in it, in the order they were made.
 
-    `footer` ends it, in a language of braces; in one without, `pass` is what a block holds that has nothing else.
+    `footer` ends it, in a language of braces; in one without, an empty block contains `pass`.
     """
 
     header: str = ""
@@ -69,7 +69,7 @@ class Scope:
 
 
 class Block:
-    """The nest of scopes that statements are being written into."""
+    """The nest of scopes into which statements are being written."""
 
     def __init__(self, outermost: Scope) -> None:
         self._scopes = [outermost]
@@ -86,8 +86,10 @@ class Block:
         self._scopes[-1].body.append(line)
 
     def define(self, name: str, line: str, variables: frozenset[str]) -> None:
-        """Write `line`, which defines `name`, into the outermost block where all these variables are known, unless it
-        is there."""
+        """Write `line`, which defines `name`, into the outermost block where all these variables are known.
+
+        A definition that is there already is not repeated.
+        """
         known: frozenset[str] = frozenset()
         for scope in self._scopes:
             known |= scope.variables
@@ -99,7 +101,7 @@ class Block:
         raise AssertionError(f"variables {sorted(variables)} are not all among {sorted(known)}")
 
     def open(self, header: str, *variables: str, footer: str = "") -> Scope:
-        """Start a nested block in which these variables are known; what follows is written into it."""
+        """Start a nested block in which these variables are known; later lines are written into it."""
         scope = Scope(header, frozenset(variables), footer=footer)
         self._scopes[-1].body.append(scope)
         self._scopes.append(scope)
@@ -110,7 +112,7 @@ class Block:
 
 
 def call(function: str, *arguments: str, before: str = "") -> str:
-    """`before + function(arguments)`, one argument a line where it would be longer than a line should be."""
+    """`before + function(arguments)`, one argument a line if a single line would be too long."""
     line = f"{before}{function}({', '.join(arguments)})"
     if len(line) <= LINE_LENGTH:
         return line

@@ -16,7 +16,7 @@ from autosched.backends.triton.source import kernel_arguments, print_module
 from search_spaces import Target, TileProgram
 from tuning_logs import CompileFacts
 
-# The first that Triton makes fast kernels for: it has no tensor cores of Volta, and those of Turing no more than that.
+# The first that Triton makes fast kernels for: it does not use Volta's tensor cores, and hardly more of Turing's.
 _AMPERE = 80
 
 
@@ -34,7 +34,7 @@ class TritonBackend:
         return None if found else "Triton is not installed; expected it: pip install triton"
 
     def render(self, program: TileProgram, comment: str, target: Target) -> str:
-        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for what it cannot say."""
+        """Triton source, the same for every GPU: a function per kernel. Raises CompileError for unsupported ones."""
         return print_module(program, comment)
 
     def compile(self, source: str, program: TileProgram, target: Target) -> Artefact:

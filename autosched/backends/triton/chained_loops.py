@@ -1,8 +1,8 @@
-"""What loops need that have products of products: sums that an iteration starts, beside those that it adds to.
+"""Resources of loops with products of products: sums that start in each iteration, besides those carried by the loop.
 
 acc = 0
-for c.0 in …:                            once for each part of a walk, one loop after the other
-  s = 0;  s += dot(q, k)                 s is there within an iteration, and p takes its place
+for c.0 in …:                            once for each part of a split loop, one after the other
+  s = 0;  s += dot(q, k)                 s lives within an iteration, and p takes its place
   acc = acc * rescale + dot(p, v)
 """
 
@@ -15,13 +15,13 @@ from search_spaces.programs.tiles import Tile
 
 
 def is_chained(body: Sequence[Statement]) -> bool:
-    """Whether a loop starts sums of products in every iteration."""
+    """True if a loop starts sums of products in every iteration."""
     loops = (s for s in statements(tuple(body)) if isinstance(s, For))
     return any(_started(loop) for loop in loops)
 
 
 def live_sums(body: Sequence[Statement]) -> int:
-    """The elements of all sums that are there at once."""
+    """Elements of all sums that are live at once."""
     dots = {s.dst.name: s.dst.elements for s in statements(tuple(body)) if isinstance(s, Dot)}
     loops = [s for s in statements(tuple(body)) if isinstance(s, For)]
     started = {name for loop in loops for name in _started(loop)}
@@ -30,13 +30,13 @@ def live_sums(body: Sequence[Statement]) -> int:
 
 
 def staged_bytes(body: Sequence[Statement], own: Callable[[For], int]) -> int:
-    """What loops have in shared memory, each `own` and what the loops within it have; one after the other share it."""
+    """Shared memory of loops: each loop's `own` and that of its inner loops; consecutive loops share it."""
     loops = [s for s in body if isinstance(s, For)]
     return max((own(s) + staged_bytes(s.body, own) for s in loops), default=0)
 
 
 def held_bytes(body: Sequence[Statement], tiles: Mapping[str, Tile], read: Sequence[str]) -> int:
-    """The operands that dots read from shared memory and that are loaded once, before the loops."""
+    """Bytes of the operands that dots read from shared memory and that are loaded once, before the loops."""
     return sum(tiles[s.dst.name].bytes for s in body if isinstance(s, Load) and s.dst.name in read)
 
 

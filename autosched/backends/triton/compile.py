@@ -26,9 +26,9 @@ from search_spaces.programs.tile_program import Launch
 
 # The name under which inspect.getsource, and so Triton, finds the text. Always the same: it goes into the cubin.
 _FILE_NAME = "<autosched>"
-# What buffers promise: torch allocates at multiples of 512 bytes, and vector loads need 16.
+# Guaranteed alignment of buffers: torch allocates at multiples of 512 bytes, and vector loads need 16.
 POINTER_ALIGNMENT_BYTES = 16
-# What MLIR says of every failure, after or instead of the reason.
+# MLIR's message for every failure, after or instead of the reason.
 _NO_DIAGNOSIS = "Failures have been detected"
 # Some diagnoses quote whole data layouts.
 _REASON_LENGTH = 300
@@ -51,11 +51,11 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A cubin and what its launch needs.
+    """A cubin and its launch data.
 
-    `num_warps` counts those that warp specialisation added; `scratch_bytes` is per program (and block of a cluster);
+    `num_warps` includes those that warp specialisation added; `scratch_bytes` is per program (and block of a cluster);
     `hidden_parameters` are the pointers that Triton appended: scratch first, then null ones; `boxes`: the tile of every
-    descriptor as the hardware moves it, and how it is swizzled (the number of a CUtensorMapSwizzle).
+    descriptor as the hardware moves it, and its swizzle (the number of a CUtensorMapSwizzle).
     """
 
     cubin: bytes
@@ -111,7 +111,7 @@ def _descriptor_type(element: str, descriptor: Descriptor) -> str:
 
 def _described(compiled: Any, taken: Arguments) -> CompiledKernel:
     metadata = compiled.metadata
-    # Of a descriptor, its map and as many sizes and strides as it has dimensions.
+    # Each descriptor adds its map and as many sizes and strides as it has dimensions.
     parameters = len(taken.pointers) + sum(1 + 2 * len(d.block) for d in taken.descriptors)
     return CompiledKernel(
         cubin=compiled.asm["cubin"],
@@ -125,7 +125,7 @@ def _described(compiled: Any, taken: Arguments) -> CompiledKernel:
 
 
 def count_parameters(ptx: str) -> int:
-    """How many parameters the kernel of a PTX module takes. Versions of Triton append different numbers of them."""
+    """Number of parameters of the kernel of a PTX module. Versions of Triton append different numbers of them."""
     entry = re.search(r"\.entry\s+\w+\s*\((.*?)\)", ptx, re.DOTALL)
     if entry is None:
         raise CompileError("the PTX holds no kernel entry")
@@ -134,7 +134,7 @@ def count_parameters(ptx: str) -> int:
 
 @contextlib.contextmanager
 def _own_cache() -> Iterator[None]:
-    """Keep Triton's files in a directory that goes away: thousands of trials would fill the shared one."""
+    """Context with Triton's files in a temporary directory: thousands of trials would fill the shared one."""
     with tempfile.TemporaryDirectory(prefix="autosched-triton-") as directory, triton.knobs.cache.scope():
         triton.knobs.cache.dir = directory
         yield
@@ -142,20 +142,20 @@ def _own_cache() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_line_info() -> Iterator[None]:
-    """Leave source lines out of the binary: schedules that differ in nothing but their comment compile to the same."""
+    """Context without source lines in binaries: schedules that differ only in their comment compile to the same."""
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = True
         yield
 
 
 class Printed:
-    """What was written to the process's standard output and error, by Python or by the compiler's own code."""
+    """Text that was written to the process's standard output and error, by Python or by the compiler's own code."""
 
     text: str = ""
 
     @contextlib.contextmanager
     def captured(self) -> Iterator[None]:
-        """Send file descriptor 2 to a file for a while: MLIR prints its reasons, and whole modules, there."""
+        """Context that sends file descriptor 2 to a file: MLIR prints its reasons, and whole modules, there."""
         sys.stderr.flush()
         python = io.StringIO()
         with tempfile.TemporaryFile() as file:
@@ -172,7 +172,7 @@ class Printed:
 
 
 def reason(error: BaseException, printed: str) -> str:
-    """Why a compilation failed, in one line: the exception's own words, the first error printed, and in which pass."""
+    """Reason of a failed compilation, in one line: the exception's own words, the first error printed, and its pass."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     failed = [line for line in lines if "error" in line.lower()]
     own = _shown(lines, failed, type(error).__name__)

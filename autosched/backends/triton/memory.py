@@ -1,4 +1,4 @@
-"""What moves tiles between memory and registers, as Triton text: loads, look-ups and stores."""
+"""Moves of tiles between memory and registers, as Triton text: loads, look-ups and stores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from search_spaces.programs.tiles import Slice
 
 
 class TileMoves(Protocol):
-    """Prints what moves tiles by descriptor, given the descriptor's name and where the tile starts."""
+    """Printer of moves by descriptor, given the descriptor's name and the start of the tile."""
 
     def load(self, descriptor: str, starts: str, reshaped: str) -> str:
-        """An expression; `reshaped`: the call that gives the tile its shape, where it is not the descriptor's."""
+        """An expression; `reshaped`: the call that gives the tile its shape, if it is not the descriptor's."""
         ...
 
     def store(self, descriptor: str, starts: str, value: str) -> str:
@@ -42,7 +42,7 @@ TRITON_MOVES = _TritonMoves()
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the arguments of a kernel are called: pointers by the names of buffers, then descriptors."""
+    """Names of a kernel's parameters: pointers by the names of buffers, then descriptors."""
 
     pointers: Mapping[str, str]
     descriptors: Mapping[Descriptor, str]
@@ -55,7 +55,7 @@ class Parameters:
 
     @property
     def names(self) -> list[str]:
-        """In the order in which they are given."""
+        """All names in order."""
         return [*self.pointers.values(), *self.descriptors.values()]
 
 
@@ -122,5 +122,5 @@ class MemoryPrinter:
 
 
 def _outside(value: float | int) -> str:
-    """What a load yields that is masked off: a number of the kind that its elements are."""
+    """Value of a masked-off element: a number of the elements' kind."""
     return str(value) if isinstance(value, int) else operators.constant(value)

@@ -54,13 +54,13 @@ def function_name(kernel: Kernel) -> str:
 
 
 def followed_ahead(program: TileProgram, kernel: Kernel) -> bool:
-    """Whether the next kernel is launched while this one runs."""
+    """True if the next kernel is launched while this one runs."""
     after = program.kernels[program.kernels.index(kernel) + 1 :]
     return bool(after) and after[0].launch.dependent
 
 
 class KernelPrinter:
-    """Prints one kernel. Who says more than its statements do writes into `block`, by names of `own`."""
+    """Prints one kernel. Text around its statements goes into `block`, with the names of `own`."""
 
     def __init__(
         self,
@@ -96,8 +96,10 @@ class KernelPrinter:
         return "\n\n\n".join([*self._combining, kernel])
 
     def body_function(self, head: str, given: Sequence[Tile], variables: tuple[str, ...], rest: list[str]) -> str:
-        """The body alone as a function of tiles that it reads, of the kernel's arguments, of these variables of the
-        grid, and of `rest`."""
+        """The body alone as a function of the tiles that it reads.
+
+        Further parameters are the kernel's arguments, these variables of the grid, and `rest`.
+        """
         self.tiles.add(given)
         self.root.variables = frozenset(self._extents)
         known = [self.indexing.variable(v) for v in variables]
@@ -161,7 +163,7 @@ class KernelPrinter:
         self.tiles.assign(s.dst, self.tiles.name(s.src) if whole else self._picked(s, source))
 
     def _picked(self, s: View, source: Tile) -> str:
-        """One position of a tile along one axis: Triton slices no tiles, but adds zeros to it."""
+        """One position of a tile along one axis: Triton slices no tiles, but zeros can be added up with it."""
         at = [n for n, p in enumerate(s.slices) if p.extent is None]
         rest = tuple(e for n, e in enumerate(source.shape) if n not in at)
         if len(at) != 1 or s.slices[at[0]].start.terms or rest != s.dst.shape:
@@ -299,10 +301,10 @@ class KernelPrinter:
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
-    """How `tl.dot` of so many products an iteration multiplies and adds, where its operands leave a choice."""
+    """Precision arguments of `tl.dot` with so many products an iteration, if its operands leave a choice."""
     if s.dst.dtype == "int32":
         return ["out_dtype=tl.int32"]
     if is_promoted(operand, s.precision):
-        # Of effect on Hopper only. By default Triton lets its tensor cores keep all sums.
+        # Effective on Hopper only. By default Triton lets its tensor cores keep all sums.
         return [f"max_num_imprecise_acc={min(FLOAT8_CHAIN, products)}"]
     return [f'input_precision="{s.precision}"'] if operand == "float32" else []

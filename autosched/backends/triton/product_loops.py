@@ -1,11 +1,11 @@
-"""Registers of loops that add up products of tiles and rows, without dots: contractions with a thin side.
+"""Registers of loops that add up products of tiles and rows, without dots: skinny GEMMs.
 
     for k.0 in …:
       large  = a[…]              a tile of two axes, several of them in flight
       row    = b[…]              its neighbours along k
       sum   += large * row       or, first, the sum over k of the product
 
-What is said here of registers is what Triton's compiler does with such tiles; it was read off PTX for compute
+The register counts are those of Triton's compiler for such tiles; they were read from PTX for compute
 capability 9.0 (Triton 3.7).
 """
 
@@ -22,7 +22,7 @@ from search_spaces.workloads.dtypes import dtype
 
 @dataclass(frozen=True)
 class _ProductLoop:
-    """What such a loop loads and adds: all tiles of the large operand, all rows, and whether it sums over k in it."""
+    """Loads of such a loop: all tiles of the large operand, and all rows; `summed`: it sums over k within the loop."""
 
     large: tuple[Load, ...]
     rows: tuple[Load, ...]
@@ -30,7 +30,7 @@ class _ProductLoop:
 
     @staticmethod
     def of(loop: For) -> _ProductLoop | None:
-        """The loop, or None when it does anything else."""
+        """The loop, or None if it does anything else."""
         products = [s for s in loop.body if isinstance(s, Map) and s.operator == "mul"]
         if not products:
             return None
@@ -47,7 +47,7 @@ class _ProductLoop:
 
 
 def why_spilling(program: TileProgram, kernel: Kernel, target: Target) -> str | None:
-    """Why a loop of products of a kernel needs more registers than a thread has; or None, also where there is none."""
+    """Reason that a loop of products needs more registers than a thread has, or None, also without such a loop."""
     most = target.features.registers_per_thread
     loops = (_ProductLoop.of(s) for s in kernel.body if isinstance(s, For))
     for need in (_registers(program, loop, kernel.launch.num_warps * target.wave, target) for loop in loops if loop):
@@ -57,7 +57,7 @@ def why_spilling(program: TileProgram, kernel: Kernel, target: Target) -> str | 
 
 
 def _registers(program: TileProgram, loop: _ProductLoop, threads: int, target: Target) -> int:
-    """Sums, and all tiles of an iteration, which are in flight together."""
+    """Registers of sums, and of all tiles of an iteration, which are in flight together."""
     load = loop.large[0]
     along_k, vector = _layout(program.buffer(load.buffer), load, loop.rows[0].dst.axes[0], target.features.load_bytes)
     tile_k, tile_wide = loop.rows[0].dst.elements, load.dst.elements // loop.rows[0].dst.elements
@@ -77,7 +77,7 @@ def _registers(program: TileProgram, loop: _ProductLoop, threads: int, target: T
 
 
 def _layout(buffer: Buffer, load: Load, k: str, vector_bytes: int) -> tuple[bool, int]:
-    """Whether neighbours in memory are neighbours along k, and how many of them a thread loads at once."""
+    """True if neighbours in memory are neighbours along k; and the number of them that a thread loads at once."""
     strided = [
         (stride, number)
         for number, (stride, size) in enumerate(zip(buffer.strides, buffer.shape, strict=True))
@@ -87,7 +87,7 @@ def _layout(buffer: Buffer, load: Load, k: str, vector_bytes: int) -> tuple[bool
         return False, 1
     (step, contiguous), *others = sorted(strided)
     most = vector_bytes // dtype(buffer.dtype).bytes
-    # A mask cuts vectors that reach beyond the extent.
+    # A mask splits vectors that reach beyond the extent.
     sizes = (buffer.shape[contiguous], *(stride for stride, _ in others))
     fitting = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in sizes)]
     return load.slices[contiguous].axis == k, fitting[0] if fitting and step == 1 else 1

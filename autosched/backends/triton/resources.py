@@ -1,12 +1,12 @@
-"""What Triton needs of a GPU for a tile program, and whether the GPU has it: known before anything compiles."""
+"""Resources of a tile program on a GPU when compiled by Triton, and their limits, known before anything compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from autosched.backends.gpu.warps import WARP, WARP_GROUP
+from autosched.backends.triton.chain_resources import chain_resources, has_chain_roles, registers_allowed
 from autosched.backends.triton.chained_loops import held_bytes, is_chained, live_sums, staged_bytes
-from autosched.backends.triton.walk_resources import is_specialized_walk, registers_allowed, walk_resources
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import why_uncounted
@@ -18,40 +18,40 @@ from search_spaces.workloads.dtypes import dtype, is_promoted
 
 # Triton's limit on the elements of one tensor (triton.language.core.TRITON_MAX_TENSOR_NUMEL).
 MAX_TILE_ELEMENTS = 2**20
-# Rows of an accumulator that a warp has before others lie beside it along the columns (PTX ISA, shapes of mma, wgmma).
+# Rows of an accumulator that a warp has before others lie next to it along the columns (PTX ISA, shapes of mma, wgmma).
 WARP_ROWS = 16
-# Barriers of the pipeline, and the two of a slot of a ring, which say that it is full and that it is empty.
+# Barriers of the pipeline, and the two of a slot of a ring, for full and for empty.
 BARRIER_BYTES = 64
 SLOT_BARRIER_BYTES = 16
-# Registers of partial sums beside their accumulator: a tile of 256 x 128 with eight warps compiles to 254 registers
+# Registers of partial sums besides their accumulator: a tile of 256 x 128 with eight warps compiles to 254 registers
 # without spilling (Triton 3.6 and 3.7).
 PROMOTED = 0.75
-# Registers that addresses, masks and the pipeline take beside the tiles themselves.
+# Registers of addresses, masks and the pipeline besides the tiles themselves.
 REGISTER_OVERHEAD = 24
 
 
 def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources:
     """The needs of a kernel of the program: operands and stored tiles in shared memory, accumulators in registers.
 
-    Shared memory follows what Triton 3.7 reports for an H200: within 64 bytes for all but one of the starting points of
-    six matrix products. Of random schedules it is too low for one in eight, mostly of float32 as ieee, by a tile at the
-    most; what then does not fit fails when it is loaded. It is too high, by half and more, where Triton does not stage
-    what pointers load: rows that are not aligned, and bytes across k.
+    Shared memory follows Triton 3.7's reports for an H200: within 64 bytes for all but one of the starting points of
+    six matrix products. For one in eight random schedules it is too low, mostly for float32 as ieee, by a tile at the
+    most; a kernel that then does not fit fails when it is loaded. It is too high, by half and more, where Triton does
+    not stage loads by pointers: rows that are not aligned, and bytes across k.
     """
-    if is_specialized_walk(kernel):
-        return walk_resources(program, kernel)
+    if has_chain_roles(kernel):
+        return chain_resources(program, kernel)
     body = list(statements(kernel.body))
     tiles = {t.name: t for s in body for t in produced(s)}
     dots = [s for s in body if isinstance(s, Dot)]
     threads = kernel.launch.num_warps * WARP
-    # A peeled step adds to the accumulator that the loop has.
+    # A peeled step adds to the loop's accumulator.
     summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
-    # What is computed for a dot is there in float32 beside all accumulators, one operand after the other.
+    # Operands computed for a dot are in float32 besides all accumulators, one operand after the other.
     prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     live += max(prologues, default=0)
     if is_chained(kernel.body):
-        # What a product makes is multiplied from the registers that it is in.
+        # Results of a product are multiplied from the registers that they are in.
         live = live_sums(kernel.body)
     shared = _dot_bytes(program, kernel, tiles, dots, target) if dots else _row_bytes(body)
     return Resources(shared, REGISTER_OVERHEAD + live // threads, threads)
@@ -71,7 +71,7 @@ def _dot_bytes(
         staged += held_bytes(kernel.body, tiles, read)
     else:
         staged = sum(_staged_bytes(s, tiles, stages, read) for s in body if isinstance(s, For))
-    # A flattened loop brings the operands of the next tile while this one is stored; others wait, unless for copies.
+    # A flattened loop loads the operands of the next tile while this one is stored; others wait, except for copies.
     flat = kernel.grid.walked and any(s.flatten for s in body if isinstance(s, For))
     copied = kernel.grid.walked and any(isinstance(s, Store) and s.via == "descriptor" for s in body)
     leaving = _leaving_bytes(program, kernel, tiles, dots, flat)
@@ -79,18 +79,20 @@ def _dot_bytes(
 
 
 def _reads_shared(dot: Dot, tiles: dict[str, Tile], warps: int, target: Target) -> bool:
-    """Whether it reads its operands from shared memory, as dots of warp groups do; others copy them to registers an
-    iteration early."""
+    """True if it reads its operands from shared memory, as dots of warp groups do.
+
+    Other dots copy them to registers an iteration early.
+    """
     elements = [multiplied(tiles[x].dtype, dot.precision) for x in (dot.a, dot.b)]
     found = (i for x in elements for i in target.features.multiplying(x, "shared"))
     return any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collection[str]) -> int:
-    """What a loop with dots has in shared memory: the loads of the iterations in flight, and columns that it computes.
+    """Shared memory of a loop with dots: the loads of the iterations in flight, and columns that it computes.
 
-    `read`: the tiles that dots read from there. Rows that are computed go from registers to the dot. What they are
-    computed from is copied to registers an iteration early, as are operands of older dots.
+    `read`: the tiles that dots read from there. Computed rows go from registers to the dot. Their operands are copied
+    to registers an iteration early, as are operands of older dots.
     """
     dots = [s for s in loop.body if isinstance(s, Dot)]
     early = max(1, stages - 1)
@@ -101,7 +103,7 @@ def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collecti
 
 
 def _operands(dots: Sequence[Dot]) -> tuple[str, ...]:
-    """The tiles that dots multiply, each once."""
+    """The operands of dots, each once."""
     return tuple(dict.fromkeys(x for d in dots for x in (d.a, d.b)))
 
 
@@ -112,10 +114,10 @@ def _is_loaded(tile: str, body: Sequence[Statement]) -> bool:
 def _leaving_bytes(
     program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot], flat: bool
 ) -> int:
-    """An accumulator, where it is cut between warps, and its pieces where threads exchange what they store."""
+    """An accumulator, if it is divided between warps, and its pieces if threads exchange stored elements."""
     stores = [s for s in kernel.body if isinstance(s, Store)]
     pieces = [tiles[s.src].elements * dtype(program.buffer(s.buffer).dtype).bytes for s in stores]
-    # All tiles that a flattened loop's epilogue loads are there before the first piece is stored.
+    # All tiles that a flattened loop's epilogue loads are present before the first piece is stored.
     kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
     stored = sum(pieces) if kept else max(pieces, default=0)
     split = any(isinstance(s, Split) for s in kernel.body)
@@ -125,7 +127,7 @@ def _leaving_bytes(
 
 
 def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], dots: Sequence[Dot]) -> int:
-    """The ring that a producer fills, what it brings for the epilogue, and pieces of the outputs on their way out."""
+    """The ring that a producer fills, its loads for the epilogue, and pieces of the outputs on their way to memory."""
     body = list(statements(kernel.body))
     stages = max((s.pipeline_stages for s in body if isinstance(s, For)), default=1)
     stores = [s for s in body if isinstance(s, Store) and s.via == "descriptor"]
@@ -142,7 +144,7 @@ def _ring_bytes(program: TileProgram, kernel: Kernel, tiles: dict[str, Tile], do
 
 
 def _row_bytes(body: list[Statement]) -> int:
-    """What the pipelined loads of the hungriest loop have in flight."""
+    """Bytes in flight of the pipelined loads of the loop with most of them."""
     loops = [s for s in body if isinstance(s, For)]
     return max((max(0, s.pipeline_stages - 1) * _loaded_bytes(s) for s in loops), default=0)
 
@@ -170,7 +172,7 @@ def _why_too_large_gpu(program: TileProgram, kernel: Kernel, target: Target) -> 
         return f"{need.shared_memory_bytes} bytes of shared memory; {target.name} allows {target.shared_memory_bytes}"
     most = kernel.launch.max_registers or target.features.registers_per_thread
     allowed = min(most, target.registers_per_sm // need.threads)
-    if is_specialized_walk(kernel):
+    if has_chain_roles(kernel):
         allowed = registers_allowed(kernel)
     if need.registers_per_thread > allowed:
         return (

@@ -1,6 +1,6 @@
-"""The source of a GPU program: a module with every kernel, each printed in the language that its launch asks for.
+"""The source of a GPU program: a module with every kernel, each printed in the language for its launch.
 
-Triton's compiler compiles both: Triton itself, where it decides which warps do what, and Gluon, where the text does.
+Triton's compiler compiles both: Triton itself, where it assigns work to warps, and Gluon, where the text does.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.arguments import Arguments, arguments
+from autosched.backends.gpu.roles import warp_roles
 from autosched.backends.printing import quoting
 from autosched.backends.printing.exponentials import with_cheaper_exponentials
 from autosched.backends.triton.gluon import printer as products
-from autosched.backends.triton.gluon.walks import printer as walks
+from autosched.backends.triton.gluon.chains import printer as chains
 from autosched.backends.triton.language import operators
 from autosched.backends.triton.printer import KernelPrinter, function_name
-from autosched.backends.triton.walk_resources import is_specialized_walk
+from search_spaces.programs.roles.chains import ChainRoles
+from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Map, Reduce, Scan, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Kernel, TileProgram
+from search_spaces.schedules.limits import USUAL
 
 
 def print_module(program: TileProgram, comment: str) -> str:
-    """The source text of the module that holds every kernel of `program`.
+    """The source text of the module with every kernel of `program`.
 
     Raises:
-        CompileError: the program holds something that the language of the kernel has no words for.
+        CompileError: the program contains something that the language of the kernel cannot express.
     """
     head = quoting.comment([*comment.splitlines(), "", *to_text(program).split("\n")], "#")
     names = [function_name(kernel) for kernel in program.kernels]
@@ -45,26 +48,27 @@ def print_module(program: TileProgram, comment: str) -> str:
 
 
 def is_gluon(kernel: Kernel) -> bool:
-    """Whether the kernel is printed in Gluon."""
+    """True if the kernel is printed in Gluon."""
     return kernel.launch.producer_warps > 0
 
 
 def kernel_arguments(program: TileProgram, kernel: Kernel) -> Arguments:
-    """What the printed kernel takes.
+    """The arguments of the printed kernel.
 
     Raises:
         CompileError: the hardware cannot describe a tile.
     """
-    if is_specialized_walk(kernel):
-        return walks.kernel_arguments(program, kernel)
-    if is_gluon(kernel):
-        return products.kernel_arguments(program, kernel)
-    return arguments(program, kernel)
+    return arguments(program, _roles(program, kernel).moving if is_gluon(kernel) else kernel)
 
 
 def _print_kernel(program: TileProgram, kernel: Kernel) -> str:
-    if is_specialized_walk(kernel):
-        return walks.print_kernel(program, kernel)
-    if is_gluon(kernel):
-        return products.print_kernel(program, kernel)
-    return KernelPrinter(program, kernel).text()
+    if not is_gluon(kernel):
+        return KernelPrinter(program, kernel).text()
+    roles = _roles(program, kernel)
+    return (
+        chains.print_kernel(program, roles) if isinstance(roles, ChainRoles) else products.print_kernel(program, roles)
+    )
+
+
+def _roles(program: TileProgram, kernel: Kernel) -> ProductRoles | ChainRoles:
+    return warp_roles(program, kernel, USUAL, products.PRODUCER_REGISTERS)

@@ -1,31 +1,31 @@
-"""A recorded table in the place of a device: it answers a search with recorded times."""
+"""A recorded table in the place of a device: the loop of all searches, on a measurer that answers from the table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces import InputError
+from autosched.measuring.recorded import RecordedMeasurer
+from autosched.strategies.bayesian.points import PointSearch, PointStrategy, outcomes, schedule_of
+from autosched.tuning.searching.interruption import Interruption
+from autosched.tuning.searching.loop import Alone, Loop
+from autosched.tuning.searching.search import SearchOf
+from autosched.tuning.searching.sources import Sources
+from search_spaces import InputError, Schedule, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
+from tuning_logs import Measurement, OwnKernel, Provenance, Subject, TuningRecord
 from tuning_logs.exchange.recorded_table import RecordedTable
 
 Seconds = NDArray[np.float64]
 
-# A search that proposes nothing new so many times in a row is at its end.
-_FRUITLESS_ASKS = 50
-
-
-class PlainStrategy(Protocol):
-    """A strategy on a plain space, by ask and tell (None: failed): Bayesian search, or its comparisons."""
-
-    def ask(self, count: int) -> list[Point]: ...
-
-    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None: ...
+# What made the kernels is not told; nor when they were measured, and how.
+_BACKEND = ""
+_PROVENANCE = Provenance("", "cold", 0.0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -65,32 +65,53 @@ class ReplayedTable:
         """Seconds of the successful points, the fastest first."""
         return np.sort(self.seconds[np.isfinite(self.seconds)])
 
+    # As a space of schedules (`autosched.tuning.searching.parts.Space`): of a kernel and a device of which nothing is
+    # known but how they are called.
+    @cached_property
+    def workload(self) -> OwnKernel:
+        return OwnKernel(self.name, fingerprint="")
+
+    @cached_property
+    def target(self) -> Target:
+        return Target(self.device, self.device, "gpu", 0, 1, 1, 1, 1, 1, 1, 1.0, 1.0, 1.0, 1.0)
+
+    def bind(self, schedule: Schedule) -> Schedule:
+        """The same schedule: nothing lowers it."""
+        return schedule
+
+    @cached_property
+    def measurer(self) -> RecordedMeasurer:
+        """Answers what the points took."""
+        taken = (Measurement("ok", (s,)) if np.isfinite(s) else Measurement("run_error") for s in self.seconds.tolist())
+        schedules = (schedule_of(self.space, point, _BACKEND) for point in self.points)
+        return RecordedMeasurer(
+            TuningRecord(self.workload, self.target, schedule, measurement, _PROVENANCE)
+            for schedule, measurement in zip(schedules, taken, strict=True)
+        )
+
     @cached_property
     def rows(self) -> dict[Point, int]:
         return {point: row for row, point in enumerate(self.points)}
 
 
-def replay(table: ReplayedTable, search: PlainStrategy, budget: int, to_the_end: bool = False) -> list[int]:
+class _NoLog:
+    """Keeps no record, and knows of none."""
+
+    path = Path(os.devnull)
+
+    def append(self, *records: TuningRecord) -> None: ...
+
+    def nearest(self, workload: Subject, target: Target, limit: int, policy: str | None = None) -> list[TuningRecord]:
+        return []
+
+
+def replay(table: ReplayedTable, search: PointSearch, budget: int, to_the_end: bool = False) -> list[int]:
     """Let a search measure at most `budget` points of the table; returns their rows, in the order of measuring.
 
-    It ends at the optimum, after which nothing can be found, unless it is to go `to_the_end`. A repeated point is
-    answered again, at no cost.
+    It ends where the optimum was measured, from which on nothing can be found, unless it is to go `to_the_end`.
     """
-    rows: dict[int, None] = {}
-    fruitless = 0
-    while len(rows) < min(budget, len(table.points)) and fruitless < _FRUITLESS_ASKS:
-        asked = search.ask(budget - len(rows))
-        if not asked:
-            break
-        before = len(rows)
-        found = [table.rows[point] for point in asked]
-        search.tell(asked, [_answer(table.seconds[row]) for row in found])
-        rows.update(dict.fromkeys(found))
-        if not to_the_end and table.seconds[found].min() <= table.ascending[0]:
-            break
-        fruitless = fruitless + 1 if len(rows) == before else 0
-    return list(rows)[:budget]
-
-
-def _answer(seconds: float) -> float | None:
-    return float(seconds) if np.isfinite(seconds) else None
+    strategy = PointStrategy(table.space, search, _BACKEND)
+    one = SearchOf(table, strategy, _NoLog(), _PROVENANCE, budget, [], sources=Sources(cold=True))
+    enough_s = 0.0 if to_the_end else float(table.ascending[0])
+    Loop(table.measurer, Interruption(), Alone(one, enough_s)).run()
+    return [table.rows[point] for point in outcomes(one.trials, table.space)[0]]

@@ -71,9 +71,9 @@ from autosched.checking.rounding.rules import (
 )
 from autosched.checking.scanned import Values, combined_values, named, running, scanned
 from autosched.machine.element_types import torch_dtype
-from autosched.machine.free_memory import memory_for
+from autosched.machine.memory import memory_for
 from search_spaces import Scan, Stage, Workload
-from search_spaces.structure.contraction import multiplied
+from search_spaces.scheduling import multiplied
 from search_spaces.workloads.dtypes import FLOAT8, FLOAT8_CHAIN, dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position

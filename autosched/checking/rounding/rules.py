@@ -39,7 +39,7 @@ class RoundedValue:
 def applied(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     """The result of a pointwise operator, with its error."""
     if operator in _DECISIONS:
-        return _DECISIONS[operator](operator, given)
+        return _with_error(operator, given, _DECISIONS[operator])
     if is_whole(given[-1]):
         return _of_integers(operator, given)
     axes = union([g.value for g in given])
@@ -110,23 +110,34 @@ def is_whole(estimate: RoundedValue) -> bool:
     return not estimate.value.values.is_floating_point()
 
 
-def _of_integers(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    """Arithmetic on integers, which adds no error of its own: the error is that of the operands."""
+# What comes of the result, its operands and their errors: the error of the result.
+_ErrorOf = Callable[[torch.Tensor, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
+
+
+def _with_error(operator: str, given: Sequence[RoundedValue], error_of: _ErrorOf) -> RoundedValue:
+    """The result of an operator that adds no error of its own: exact where its operands are."""
     axes = union([g.value for g in given])
     values = [g.value.aligned(axes) for g in given]
     result = OPERATIONS[operator](*values)
     if all(g.error is None for g in given):
         return RoundedValue(Named(axes, result), None)
-    errors = [error_at(g, axes) for g in given]
-    if operator in ("add", "sub", "neg", "abs"):
-        error = functools.reduce(torch.add, errors)
-    elif operator == "mul":
-        (a, b), (of_a, of_b) = (v.to(torch.float32).abs() for v in values), errors
-        error = torch.where(of_a > 0, of_a * b, 0.0) + torch.where(of_b > 0, of_b * a, 0.0)
-    else:
-        # Any other bits.
-        error = torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
+    error = error_of(result, values, [error_at(g, axes) for g in given])
     return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
+
+
+def _of_integers(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
+    """Arithmetic on integers, whose error is what may come of other integers."""
+
+    def error_of(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
+        if operator in ("add", "sub", "neg", "abs"):
+            return functools.reduce(torch.add, errors)
+        if operator == "mul":
+            (a, b), (of_a, of_b) = (v.to(torch.float32).abs() for v in values), errors
+            return torch.where(of_a > 0, of_a * b, 0.0) + torch.where(of_b > 0, of_b * a, 0.0)
+        # Any other bits.
+        return torch.where(functools.reduce(torch.maximum, errors) > 0, math.inf, 0.0)
+
+    return _with_error(operator, given, error_of)
 
 
 def counted(given: RoundedValue) -> RoundedValue:
@@ -135,7 +146,7 @@ def counted(given: RoundedValue) -> RoundedValue:
     result = Named(axes, OPERATIONS["to_integer"](values))
     if is_whole(given):
         return RoundedValue(result, given.error)
-    floored = _floored("floor", [given])
+    floored = _with_error("floor", [given], _floored)
     error = torch.zeros_like(values, dtype=torch.float32) if floored.error is None else floored.error.aligned(axes)
     # A value beyond the integers of 64 bits may become any.
     return RoundedValue(result, Named(axes, torch.where(values.abs() < 2.0**63, error, math.inf)))
@@ -182,34 +193,21 @@ def rounded(given: RoundedValue, narrow: str) -> RoundedValue:
     return RoundedValue(Named(axes, result), Named(axes, torch.where(result.isfinite(), error, 0.0)))
 
 
-def _compared(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    axes = union([g.value for g in given])
-    a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](a, b)
-    inherited = [g.error.aligned(axes) for g in given if g.error is not None]
-    if not inherited:
-        return RoundedValue(Named(axes, result), None)
-    error = inherited[0] if len(inherited) == 1 else torch.hypot(inherited[0], inherited[1])
-    undecided = within(_apart(a, b), error)
-    return RoundedValue(Named(axes, result), Named(axes, torch.where(undecided, 1 / UNIT, 0.0)))
+def _compared(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.where(within(_apart(*values), torch.hypot(*errors)), 1 / UNIT, 0.0)
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.to(torch.float64) - b.to(torch.float64)).to(torch.float32)
 
 
-def _larger(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
+def _larger(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
     """maximum and minimum: the error of the chosen operand, the larger error where it may be either."""
-    axes = union([g.value for g in given])
-    a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](a, b)
-    if all(g.error is None for g in given):
-        return RoundedValue(Named(axes, result), None)
-    of_a, of_b = (error_at(g, axes) for g in given)
+    (a, b), (of_a, of_b) = values, errors
     either = within(_apart(a, b), of_a + of_b)
     error = torch.where(either, torch.maximum(of_a, of_b), torch.where(result == a, of_a, of_b))
-    known = result.isnan() & ~unknown([of_a, of_b], result.device)
-    return RoundedValue(Named(axes, result), Named(axes, torch.where(known, 0.0, error)))
+    known = result.isnan() & ~unknown(errors, result.device)
+    return torch.where(known, 0.0, error)
 
 
 def error_at(given: RoundedValue, axes: Sequence[str]) -> torch.Tensor:
@@ -218,38 +216,21 @@ def error_at(given: RoundedValue, axes: Sequence[str]) -> torch.Tensor:
     return given.error.aligned(axes)
 
 
-def _chosen(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    axes = union([g.value for g in given])
-    c, a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](c, a, b)
-    if all(g.error is None for g in given):
-        return RoundedValue(Named(axes, result), None)
-    of_c, of_a, of_b = (error_at(g, axes) for g in given)
+def _chosen(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
+    (c, a, b), (of_c, of_a, of_b) = values, errors
     error = torch.where(c != 0, of_a, of_b)
     apart = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, _apart(a, b).abs()) / UNIT
-    error = torch.where(within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
-    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return torch.where(within(c.to(torch.float32), of_c), error + apart.nan_to_num(nan=math.inf), error)
 
 
-def _floored(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
-    (a,) = given
-    result = OPERATIONS[operator](a.value.values)
-    if a.error is None:
-        return RoundedValue(Named(a.value.axes, result), None)
-    error = a.error.aligned(a.value.axes)
-    undecided = within((a.value.values - a.value.values.round()).to(torch.float32), error)
-    doubt = torch.where(undecided, error.clamp(min=1 / UNIT), 0.0)
-    return RoundedValue(Named(a.value.axes, result), Named(a.value.axes, doubt.expand(result.shape)))
+def _floored(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
+    undecided = within((values[0] - values[0].round()).to(torch.float32), errors[0])
+    return torch.where(undecided, errors[0].clamp(min=1 / UNIT), 0.0)
 
 
-def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
+def _wrapped(result: torch.Tensor, values: Sequence[torch.Tensor], errors: Sequence[torch.Tensor]) -> torch.Tensor:
     """fmod: exact for exact operands; in doubt by the divisor where the quotient may be another integer."""
-    axes = union([g.value for g in given])
-    a, b = (g.value.aligned(axes) for g in given)
-    result = OPERATIONS[operator](a, b)
-    if all(g.error is None for g in given):
-        return RoundedValue(Named(axes, result), None)
-    of_a, of_b = (error_at(g, axes) for g in given)
+    (a, b), (of_a, of_b) = values, errors
     times = (a / b).trunc().to(torch.float32)
     error = torch.hypot(of_a, torch.where(of_b == 0, 0.0, times * of_b))
     left = result.abs().to(torch.float32)
@@ -257,8 +238,7 @@ def _wrapped(operator: str, given: Sequence[RoundedValue]) -> RoundedValue:
     reach = torch.hypot(of_a, torch.where(of_b == 0, 0.0, (times.abs() + 1) * of_b))
     undecided = within(torch.minimum(left, b.abs().to(torch.float32) - left), reach)
     error = error + torch.where(undecided, b.abs().to(torch.float32) / UNIT, 0.0)
-    error = of_finite(error, result, unknown([of_a, of_b], result.device))
-    return RoundedValue(Named(axes, result), Named(axes, error.expand(result.shape)))
+    return of_finite(error, result, unknown(errors, result.device))
 
 
 def within(distance: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
@@ -285,7 +265,7 @@ def _all_finite(values: torch.Tensor) -> bool:
 
 
 # Operators that decide: their result, or the size of its error, depends on which operand is the larger.
-_DECISIONS: Mapping[str, Callable[[str, Sequence[RoundedValue]], RoundedValue]] = {
+_DECISIONS: Mapping[str, _ErrorOf] = {
     "lt": _compared,
     "le": _compared,
     "eq": _compared,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,3 +63,18 @@ def plain_search(space: PlainSpace, seed: int, history: Sequence[History] = ()) 
     candidates = Candidates(PlainSource(space, rng), lambda points: description(space.codes(points)), rng, space.points)
     prior = Histories(space, description, history, candidates, rng)
     return BayesianSearch(candidates, prior, [p for p in prior.best()[:_MOST_SEEDS] if space.holds(p)], rng)
+
+
+@dataclass(frozen=True)
+class InBatches:
+    """A search that is asked for so many points at once, of which it observes none before it has proposed all."""
+
+    search: BayesianSearch[Point]
+    size: int
+
+    def ask(self, count: int) -> list[Point]:
+        asked = min(count, self.size)
+        return self.search.ask(asked, least=asked)
+
+    def tell(self, points: Sequence[Point], seconds: Sequence[float | None]) -> None:
+        self.search.tell(points, seconds)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autosched.checking import random_integers
 from autosched.checking.random_inputs import SMALL_INTEGERS, drawn, drawn_range, indexed_sizes
-from autosched.machine.free_memory import memory_for
+from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
 from autosched.tracing.values.values import Fallback, Leaf, Value

@@ -28,7 +28,7 @@ from autosched.baselines.baselines import library_settings
 from autosched.checking.functions.judgement import Expected
 from autosched.kernels.checked_kernels import checked_kernels
 from autosched.machine import memory
-from autosched.machine.free_memory import memory_for
+from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.identity import key_of
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers

@@ -22,11 +22,7 @@ from autosched.tracing.values.tensor_reads import MemoryView, TensorRead, check_
 from autosched.tracing.values.values import Index, Leaf, Value
 from autosched.tracing.values.views import AxisCutError, NotAffineError
 from search_spaces import InputError, Scan, Stage, Tensor, Workload
-from search_spaces.errors import UnmatchedError
-from search_spaces.structure.axes import structure_of
-from search_spaces.structure.chains.finding import chain_of
-from search_spaces.structure.contraction import contraction
-from search_spaces.structure.crossed import crossed_of
+from search_spaces.scheduling import scheduling_of
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
@@ -179,25 +175,12 @@ class _Assembly:
 
     def _check(self, workload: Workload) -> None:
         """Raise NotOneKernelError if no sketch computes the workload."""
-        workload = workload.scheduled
-        if self.pulled.fusing.chained:
-            _check_chain(workload)
-            return
-        sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
-        product = contraction(workload) if sums else None
-        # An operand that does not depend on a batch axis has rows or columns of several axes.
-        plain = product and product.multiplies_tensors and len(product.reduced) == 1
-        if plain or (product and self.pulled.fusing.computed):
-            return
-        if self.pulled.multiplies and any(s.factors for s in workload.stages):
+        workload, fusing = workload.scheduled, self.pulled.fusing
+        found = scheduling_of(workload, fusing.chained, fusing.computed)
+        if not (fusing.chained or found.is_dots) and self.pulled.multiplies and any(s.factors for s in workload.stages):
             raise NotOneKernelError(f"no sketch computes {workload}")
-        try:
-            structure_of(workload)
-        except UnmatchedError as why:
-            try:
-                crossed_of(workload)
-            except UnmatchedError:
-                raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
+        if found.why:
+            raise NotOneKernelError(f"no sketch computes {workload}\n{found.why}")
 
 
 def _reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:
@@ -284,13 +267,3 @@ def _without_rounding(expression: Expression, dtype: str) -> Expression:
     if isinstance(expression, ex.Apply) and {**ROUNDINGS, **WRAPPINGS}.get(expression.operator) == dtype:
         return expression.arguments[0]
     return expression
-
-
-def _check_chain(workload: Workload) -> None:
-    """Raise NotOneKernelError if no sketch computes the workload as a chain."""
-    try:
-        chain = chain_of(workload)
-    except UnmatchedError as why:
-        raise NotOneKernelError(f"no sketch computes {workload}\n{why}") from None
-    if chain.why_not_held:
-        raise NotOneKernelError(f"{chain.why_not_held} in {workload}")

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from search_spaces import Stage, Workload
 from search_spaces.schedules.knobs import padded
-from search_spaces.structure.chains.chain import Chain
-from search_spaces.structure.chains.finding import chain_of
+from search_spaces.scheduling import ChainSize, scheduling_of
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.operators import OPERATORS
 from search_spaces.workloads.expressions.walking import accesses, variables, walk
@@ -29,7 +28,8 @@ _POINTS = 2**15
 def cost(workload: Workload, chained: bool = False) -> float:
     """Time of a kernel in bytes that memory moves meanwhile; `chained`: a kernel of chained products."""
     if chained:
-        chain = chain_of(workload.scheduled)
+        chain = scheduling_of(workload, chained=True).chain
+        assert chain is not None, "only what is chained products is taken for that"
         busy = min(1.0, _programs(chain) / _PROGRAMS)
         pointwise, multiplied = _chained_operations(workload)
         # A dot of half the rows reads as much of its other operand.
@@ -39,18 +39,15 @@ def cost(workload: Workload, chained: bool = False) -> float:
     return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), workload.flops - dots, dots)
 
 
-def _programs(chain: Chain) -> int:
+def _programs(chain: ChainSize) -> int:
     """Programs that may share the work of a chain: along rows, and by splitting the loop."""
-    tiles = math.prod(x.extent for x in chain.outer) * math.ceil(chain.m.extent / _rows(chain))
-    if not chain.points:
-        for axis in chain.walked:
-            tiles *= math.ceil(axis.extent / _TILE)
-    return tiles
+    tiles = chain.outer * math.ceil(chain.rows / _rows(chain))
+    return tiles if chain.stored else tiles * math.prod(math.ceil(extent / _TILE) for extent in chain.streamed)
 
 
-def _rows(chain: Chain) -> int:
+def _rows(chain: ChainSize) -> int:
     """Rows of a program, whose registers keep all columns where these are stored."""
-    return min(_TILE, max(1, _POINTS // padded(chain.c.extent))) if chain.points else _TILE
+    return min(_TILE, max(1, _POINTS // padded(chain.columns))) if chain.stored else _TILE
 
 
 def _chained_operations(workload: Workload) -> tuple[float, float]:

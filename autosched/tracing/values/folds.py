@@ -13,7 +13,7 @@ from autosched.tracing.values.scanned import along
 from autosched.tracing.values.values import Index, Pointwise, Reduced, Scanned, Value, View, as_read
 from autosched.tracing.values.views import Windows, reshaped
 from search_spaces import Reduction, Stage
-from search_spaces.structure.windows import MAX_WINDOW
+from search_spaces.scheduling import MAX_WINDOW
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Expression

@@ -28,8 +28,7 @@ class Reads:
     """The operands of a kernel so far. `extents`: of its axes; `names`: of everything in it.
 
     `origins`: source view and index of each operand that is read by plain axes. `addresses`: offsets at which the
-    memory of a value is read, except those that data determines. `windows`: axes along windows, which are unrolled
-    (`search_spaces.structure.windows`).
+    memory of a value is read, except those that data determines. `windows`: axes along windows, which are unrolled.
     """
 
     extents: Mapping[str, int]

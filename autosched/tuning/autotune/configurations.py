@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from search_spaces import InputError, Schedule
-from search_spaces.schedules.knobs import KnobValue
+from search_spaces import InputError
 from search_spaces.schedules.plain_space import PlainSpace, PlainValue, Point, identity
 
 # Triton's launch options, besides the arguments of a kernel, on any of its backends.
@@ -23,8 +22,8 @@ LAUNCH_OPTIONS = frozenset(
         *("launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
     }
 )
-# Sketch and backend in schedules of a user's kernel.
-_SKETCH, BACKEND = "own", "triton"
+# What makes the kernels of their schedules.
+BACKEND = "triton"
 
 Legal = Callable[[dict[str, Any]], bool]
 Hook = Callable[[dict[str, Any]], object]
@@ -81,8 +80,8 @@ class KnobChoices:
         Raises:
             InputError: a knob without values, or with one twice.
         """
-        self._knobs = {name: [_plain(v) for v in values] for name, values in knobs.items()}
-        self._meanings = {(name, *identity(_plain(v))): v for name, values in knobs.items() for v in values}
+        self._knobs = {name: [_told(v) for v in values] for name, values in knobs.items()}
+        self._meanings = {(name, *identity(_told(v))): v for name, values in knobs.items() for v in values}
         self._legal, self._defaults = legal, dict(defaults or {})
         PlainSpace(self._knobs)
 
@@ -94,13 +93,13 @@ class KnobChoices:
         legal, named = self._legal, {**self._defaults, **positional, **keywords}
         if legal is None:
             return PlainSpace(self._knobs)
-        return PlainSpace(self._knobs, legal=lambda point: _accepts(legal, {**named, **self._meant(point)}))
+        return PlainSpace(self._knobs, legal=lambda told: _accepts(legal, {**named, **self._meant(told)}))
 
     def configuration(self, point: Point) -> Configuration:
         return Configuration(self._meant(dict(zip(self._knobs, point, strict=True))))
 
-    def _meant(self, point: Mapping[str, PlainValue]) -> dict[str, Any]:
-        return {name: self._meanings[(name, *identity(value))] for name, value in point.items()}
+    def _meant(self, told: Mapping[str, PlainValue]) -> dict[str, Any]:
+        return {name: self._meanings[(name, *identity(value))] for name, value in told.items()}
 
 
 class ListChoices:
@@ -130,7 +129,7 @@ class ListChoices:
 
     def _point(self, config: ListedConfig) -> Point:
         said = config.all_kwargs()
-        return tuple(_plain(said.get(name)) for name in self._names)
+        return tuple(_told(said.get(name)) for name in self._names)
 
     def _pruned(self, positional: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[ListedConfig]:
         """Triton's pruning: by a function of all of them, then to the first ones by a performance model."""
@@ -142,20 +141,6 @@ class ListChoices:
             return kept
         count = max(1, int(len(kept) * top)) if isinstance(top, float) and top <= 1.0 else int(top)
         return sorted(kept, key=lambda c: float(model(**positional, **keywords, **c.all_kwargs())))[:count]
-
-
-def schedule_of(space: PlainSpace, point: Point) -> Schedule:
-    """A point in the form of a log."""
-    return Schedule(_SKETCH, tuple(zip(space.names, cast(tuple[KnobValue, ...], point), strict=True)), backend=BACKEND)
-
-
-def point_of(space: PlainSpace, schedule: Schedule) -> Point | None:
-    """The point of a schedule in a log; None if it is not of the space, or no longer legal."""
-    values = dict(schedule.values)
-    if schedule.sketch != _SKETCH or not values.keys() <= set(space.names):
-        return None
-    point: Point = tuple(values.get(name) for name in space.names)
-    return point if space.holds(point) else None
 
 
 def check_names(what: str, names: Sequence[str], allowed: Sequence[str]) -> None:
@@ -178,7 +163,7 @@ def _accepts(legal: Legal, meta: dict[str, Any]) -> bool:
         ) from error
 
 
-def _plain(value: Any) -> PlainValue:
+def _told(value: Any) -> PlainValue:
     if isinstance(value, Integral) and not isinstance(value, bool):
         # numpy's integers, too.
         return int(value)

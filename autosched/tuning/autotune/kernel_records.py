@@ -1,19 +1,21 @@
-"""Records of a user's kernel in a log: for the values of its key here, and for others.
+"""What a log knows of a user's kernel, for the values of its key here and for others; and what others measured of it.
 
-If the log cannot be written, records are kept until the process ends: a kernel must run all the same.
+Where the log cannot be written, records are kept until the process ends: a kernel must run all the same.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from autosched.strategies.bayesian import History
-from autosched.tuning.autotune.configurations import point_of
-from search_spaces import LogError, Target
+from autosched.strategies.bayesian.points import outcomes, point_of
+from search_spaces import InputError, LogError, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
 from tuning_logs import OwnKernel, Subject, TuningLog, TuningRecord
+from tuning_logs.exchange.files import read_tables
+from tuning_logs.exchange.recorded_table import RecordedTable
 from tuning_logs.ranking import best_of, standing
 from tuning_logs.selection import MOST_LOOKED_THROUGH, MOST_TOLD, nearest, telling
 
@@ -80,13 +82,42 @@ def histories(records: list[TuningRecord], space: PlainSpace) -> list[History]:
     return [History(group[0].target.key, *outcomes(standing(reversed(group)), space)) for group in groups.values()]
 
 
-def outcomes(records: Iterable[TuningRecord], space: PlainSpace) -> tuple[list[Point], list[float | None]]:
-    """The points of records, and the seconds of each; None for a failure."""
-    told = [(point, r.measurement) for r in records if (point := point_of(space, r.schedule)) is not None]
-    return [point for point, _ in told], [m.latency_s if m.ok else None for _, m in told]
-
-
 def best_point(records: list[TuningRecord], space: PlainSpace) -> Point | None:
     """The winning configuration among records of one key and device."""
     best = best_of(records)
     return point_of(space, best.schedule) if best else None
+
+
+def tables_of_kernel(paths: Sequence[Path], kernel: str) -> list[RecordedTable]:
+    """The tables of the files; of a tuning log, those of kernels of that name.
+
+    Raises:
+        LogError: one cannot be read, or is no recorded table.
+    """
+    return [table for path in paths for table in read_tables(path) if _is_of(table, kernel)]
+
+
+def _is_of(table: RecordedTable, kernel: str) -> bool:
+    """True if a table may be of the kernel: only tables from tuning logs name theirs."""
+    if table.origin is None:
+        return True
+    subject = table.origin.subject
+    return isinstance(subject, OwnKernel) and subject.name == kernel
+
+
+def told_elsewhere(tables: Sequence[RecordedTable], space: PlainSpace) -> list[History]:
+    """The tables as history of a search of the space, with a warning if something is left out.
+
+    Raises:
+        InputError: one lacks a knob.
+    """
+    found = []
+    for table in tables:
+        try:
+            there = table.fitted_to(space)
+        except InputError as error:
+            raise InputError(f"history= {table.label}: {error}") from None
+        for remark in there.remarks:
+            warnings.warn(f"history= {table.label}: {remark}", stacklevel=2)
+        found.append(History(table.device, there.points, there.seconds))
+    return found

@@ -12,17 +12,16 @@ from dataclasses import replace
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.measuring import LostTrialError
-from autosched.strategies import Stopped
-from autosched.strategies.bayesian import plain_search
-from autosched.tuning.autotune.configurations import Configuration, point_of, schedule_of
-from autosched.tuning.autotune.kernel_records import POLICY, histories, outcomes
-from autosched.tuning.autotune.other_tables import told_elsewhere
+from autosched.strategies.bayesian.plain import InBatches, plain_search
+from autosched.strategies.bayesian.points import PointStrategy, point_of
+from autosched.tuning.autotune.configurations import BACKEND, Configuration
+from autosched.tuning.autotune.kernel_records import POLICY, histories, told_elsewhere
 from autosched.tuning.autotune.task import TuningTask
-from autosched.tuning.autotune.trials.compiling import wait_for_most
+from autosched.tuning.autotune.trials.launching import wait_for_most
 from autosched.tuning.autotune.trials.trials import LostDeviceError, Trials, Tried
 from autosched.tuning.searching.interruption import Interruption
 from autosched.tuning.searching.loop import Alone, Loop
-from autosched.tuning.searching.parts import Finals
+from autosched.tuning.searching.parts import Finalists
 from autosched.tuning.searching.search import SearchOf
 from autosched.tuning.searching.sources import Sources
 from search_spaces import AutoschedError, Schedule
@@ -39,7 +38,7 @@ _AT_ONCE = min(8, _CORES)
 _PATIENCE_S = 5.0
 _FIRST_PATIENCE_S = 60.0
 # Configurations measured again in interleaved rounds before one is called best, without those so much slower.
-_FINALS = Finals(most=5, least=1, hopeless=1.2)
+_FINALISTS = Finalists(most=5, least=1, hopeless=1.2)
 
 
 class NoneWorksError(AutoschedError):
@@ -55,39 +54,22 @@ def search(task: TuningTask, trials: Trials) -> Point:
         LostDeviceError: one broke the device.
     """
     with one_meanwhile():
-        strategy = KernelStrategy(task)
+        elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
+        known = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
+        points = InBatches(plain_search(task.space, task.seed, known), _CORES)
+    strategy = PointStrategy(task.space, points, BACKEND)
     measurer, interruption = KernelMeasurer(task, trials), Interruption()
     provenance = Provenance(task.kernel.fingerprint, POLICY, 0.0, task.seed, 0)
     cold = Sources(cold=True)
-    one = SearchOf(task, strategy, task.records, provenance, task.wanted, task.known, sources=cold, finals_of=_FINALS)
+    one = SearchOf(
+        task, strategy, task.records, provenance, task.wanted, task.known, sources=cold, finalists=_FINALISTS
+    )
     Loop(measurer, interruption, Alone(one)).run()
     one.finish(measurer, interruption)
     measurer.check_device()
     if one.best is None or (found := point_of(task.space, one.best.schedule)) is None:
         raise _none_works(task, [*one.trials])
     return found
-
-
-class KernelStrategy:
-    """Bayesian search over the points of a kernel's space, in the form of schedules."""
-
-    def __init__(self, task: TuningTask) -> None:
-        self._space = task.space
-        elsewhere = task.records.elsewhere(task.kernel, task.target, task.space)
-        history = [*histories(elsewhere, task.space), *told_elsewhere(task.tables, task.space)]
-        self._search = plain_search(task.space, task.seed, history)
-
-    def ask(self, count: int) -> list[Schedule]:
-        return [schedule_of(self._space, point) for point in self._search.ask(count, least=count)]
-
-    def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
-        """Observe records; measurements from elsewhere are its history already."""
-        if records and not elsewhere:
-            self._search.tell(*outcomes(records, self._space))
-
-    @property
-    def stopped(self) -> Stopped:
-        return Stopped()
 
 
 class KernelMeasurer:

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from autosched.backends.environment import environment
-from autosched.tuning.autotune.configurations import BACKEND, Choices, point_of, schedule_of
+from autosched.strategies.bayesian.points import point_of, schedule_of
+from autosched.tuning.autotune.configurations import BACKEND, Choices
 from autosched.tuning.autotune.kernel_records import POLICY, KernelRecords, best_point
 from search_spaces import Schedule, Target
 from search_spaces.schedules.plain_space import PlainSpace, Point
@@ -34,9 +35,6 @@ class TuningTask:
     trials: int
     seed: int
     tables: Sequence[RecordedTable] = ()
-
-    # The space of schedules that a search sees (`autosched.tuning.searching.parts.Space`).
-    backends = (BACKEND,)
 
     @property
     def workload(self) -> OwnKernel:
@@ -75,7 +73,7 @@ class TuningTask:
     def record(self, point: Point, measurement: Measurement) -> TuningRecord:
         """Record of a point that was tried before any search."""
         provenance = Provenance(self.kernel.fingerprint, POLICY, time.time(), self.seed, 0, self.versions)
-        return TuningRecord(self.kernel, self.target, schedule_of(self.space, point), measurement, provenance)
+        return TuningRecord(self.kernel, self.target, schedule_of(self.space, point, BACKEND), measurement, provenance)
 
     @cached_property
     def versions(self) -> Versions:

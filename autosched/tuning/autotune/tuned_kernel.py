@@ -28,8 +28,7 @@ from autosched.tuning.autotune.calls.call_checks import (
 from autosched.tuning.autotune.calls.fingerprint import source_fingerprint
 from autosched.tuning.autotune.calls.jit_kernel import Grid, JitKernel, Parameters, function_of
 from autosched.tuning.autotune.configurations import Choices, Configuration
-from autosched.tuning.autotune.kernel_records import KernelRecords
-from autosched.tuning.autotune.other_tables import tables_of_kernel
+from autosched.tuning.autotune.kernel_records import KernelRecords, tables_of_kernel
 from autosched.tuning.autotune.settings import TuningSettings
 from autosched.tuning.autotune.task import TuningTask
 from search_spaces import InputError

@@ -110,7 +110,7 @@ class Gradient:
     def passed(self, search: Search) -> None:
         self._given[self._searches.index(search)].pop()
 
-    def told(self, search: Search, records: Sequence[TuningRecord]) -> None:
+    def observed(self, search: Search, records: Sequence[TuningRecord]) -> None:
         task = self._searches.index(search)
         slope, before = self._given[task].popleft()
         after = min((r.measurement.undisturbed_s for r in records if r.measurement.ok), default=before)
@@ -139,7 +139,7 @@ class Gradient:
             return _Slope(float("inf"), "first")
         if search.improvements is None or search.best_s is None:
             # Without a success it gets more trials, until it is given up; while these are under way, it waits.
-            return _Slope(float("inf") if search.told else 0.0, "no kernel")
+            return _Slope(float("inf") if search.observed else 0.0, "no kernel")
         room, why = self._room(number, search.best_s)
         # Trials under way count as done, without a gain.
         improvements = dataclasses.replace(search.improvements, trials=search.granted)

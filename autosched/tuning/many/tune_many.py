@@ -18,7 +18,7 @@ from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.many.gradient import Gradient
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.spent import Spent, spent_on
-from autosched.tuning.many.tasks import Tasks, Weighted, checked
+from autosched.tuning.many.weighted_searches import Weighted, WeightedSearches, checked
 from autosched.tuning.progress import OnProgress, Pace, Progress
 from autosched.tuning.results import TuneResult
 from autosched.tuning.searching.preparation import Trials, check_trials, device_for, prepare
@@ -76,18 +76,18 @@ def tune_many(
         measured_elsewhere=measurer is not None,
         sources=Sources.of(history),
     )
-    tasks = Tasks(device, prepare_one)
-    cuts = tuple(tasks.add(op, weight) for op, weight in given)
-    if tasks.refused and not tasks.searches:
-        raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in tasks.refused.items()))
+    added = WeightedSearches(device, prepare_one)
+    cuts = tuple(added.add(op, weight) for op, weight in given)
+    if added.refused and not added.searches:
+        raise EmptySearchSpaceError("; ".join(f"{label}: {why}" for label, why in added.refused.items()))
     budget = None if trials == "auto" else trials
-    gradient = Gradient(tasks.searches, tasks.weights, budget)
+    gradient = Gradient(added.searches, added.weights, budget)
     if on_progress is not None:
-        show_together(tasks.searches, budget, on_progress)
-    if not gradient.over or any(search.finals_due for search in tasks.searches):
-        run_all(tasks.searches, gradient, measurer)
+        show_together(added.searches, budget, on_progress)
+    if not gradient.over or any(search.finals_due for search in added.searches):
+        run_all(added.searches, gradient, measurer)
     weights = tuple(weight for _, weight in given)
-    return _result(cuts, weights, tasks, gradient, time.perf_counter() - begin)
+    return _result(cuts, weights, added, gradient, time.perf_counter() - begin)
 
 
 def show_together(searches: Sequence[Search], wanted: int | None, on_progress: OnProgress) -> None:
@@ -114,14 +114,14 @@ def show_together(searches: Sequence[Search], wanted: int | None, on_progress: O
 def _result(
     cuts: Sequence[Workload | Traced | None],
     weights: tuple[float, ...],
-    tasks: Tasks,
+    added: WeightedSearches,
     gradient: Gradient,
     wall_s: float,
 ) -> TuneManyResult:
-    spent = spent_on(tasks.searches, tasks.weights(), gradient.turns)
+    spent = spent_on(added.searches, added.weights(), gradient.turns)
     found = {one.result.workload.key: one for one in spent}
     results = tuple(None if cut is None else _of_cut(cut, found) for cut in cuts)
-    return TuneManyResult(tasks.target, results, weights, tuple(tasks.refused.items()), spent, wall_s)
+    return TuneManyResult(added.target, results, weights, tuple(added.refused.items()), spent, wall_s)
 
 
 def _of_cut(cut: Workload | Traced, found: Mapping[str, Spent]) -> TuneResult | TracedTuneResult:

@@ -40,8 +40,8 @@ class Guidance:
 
     @staticmethod
     def of(start: WarmStart, transfer: Transfer | None) -> Guidance:
-        told = zip(start.records, start.logs, strict=True)
-        counts = Counter((log, record.subject.label, record.target.label) for record, log in told)
+        found = zip(start.records, start.logs, strict=True)
+        counts = Counter((log, record.subject.label, record.target.label) for record, log in found)
         return Guidance(tuple(Source(*what, count) for what, count in counts.items()), transfer, start.unused)
 
     @property

@@ -20,7 +20,7 @@ from tuning_logs import Measurement, TuningRecord
 _Search = SearchOf[Any]
 
 
-class Turns(Protocol):
+class TaskScheduler(Protocol):
     """Allocation of batches to searches."""
 
     def next(self) -> _Search | None:
@@ -31,24 +31,26 @@ class Turns(Protocol):
         """Note that the chosen search has nothing left to propose."""
         ...
 
-    def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
+    def observed(self, search: _Search, records: Sequence[TuningRecord]) -> None:
         """Note that a search has observed these records, those of a whole batch."""
         ...
 
 
 @dataclass(frozen=True)
 class Alone:
-    """One search, to its end."""
+    """One search, to its end, or until it has found what takes no more than `enough_s`."""
 
     search: _Search
+    enough_s: float = 0.0
 
     def next(self) -> _Search | None:
-        return self.search if self.search.left else None
+        over = self.search.best_s is not None and self.search.best_s <= self.enough_s
+        return self.search if self.search.left and not over else None
 
     def passed(self, search: _Search) -> None:
         """Nothing to note: it is over."""
 
-    def told(self, search: _Search, records: Sequence[TuningRecord]) -> None:
+    def observed(self, search: _Search, records: Sequence[TuningRecord]) -> None:
         """Nothing to note."""
 
 
@@ -63,10 +65,12 @@ class Loop:
     results. That does not depend on timing: the same seeds and the same answers give the same searches.
     """
 
-    def __init__(self, measurer: MeasurerOf[Any], interruption: Interruption, turns: Turns, ahead: int = 2) -> None:
+    def __init__(
+        self, measurer: MeasurerOf[Any], interruption: Interruption, scheduler: TaskScheduler, ahead: int = 2
+    ) -> None:
         self._measurer = measurer
         self._interruption = interruption
-        self._turns = turns
+        self._scheduler = scheduler
         self._ahead = max(1, min(ahead, measurer.capacity // BATCH))
         self._under_way: deque[_UnderWay] = deque()
         # Ended trials, from any thread.
@@ -82,18 +86,18 @@ class Loop:
             self._await_oldest()
             search, batch = self._under_way.popleft()
             search.tell(batch)
-            self._turns.told(search, batch.records)
+            self._scheduler.observed(search, batch.records)
             # Several are in flight: the time is that of the one that was waited for.
             search.wall_s += time.perf_counter() - begin
 
     def _fill(self) -> None:
         while len(self._under_way) < self._ahead and not self._interruption:
-            search = self._turns.next()
+            search = self._scheduler.next()
             if search is None:
                 return
             batch = search.propose(self._measurer.capacity)
             if batch is None:
-                self._turns.passed(search)
+                self._scheduler.passed(search)
                 continue
             self._under_way.append((search, batch))
             search.submit(batch, self._measurer)

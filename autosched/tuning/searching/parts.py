@@ -14,16 +14,13 @@ from tuning_logs.ranking import standing
 
 
 class Space(Protocol):
-    """The part of a search space that a search needs: `search_spaces.SearchSpace`, or that of a user's kernel."""
+    """As much of a search space as a search needs: that of a workload, of a user's kernel, or of a recorded table."""
 
     @property
     def workload(self) -> Subject: ...
 
     @property
     def target(self) -> Target: ...
-
-    @property
-    def backends(self) -> Iterable[str]: ...
 
     def bind(self, schedule: Schedule) -> Schedule: ...
 
@@ -42,7 +39,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True)
-class Finals:
+class Finalists:
     """Choice of the schedules to measure again before one is called best: the fastest `most`, if there are `least`.
 
     The differences among the best are of the size of the noise of single trials, and on a disturbed machine the best
@@ -70,4 +67,4 @@ class Finals:
 
 
 # For workloads.
-USUAL_FINALS = Finals()
+USUAL_FINALISTS = Finalists()

@@ -1,7 +1,7 @@
-"""One search: propose, record, observe, until so many schedules are measured; then the finals.
+"""One search: propose, record, tell, until so many schedules are known; then the finals.
 
-`loop` keeps a measurer busy with it. It serves workloads and kernels of the user's own: they differ in the space, the
-strategy, and the measurer.
+`loop` keeps a measurer busy with it. It serves workloads, kernels of the user's own and recorded tables: what differs
+is the space, the strategy, and the measurer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from autosched.machine.blas_threads import one_meanwhile
 from autosched.machine.policies import Policy
-from autosched.measuring import repro
+from autosched.measuring import failures
 from autosched.measuring.measurer import BATCH, MeasurerOf, Revising, UnfitWorkloadError
 from autosched.strategies import Strategy, Transferring
 from autosched.tuning.progress import OnProgress, Pace, Phase, Progress
@@ -24,7 +24,7 @@ from autosched.tuning.remaining_gain import Improvements, RemainingGain, StopRul
 from autosched.tuning.searching.batch import Batch, Candidate, telling_source
 from autosched.tuning.searching.guidance import Guidance
 from autosched.tuning.searching.interruption import Interruption
-from autosched.tuning.searching.parts import USUAL_FINALS, Finals, Log, Space
+from autosched.tuning.searching.parts import USUAL_FINALISTS, Finalists, Log, Space
 from autosched.tuning.searching.sources import USUAL, Sources
 from autosched.tuning.searching.warm_start import WarmStart, history
 from search_spaces import Schedule, SearchSpace, Workload
@@ -66,7 +66,7 @@ class SearchOf(Generic[T]):
     on_progress: OnProgress | None = None
     stop: StopRule | None = None
     sources: Sources = USUAL
-    finals_of: Finals = USUAL_FINALS
+    finalists: Finalists = USUAL_FINALISTS
 
     def __post_init__(self) -> None:
         self.log_s = 0.0
@@ -101,7 +101,7 @@ class SearchOf(Generic[T]):
         return len(self._known)
 
     @property
-    def told(self) -> int:
+    def observed(self) -> int:
         """Number of those in finished batches."""
         return len(self._latencies)
 
@@ -197,7 +197,8 @@ class SearchOf(Generic[T]):
         asked: Sequence[Schedule] = ()
         if size > 0:
             with one_meanwhile():
-                asked = self.strategy.ask(size)
+                # A strategy that proposes nothing but what is known has come to its end, whatever it promises.
+                asked = [s for s in self.strategy.ask(size) if s not in self._known]
         if not (again or asked):
             self.exhausted = True
             return None
@@ -213,8 +214,9 @@ class SearchOf(Generic[T]):
             return
         self._begun = True
         op, device = self.space.workload, self.space.target
-        told = history(self.log, op, device, self._policy, self.records, self.sources)
-        self._start = told.of_sketches(sketch_names())
+        if not self.sources.cold:
+            found = history(self.log, op, device, self._policy, self.records, self.sources)
+            self._start = found.of_sketches(sketch_names())
         self.strategy.tell([*self._start.records, *self._heard], elsewhere=True)
         self.strategy.tell(standing(self.records))
 
@@ -239,7 +241,7 @@ class SearchOf(Generic[T]):
             self._known.add(record.schedule)
             self._show(record.measurement)
             if isinstance(record.subject, Workload):
-                repro.keep(self.log.path, record, schedule)
+                failures.keep(self.log.path, record, schedule)
 
     def _revise(self, measurer: MeasurerOf[Any]) -> None:
         """Log the measurer's revised answers."""
@@ -287,7 +289,7 @@ class SearchOf(Generic[T]):
         self.wall_s += time.perf_counter() - begin
 
     def _finals(self, measurer: MeasurerOf[Any]) -> None:
-        finalists = [self.space.bind(schedule) for schedule in self.finals_of.chosen(self.records)]
+        finalists = [self.space.bind(schedule) for schedule in self.finalists.chosen(self.records)]
         try:
             measurements = measurer.remeasure(
                 self.space.workload, finalists, _FINAL_ROUNDS, policy=self._policy, seed=next(self._seeds)
@@ -305,7 +307,7 @@ class SearchOf(Generic[T]):
     def finals_due(self) -> bool:
         """True if there are trials after the last finals, and enough kernels to choose from."""
         fresh = bool(self.records) and not self.records[-1].provenance.finals
-        return fresh and bool(self.finals_of.chosen(self.records))
+        return fresh and bool(self.finalists.chosen(self.records))
 
     def _record(
         self, schedule: Schedule, measurement: Measurement, trial: int, *, finals: int = 0, propose_s: float = 0.0
@@ -313,8 +315,9 @@ class SearchOf(Generic[T]):
         provenance = dataclasses.replace(
             self.provenance, unix_s=time.time(), trial=trial, finals=finals, propose_s=propose_s
         )
-        told = telling_source(measurement, schedule, self.space.target)
-        return TuningRecord(self.space.workload, self.space.target, schedule, told, provenance)
+        if isinstance(self.space.workload, Workload):
+            measurement = telling_source(measurement, schedule, self.space.target)
+        return TuningRecord(self.space.workload, self.space.target, schedule, measurement, provenance)
 
     def _log(self, records: Sequence[TuningRecord]) -> None:
         if not records:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from autosched.kernels import first_use
-from autosched.measuring import Measurer, local_measurer
-from autosched.measuring.measurer import Reservable
+from autosched.measuring.measurer import Measurer, Reservable
+from autosched.measuring.session import local_measurer
 from autosched.tuning.searching.interruption import interruptible
-from autosched.tuning.searching.loop import Loop, Turns
+from autosched.tuning.searching.loop import Loop, TaskScheduler
 from autosched.tuning.searching.search import Search
 
 # One is measured, one is compiled, and one is proposed, of up to three searches.
 _AHEAD_OF_SEVERAL = 3
 
 
-def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None = None) -> None:
-    """Search in the order of `turns`, all of one target, then run finals; on this machine unless a measurer is given.
+def run_all(searches: Sequence[Search], scheduler: TaskScheduler, measurer: Measurer | None = None) -> None:
+    """Search as `scheduler` says, all of one target, then hold finals; on this machine unless a measurer is given.
 
     Raises:
         InputError: the measurer is in use, or for another target.
@@ -33,7 +33,7 @@ def run_all(searches: Sequence[Search], turns: Turns, measurer: Measurer | None 
         if here := isinstance(measurer, Reservable):
             opened.enter_context(measurer.reserved(device))
         searches[0].wall_s += time.perf_counter() - begin
-        Loop(measurer, interruption, turns, ahead=2 if len(searches) == 1 else _AHEAD_OF_SEVERAL).run()
+        Loop(measurer, interruption, scheduler, ahead=2 if len(searches) == 1 else _AHEAD_OF_SEVERAL).run()
         for search in searches:
             search.finish(measurer, interruption)
     for search in searches:

@@ -54,8 +54,6 @@ def history(
     name. Records that are in several logs count once. GPUs do not learn from CPUs, nor the other way round: they have
     other schedules, and on CPUs a model of an H200's records ranked most first trials worse than chance.
     """
-    if sources.cold:
-        return WarmStart()
     kernels = Counter(map(_kernel, known))
     once: dict[object, tuple[str, TuningRecord]] = {}
     # A named log may be the log itself, by another path.

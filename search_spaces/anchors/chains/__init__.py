@@ -1,4 +1,4 @@
-"""Chains of products on a GPU: the tiles of a program, where masks let it do less, its knobs and their rules.
+"""Chains of products: the tiles of a program, iterations that masks rule out, its knobs and their rules.
 
-Imports the structure, `programs`, `schedules`, and what rows and dots share; knows no backend.
+Imports the structure, `programs`, `schedules`, and the common parts of rows and dots; knows no backend.
 """

@@ -41,7 +41,7 @@ class CachedFolds:
 
     @cached_property
     def kept(self) -> Mapping[str, Buffer]:
-        """Where a program keeps what every row is folded to, of what the results are made of."""
+        """Buffers of the program for the folded values of every row that results need."""
         read = {a.tensor for name, e in self.chain.results if self.has_columns(name) for a in accesses(e)}
         return {f.name: self._of_rows(f.name) for f in self._folds if f.name in read}
 

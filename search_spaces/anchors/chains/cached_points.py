@@ -1,4 +1,4 @@
-"""The body of a chain on a CPU: points of an inner product, folds of their rows, and a product of what these make.
+"""The body of a chain on a CPU: points of an inner product, folds of their rows, and a product of their results.
 
 What one of these parts makes for the next lies in memory of the program's own: the points of its rows, and what every
 row is folded to. Where what is walked has several axes, or a mask rules out some of it, all parts go over pieces of it
@@ -32,19 +32,19 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 
-# Between rows lies as much as a vector, so that they do not all begin in one set of a cache.
+# Rows are padded by a vector, so that they do not all begin in one set of a cache.
 _PADDING = 16
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """One side of a product: a tile in a buffer, and how it is copied for its panels, if at all."""
+    """One side of a product: a tile in a buffer, and its packing, if any."""
 
     load: Load
     axis: str
 
     def panel(self, name: str, start: Affine, width: int) -> View:
-        """So many positions along its own axis, over all that is summed."""
+        """A panel: so many positions along its own axis, over all that is summed."""
         tile = self.load.dst
         slices = tuple(
             Slice(start, width, x) if x == self.axis else Slice(Affine(), tile.extent(x), x) for x in tile.axes
@@ -54,7 +54,7 @@ class _Operand:
 
 @dataclass(frozen=True)
 class CachedPoints:
-    """One program of a chain, whose rows and register tiles the values say."""
+    """One program of a chain, with rows and register tiles of these values."""
 
     chain: Chain
     values: Values
@@ -84,7 +84,7 @@ class CachedPoints:
 
     @cached_property
     def sums(self) -> Buffer:
-        """The sums of the carried product, where what is walked comes in pieces."""
+        """The sums of the carried product, if the streamed axis comes in pieces."""
         return self._matrix("sums", self.carried.carried[0].extent)
 
     def _matrix(self, name: str, columns: int) -> Buffer:
@@ -118,7 +118,7 @@ class CachedPoints:
 
     @property
     def folded(self) -> Mapping[str, Buffer]:
-        """Where a program keeps what every row is folded to, of what the results are made of."""
+        """Buffers of the program for the folded values of every row that results need."""
         return self.folds.kept
 
     @property
@@ -135,7 +135,7 @@ class CachedPoints:
         return (*marking, *self._multiplied(), *self.folds.statements(), *summed())
 
     def _place(self, **tiles: Slice) -> dict[str, Slice]:
-        """Where the program's rows lie, or others that are given, and where other axes do."""
+        """Slices of the program's rows, or others that are given, and of other axes."""
         outer = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
         m = self.chain.m.name
         return {**outer, m: Slice(start_of(("m.0", self.height)), self.height, m), **tiles}
@@ -145,7 +145,7 @@ class CachedPoints:
         return Slice(start, extent, self.chain.m.name)
 
     def _multiplied(self) -> list[Statement]:
-        """The points: column panels of what is walked, row panels of the rows, and the register tile of both."""
+        """The points: column panels of the streamed operand, row panels of the rows, and the register tile of both."""
         rows, columns = self.values.tiling("inner_register")
         place = self._place(**self.walked, **{x.name: _whole(x) for x in self.inner.summed})
         a = self._operand(self.inner.a, place, self.chain.m, self._packing("pack_rows", self.chain.m, rows))
@@ -162,7 +162,7 @@ class CachedPoints:
         return [a.load, b.load, loop]
 
     def _summed(self) -> list[Statement]:
-        """The carried product, and the results that are made of it."""
+        """The carried product, and the results computed from it."""
         a, b, sums, at = self._sides(self.walked, self.cached)
         rows, columns = sums.shape
         tile = self._register_tile(sums, a, b, at, self.chain.c)
@@ -173,7 +173,7 @@ class CachedPoints:
         return [a.load, b.load, self._each_tile(tile, sums)]
 
     def _summed_in_pieces(self) -> list[Statement]:
-        """The same, piece by piece of what is walked, up to where a mask ends."""
+        """The same, piece by piece of the streamed axis, up to the end of a mask."""
         count, length = self.values.tiling("c")
         own = Slice(start_of(("c.0", length)), length, self.chain.c.name)
         walked, cached = ({own.axis: own}, own) if self.pieces is None else (self.walked, self.cached)
@@ -201,7 +201,7 @@ class CachedPoints:
     def _sides(
         self, walked: Mapping[str, Slice], cached: Slice
     ) -> tuple[_Operand, _Operand, Tile, tuple[Affine, Affine]]:
-        """What the carried product multiplies of these positions, a register tile of its sums, and where that is."""
+        """Operands of the carried product at these positions, a register tile of its sums, and the start of that."""
         rows, columns = self.values.tiling("carried_register")
         (axis,), m, c = self.carried.carried, self.chain.m.name, self.chain.c.name
         place = self._place(**walked, **{axis.name: _whole(axis)})
@@ -217,7 +217,7 @@ class CachedPoints:
         return For("i2", self.height // sums.shape[0], (inner,))
 
     def _finished(self, sums: Tile, place: Mapping[str, Slice], rows: Slice) -> list[Statement]:
-        """The results of these sums; `rows` says which of the program's own they are."""
+        """The results of these sums; `rows` are the program's own rows of them."""
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
         emitter = Emitter(place, dtypes, self.names, {self.carried.stage: sums})
         for fold, buffer in self.folded.items():
@@ -250,7 +250,7 @@ class CachedPoints:
         return None if word == "no" else Panels(axis.name, width, word == "panels")
 
     def _end(self, variable: str, columns: int) -> Bound | None:
-        """Where columns of the program's rows end that a mask leaves, where what is beyond is not even looked at."""
+        """The end of the columns that a mask leaves to the program's rows, if all beyond it is unused."""
         mask = mask_of(self.chain)
         place = self._place(**{(c := self.chain.c.name): Slice(start_of((variable, columns)), columns, c)})
         grows = [b for b in mask.useful(place, variable) if dict(b.start.terms)[variable] > 0]
@@ -261,7 +261,7 @@ class CachedPoints:
 
 
 def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
-    """Whether neighbours along the axis, the last one of the tensor, are neighbours in memory."""
+    """True if neighbours along the axis, the last one of the tensor, are neighbours in memory."""
     return OperandMap.of(chain.workload, access).runs_along(axis.name)
 
 
@@ -277,7 +277,7 @@ def _at_first(bound: Bound, tiles: int) -> int:
 
 
 def _is_selected(e: Expression, stage: str, mask: Mask) -> bool:
-    """Whether the expression has the stage only where the mask leaves something: nothing of it is seen elsewhere."""
+    """True if the expression uses the stage only where the mask leaves something."""
     match e:
         case Apply("where", (condition, _, second)) if mask.forms <= (mask.guards.holding(condition) or set()):
             return all(a.tensor != stage for a in (*accesses(condition), *accesses(second)))

@@ -1,8 +1,8 @@
-"""The body of a chain: one tile of rows, and the walk over what they are multiplied with.
+"""The body of a chain: one tile of rows, and the main loop over the streamed axis.
 
 q = load of the rows
 top, total, acc = lowest, 0, 0
-for c.0 (pipelined):                              once for each part of the walk (`walk_parts`)
+for c.0 (pipelined):                              once for each part of the loop (`walk_parts`)
   s = 0;  s += dot(q, k_tile) over d              in a loop of its own where d is long
   top, total, acc are moved and added to          (`rows.moving`); acc by a dot
 store out_tile = acc / total
@@ -47,7 +47,7 @@ def fold_by_walk(program: ChainProgram) -> list[Statement]:
     marks = Marks.of(program)
     parts = parts_of(program.chain, marks.mask, marks.place, f"{marks.ending}.0", program.tile.even)
     body += marks.body
-    # Dots that overlap need an iteration to begin with; a boundary has one where whole tiles may have none.
+    # Overlapped dots need an iteration to begin with; a boundary has one where whole tiles may have none.
     for part in _boundaries_first(parts) if program.tile.values.flag("overlap") else parts:
         body += _loop(program, before, replace(part, known=part.known | marks.known), marks)
     settling = replace(program.emitter(), tiles=known)
@@ -55,7 +55,7 @@ def fold_by_walk(program: ChainProgram) -> list[Statement]:
 
 
 def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
-    """The parts, the last boundary first, and what needs no mask last."""
+    """The parts, the last boundary first, and those that need no mask last."""
     return (*(p for p in parts[::-1] if not p.between), *(p for p in parts if p.between))
 
 
@@ -79,7 +79,7 @@ def finished(program: ChainProgram) -> list[Statement]:
 
 
 def _stored(program: ChainProgram, emitter: Emitter, results: Results) -> list[Statement]:
-    """Compute the outputs where the emitter is, and store them."""
+    """Compute the outputs at the emitter's place, and store them."""
     stages = {s.name: s for s in program.chain.workload.stages}
     cut = {*program.tile.cut}
     once = [(n, e) for n, e in results if not cut <= {*stages[n].axes}]
@@ -94,7 +94,7 @@ def _stored(program: ChainProgram, emitter: Emitter, results: Results) -> list[S
 
 
 def _invariants(program: ChainProgram) -> Iterator[Expression]:
-    """What is the same in every iteration: rows of the inner products, and parts of what is folded."""
+    """Loop invariants: rows of the inner products, and parts of summands."""
     walked = {x.name for x in program.chain.walked}
     changing = {p.stage for p in program.chain.inner} | {f.name for f in program.chain.walk.folds}
     changing |= {r.name for r in program.chain.walk.relatives}
@@ -123,7 +123,7 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) 
     )
     loop = _within_mask(loop, program.chain.c, part, marks)
     for number, axis in reversed([*enumerate(around)]):
-        # Of nested loops the innermost that turns has iterations in flight.
+        # Of nested loops the innermost one with several iterations is pipelined.
         inner = stages if loop.extent == 1 and loop.pipeline_stages and not loop.marks else 0
         loop = replace(loop, pipeline_stages=0) if inner else loop
         bound = _bound(program, axis, axis.extent) if number == 0 else None
@@ -133,7 +133,7 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) 
 
 
 def _within_mask(loop: For, axis: Axis, part: WalkPart, marks: Marks) -> For:
-    """The loop over an axis without iterations that are of no use, or of other parts."""
+    """The loop over an axis without useless iterations, and without those of other parts."""
     loop = replace(loop, marks=marks.name(axis.name))
     if axis.name != marks.ending:
         return loop
@@ -142,14 +142,14 @@ def _within_mask(loop: For, axis: Axis, part: WalkPart, marks: Marks) -> For:
 
 
 def _bound(program: ChainProgram, axis: Axis, iterations: int) -> Bound | None:
-    """Where the iterations of an axis end that programs share unevenly."""
+    """The end of the iterations of an axis that programs share unevenly."""
     if program.tile.splits == 1 or iterations % program.tile.splits == 0:
         return None
     return Bound(program.tile.place[axis.name].start, axis.extent)
 
 
 def _parts_without(e: Expression, axes: Collection[str], changing: Collection[str]) -> Iterator[Expression]:
-    """The largest parts of an expression that are the same along the axes and read nothing that changes."""
+    """The largest parts of an expression that are constant along the axes and read nothing that changes."""
     if isinstance(e, Literal | Integer):
         return
     if not variables(e) & {*axes} and not any(a.tensor.removesuffix(" before") in changing for a in accesses(e)):

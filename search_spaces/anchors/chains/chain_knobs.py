@@ -1,4 +1,4 @@
-"""Knobs of chains of products, and where to start."""
+"""Knobs of chains of products, and their starts."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a tile, unless matrix instructions have more.
 _TILES = (16, 32, 64, 128, 256)
-# Tiles hold so much of what is summed or carried at most; longer sums have a loop.
+# The most of a summed or carried axis in one tile; longer sums have a loop.
 _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
-# So many positions of the outer axis take their turn together, tile of rows by tile of rows: where a mask leaves rows
-# unequal work, the longest of all of these go first.
+# So many positions of the outer axis are interleaved, tile of rows by tile of rows: where a mask leaves rows unequal
+# work, the longest of all of these go first.
 _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
-# What an inner product sums up in one step of its loop, to start from.
+# Summed positions of an inner product in one iteration of its loop, to start from.
 _START_DEPTH = 64
-# (m, any, warps, stages) to start from where a tile holds all that is walked.
+# (m, any, warps, stages) to start from if one tile has the whole streamed axis.
 _AT_ONCE_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
-# (m, carried, warps, stages) where what is carried is cut among programs.
+# (m, carried, warps, stages) if the carried axis is divided among programs.
 _CUT_STARTS = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3), (64, 128, 4, 4), (64, 256, 4, 3))
-# Rows up to here leave most of a tile empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
+# Up to so many rows most of a tile is empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
 _FEW_ROWS = 16
 _FEW_STARTS = ((16, 64, 4, 3), (16, 128, 4, 3), (16, 64, 2, 4), (16, 32, 2, 4), (16, 128, 8, 2), (16, 64, 4, 5))
 _PROGRAMS_PER_SM = 3
-# Into how many parts a walk can be cut, and the columns that one has at least.
+# Numbers of parts of a split loop, and the fewest columns of a part.
 _SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _LEAST_PART = 64
 # (m, c, warps, stages) to start from, for values of up to so many elements (Dao, "FlashAttention-2"; Shah et al.,
@@ -59,8 +59,8 @@ _STARTS = {
     128: ((128, 64, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 2), (128, 64, 8, 3), (64, 128, 4, 2)),
     256: ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2), (128, 32, 8, 2)),
 }
-# Of several products, as gradients have: where two programs share a multiprocessor, one computes while dots of the
-# other run. (An H200, 2048 rows and columns.)
+# For several products, as gradients have: if two programs share a multiprocessor, one computes while dots of the other
+# run. (An H200, 2048 rows and columns.)
 _SEVERAL_STARTS = {
     64: ((64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 64, 4, 3)),
     128: ((64, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3)),
@@ -115,13 +115,13 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         *skips(chain),
         max_registers((80, 128, 168)),
         num_warps(target, 2, 8),
-        # Which of the nested loops is pipelined depends on what the mask leaves of them.
+        # The nested loop that is pipelined depends on the iterations that the mask leaves.
         replace(pipelining(target, (1, 2, 3, 4, 5), dots=True), effect=None),
     )
 
 
 def _least_side(chain: Chain, target: Target) -> int:
-    """The shortest side of a tile: what is a column of one product is a row of another."""
+    """The shortest side of a tile: columns of one product are rows of another."""
     precision = chain.workload.precision
     products = (*chain.inner, *chain.carried.values(), *chain.beside)
     return max(_TILES[0], *(max(least_tile(p.dtype, precision, target)[:2]) for p in products))
@@ -133,7 +133,7 @@ def _tiling(name: str, extent: int, level: str, least: int) -> Decision:
 
 
 def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Decision:
-    """How much of the longest sum of an inner product a tile holds: all, or where a loop may go over it also less."""
+    """Tiles of the longest sum of an inner product: all of it, or less if it may have a loop."""
     longest = max((x for p in chain.inner for x in p.summed), key=lambda x: x.extent)
     whole = longest in carried or (chain.why_at_once is None and longest.extent <= _LONGEST)
     tiles = [] if whole else [t for t in _DEPTH_TILES if t < longest.extent]
@@ -143,7 +143,7 @@ def _summed(chain: Chain, carried: Sequence[Axis], least: int) -> Decision:
 
 
 def _directions(chain: Chain) -> tuple[KnobValue, ...]:
-    """In which order rows can go; last that in which those go first that a mask leaves most work."""
+    """Orders of the rows; the last is the one in which rows with the most work under the mask go first."""
     grows = [dict(form.terms).get(chain.m.name, 0) for form in mask_of(chain).forms]
     if not grows:
         return ("ascending",)
@@ -151,10 +151,10 @@ def _directions(chain: Chain) -> tuple[KnobValue, ...]:
 
 
 def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Decision, ...]:
-    """How much a program has of what is carried, where a tile holds all that is walked and that is too long.
+    """Tiles of a carried axis too long for one program, if one tile has the whole streamed axis.
 
     Raises:
-        UnmatchedError: several axes would have to be cut.
+        UnmatchedError: several axes would have to be divided.
     """
     if not chain.beside and all(x.extent <= LONGEST_CARRIED for x in carried):
         return ()
@@ -164,14 +164,14 @@ def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Decision, .
 
 
 def _whole(name: str, chain: Chain, least: int) -> Decision:
-    """One tile of all that is walked."""
+    """One tile of the whole streamed axis."""
     if chain.why_not_held:
         raise UnmatchedError(f"{chain.why_not_held}; tiles hold at most {LONGEST_AT_ONCE} along one axis")
     return tiling(name, chain.c.extent, "loop", (padded(max(chain.c.extent, least)),))
 
 
 def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of these inputs can be moved."""
+    """Ways to move tiles of these inputs."""
     tensors = [t for t in chain.workload.inputs if t.name in {*names}]
     by = target.features.descriptors
     fine = by is not None and _is_short(chain, by) and all(_is_described(t, by) for t in tensors)
@@ -179,7 +179,7 @@ def _addressing(chain: Chain, names: Iterable[str], target: Target) -> tuple[Kno
 
 
 def _is_short(chain: Chain, by: Descriptors) -> bool:
-    """Whether descriptors describe tiles of what is walked: those of all of it may be too long."""
+    """True if descriptors describe tiles of the streamed axis: a tile of all of it may be too long."""
     return chain.why_at_once is None or padded(chain.c.extent) <= by.longest
 
 
@@ -198,7 +198,7 @@ def _store_addressing(chain: Chain, target: Target) -> tuple[KnobValue, ...]:
 
 
 def chain_starts(chain: Chain, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """Tiles that fill the dot units while registers hold what is folded; of few rows, walks shared by programs."""
+    """Starts whose tiles fill the tensor cores while registers keep the folds; for few rows, split loops."""
     knobs = {d.name: d.knob for d in decisions}
     longest = max((padded(x.extent) for x in chain.depths), default=64)
     few = chain.m.extent <= _FEW_ROWS
@@ -231,7 +231,7 @@ def chain_starts(chain: Chain, target: Target, decisions: Sequence[Decision]) ->
 
 
 def _wanted_parts(chain: Chain, target: Target, values: Values) -> float:
-    """So many that every multiprocessor has a few programs, of two iterations at least; none where rows are many."""
+    """Parts that give every multiprocessor a few programs, of two iterations at least; 1 if rows are many."""
     programs = values.tiling("m")[0] * math.prod(x.extent for x in chain.outer)
     if programs > target.num_sms / 2:
         return 1

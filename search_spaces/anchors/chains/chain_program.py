@@ -1,4 +1,4 @@
-"""What all statements of a chain's program share: its tiles, and how what dots multiply is brought."""
+"""Context of all statements of a chain's program: its tiles, and the loading of its dots' operands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ROUNDED_BY = {dtype: operator for operator, dtype in ROUNDINGS.items()}
 
 @dataclass(frozen=True)
 class ChainProgram:
-    """One program: its tiles, and what the statements of it are made with."""
+    """One program: its tiles, and the names and emitters of its statements."""
 
     tile: ChainTile
     names: Names
@@ -69,7 +69,7 @@ class ChainProgram:
 
     @cached_property
     def points(self) -> Mapping[str, Tile]:
-        """The tiles of the inner products, the same in all loops, and of those beside them."""
+        """The tiles of the inner products, the same in all loops, and of the products in `Chain.beside`."""
         m, found = {self.chain.m.name: self.tile.values.tile("m")}, {}
         for product in (*self.chain.inner, *self.chain.beside):
             axes = {**m, **{x.name: self.tile.depth(x) for x in product.carried}}
@@ -79,20 +79,20 @@ class ChainProgram:
         return found
 
     def emitter(self) -> Emitter:
-        """For what is at the rows, and at the columns of an iteration."""
+        """An emitter at the rows, and at the columns of an iteration."""
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
         return Emitter(self.tile.place, dtypes, self.names)
 
     def moved(self, s: Statement, knob: str, tensors: Collection[str]) -> Statement:
-        """A statement as it is addressed: whole tiles of these tensors by descriptor where the schedule says so."""
+        """A statement with its addressing: whole tiles of these tensors by descriptor if the schedule says so."""
         if not isinstance(s, Load | Store) or s.buffer not in tensors or self.tile.values[knob] != "descriptor":
             return s
         return replace(s, via="descriptor") if sum(piece.extent is not None for piece in s.slices) > 1 else s
 
     def operand(self, e: Expression, dtype: str, reaches: bool = False) -> Expression:
-        """What a dot multiplies: 0 beyond the ends of what it is summed over, and rounded to what dots multiply.
+        """The operand of a dot: 0 beyond the ends of the summed axes, and rounded to the dot's element type.
 
-        What is loaded beyond an end is 0, but what is computed from that need not be, nor be finite.
+        Elements loaded beyond an end are 0, but values computed from them need not be, nor be finite.
         """
         if isinstance(e, Access):
             return e
@@ -109,6 +109,6 @@ class ChainProgram:
 
 
 def inside(e: Expression, axis: Axis, outside: float | int) -> Expression:
-    """The expression where the axis has a position, and what is given beyond its end."""
+    """The expression where the axis has a position, and `outside` beyond its end."""
     here = call("lt", PositionOf(axis_index(axis.name)), Literal(float(axis.extent)))
     return call("where", here, e, Integer(outside) if isinstance(outside, int) else Literal(outside))

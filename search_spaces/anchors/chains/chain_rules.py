@@ -1,4 +1,4 @@
-"""What knobs of a chain may be together, rule by rule, each with the knobs that it is about."""
+"""Rules between knobs of a chain, each with the knobs that it concerns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.chains.chain import Chain
 
-# Programs that share walks are for multiprocessors that would have nothing to do.
+# Split loops are for multiprocessors that would otherwise idle.
 _PROGRAMS_PER_SM = 8
 # The order in which knobs are decided: from the tiles outward.
 DECIDED_FIRST = (
@@ -24,7 +24,7 @@ DECIDED_FIRST = (
 
 
 def chain_rules(chain: Chain, target: Target, knobs: Mapping[str, Knob], offers: Offers) -> tuple[Rule, ...]:
-    """In the order in which they are told."""
+    """Rules of a chain, in the order in which they are reported."""
     rules = _ChainRules(chain, target, offers)
     tiles = ("m", "c", *(("e",) if "e" in knobs else ()), "warps")
     return (
@@ -46,15 +46,17 @@ class _ChainRules:
     offers: Offers
 
     def why_too_many_registers(self, values: Values) -> str | None:
-        """Sums and points stay in registers; what a compiler needs beside them its backend says."""
+        """Sums and points stay in registers; a compiler's further needs are its backend's to report."""
         need, most = self._sums(values) // self._threads(values), self.target.features.registers_per_thread
         if need < most:
             return None
         return f"points and sums take at least {need} registers of every thread; expected less than {most}"
 
     def why_too_many_kept(self, values: Values) -> str | None:
-        """The same where it is known what threads keep beside them; points that were computed are kept again as what is
-        multiplied next."""
+        """The same where the other registers of a thread are known.
+
+        Computed points are kept a second time as operands of the next product.
+        """
         threads = self._threads(values)
         points = values.tile("m") * values.tile("c") // threads
         need = self.offers.least_beside(points) + self._sums(values) // threads + points * bool(self.chain.carried)
@@ -65,7 +67,7 @@ class _ChainRules:
         return self.target.wave * values.integer("warps")
 
     def _sums(self, values: Values) -> int:
-        # What is added to sums beside the inner ones goes to their registers.
+        # Carried products that are added to those in `Chain.beside` share their registers.
         products = self.chain.beside or tuple(self.chain.carried.values())
         carried = sum(values.tile("e") if "e" in values else x.extent for p in products for x in p.carried)
         return values.tile("m") * (values.tile("c") * len(self.chain.inner) + carried)

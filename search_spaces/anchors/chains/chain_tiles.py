@@ -1,4 +1,4 @@
-"""Where the tiles of a chain lie: the rows of one program, what it walks, and how the grid goes over them."""
+"""Positions of the tiles of a chain: the rows of one program, its loop over the streamed axes, and the grid."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from search_spaces.workloads.workload import Axis
 
 @dataclass(frozen=True)
 class ChainTile:
-    """The rows of one program, and how it walks, as the knobs of a schedule have it.
+    """The rows of one program and its loop, for the knobs of a schedule.
 
-    `portion`: so many positions a program has of the one axis that is carried, where that is not all of them.
+    `portion`: positions of the carried axis in one program, if these are not all.
     """
 
     chain: Chain
@@ -28,51 +28,50 @@ class ChainTile:
 
     @property
     def splits(self) -> int:
-        """How many programs share the walk of some rows."""
+        """Number of programs that share the loop of some rows (split-K)."""
         return self.values.integer("split")
 
     @property
     def width(self) -> int:
-        """How many columns a tile has: positions of the walked axis that tiles lie along."""
+        """Columns of a tile: positions of the streamed axis that tiles lie along."""
         return self.values.tile("c")
 
     @property
     def steps(self) -> int:
-        """How many iterations a program has of the walked axis that tiles lie along."""
+        """Iterations of a program along the streamed axis that tiles lie along."""
         return -(-self.values.tiling("c")[0] // (1 if self.chain.walked[:-1] else self.splits))
 
     @property
     def even(self) -> bool:
-        """Whether what a program walks needs no mask at the end: tiles end there, or rows see nothing beyond it."""
+        """True if the loop needs no mask at the end: tiles end there, or rows see nothing beyond it."""
         return self.chain.c.extent % self.width == 0 or mask_of(self.chain).ends
 
     @property
     def at_once(self) -> bool:
-        """Whether all that is walked is in a tile at once, and nothing is brought by a warp of its own."""
+        """True if the whole streamed axis is in one tile, and there is no producer warp."""
         whole = self.values.tiling("c")[0] == 1 and len(self.chain.walked) == 1
         return whole and self.values["specialize"] == "none"
 
     @property
     def flat(self) -> bool:
-        """Whether one loop is over all that is walked: that around tiles which have all columns, where a warp brings
-        them."""
+        """True if one loop streams everything: the outer one, if tiles have all columns and a producer loads them."""
         whole = self.values.tiling("c")[0] == 1 and self.values["specialize"] != "none"
         return whole and len(self.chain.walked) == 2
 
     @property
     def share(self) -> int:
-        """How many iterations a program has of the outermost loop."""
+        """Iterations of a program in the outermost loop."""
         return -(-self.chain.walked[0].extent // self.splits) if self.chain.walked[:-1] else self.steps
 
     @property
     def iterations(self) -> dict[str, int]:
-        """How many iterations the loop over each of the walked axes has, within a program."""
+        """Iterations of the loop over each of the streamed axes, within a program."""
         first, *others = self.chain.walked[:-1] or (self.chain.c,)
         return {x.name: x.extent for x in others} | {self.chain.c.name: self.steps, first.name: self.share}
 
     @property
     def columns(self) -> Slice:
-        """Where the columns of an iteration lie."""
+        """Slice of an iteration's columns."""
         if self.at_once or self.flat:
             return Slice(Affine(), self.width, self.chain.c.name)
         parts = (("c.split", self.steps * self.width),) if self.splits > 1 and not self.chain.walked[:-1] else ()
@@ -80,7 +79,7 @@ class ChainTile:
 
     @cached_property
     def rows(self) -> dict[str, Slice]:
-        """Where the rows lie."""
+        """Slices of the rows."""
         place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.outer}
         count, height = self.values.tiling("m")
         if self.values["direction"] == "ascending":
@@ -91,7 +90,7 @@ class ChainTile:
 
     @cached_property
     def place(self) -> dict[str, Slice]:
-        """Where everything lies in an iteration: rows, columns, and all of what is summed or carried."""
+        """Slices of all axes in an iteration: rows, columns, and all of the summed or carried axes."""
         around = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.chain.walked[:-1]}
         if around and self.splits > 1:
             dealt = self.chain.walked[0].name
@@ -100,14 +99,14 @@ class ChainTile:
         return {**self.rows, **around, self.chain.c.name: self.columns, **depths}
 
     def depth(self, axis: Axis) -> int:
-        """How long tiles are along an axis that is summed or carried."""
+        """Length of tiles along a summed or carried axis."""
         if axis in self.looped:
             return self.values.tile("d")
         return self.piece if axis in self.cut else padded(max(axis.extent, 16))
 
     @property
     def piece(self) -> int:
-        """How many positions a program has of what is carried; 0 where that is all of them."""
+        """Positions of the carried axis in one program; 0 if it has all of them."""
         return self.portion or (self.values.tile("e") if "e" in self.values else 0)
 
     def _begin(self, axis: Axis) -> Affine:
@@ -115,7 +114,7 @@ class ChainTile:
 
     @property
     def cut(self) -> tuple[Axis, ...]:
-        """The carried axis of which a program has a portion."""
+        """The carried axis that is divided among programs."""
         return tuple(x for p in self.chain.carried.values() for x in p.carried)[:1] if self.piece else ()
 
     @property
@@ -124,7 +123,7 @@ class ChainTile:
         return tuple(x for p in self.chain.inner for x in p.summed if self.values.tiling("d")[0] > 1)[:1]
 
     def grid(self) -> Grid:
-        """All tiles of rows, and where there are several the parts of their walk."""
+        """All tiles of rows, and the parts of a split loop, if any."""
         rows = GridAxis("m.0", self.values.tiling("m")[0])
         outer = [GridAxis(f"{x.name}.0", x.extent) for x in self.chain.outer]
         axes = [*outer, rows, *([GridAxis("c.split", self.splits)] if self.splits > 1 else [])]

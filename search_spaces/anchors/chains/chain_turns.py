@@ -1,4 +1,4 @@
-"""One iteration of a walk: points of the inner products, and what they add to every fold."""
+"""One iteration of the main loop: points of the inner products, and their contributions to every fold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.workload import Axis, Stage
 
-# Outputs by name, and what they are of folds.
+# Outputs by name, as expressions of folds.
 Results = tuple[tuple[str, Expression], ...]
 
 
@@ -56,7 +56,7 @@ class Turn:
         return _dots_last(body, self.chain.carried) if len(self.chain.carried) > 1 else body
 
     def fold_at_once(self) -> Results:
-        """Fold the points of all columns, which are those of this iteration; the results as they then are."""
+        """Fold the points of all columns, which are those of this iteration; returns the completed results."""
         onto, results = self._joined()
         self._multiply((*self.chain.inner, *self.chain.beside))
         for stage in self.chain.folds:
@@ -76,7 +76,7 @@ class Turn:
         return sums
 
     def _joined(self) -> tuple[dict[str, str], Results]:
-        """Carried products that are added to products beside the inner ones, and so to the same sums; and the results.
+        """Carried products that are accumulated onto products in `Chain.beside`; and the results.
 
         Before:  out = round(base) + round(more)
         After:   more is added to base;  out = base
@@ -101,7 +101,7 @@ class Turn:
         return (onto, results) if once and shown == len(onto) else ({}, self.chain.results)
 
     def _multiply(self, products: Sequence[ChainedProduct]) -> None:
-        """Sum up products that are none of folds: those over the axis that has a loop of its own, in one loop."""
+        """Compute products of no folds: those over the axis with a loop of its own, in one loop."""
         emitter, tile = self.emitter, self.program.tile
         looped = [p for p in products if {*p.summed} & {*tile.looped}]
         for product in products:
@@ -133,7 +133,7 @@ class Turn:
         return wide
 
     def _value(self, fold: Fold) -> Added:
-        """What the points of the iteration add to a fold."""
+        """The contribution of the iteration's points to a fold."""
         assert fold.stage.reduction is not None
         product = self.chain.carried.get(fold.name)
         if fold.counts:
@@ -164,7 +164,7 @@ class Turn:
         return {self.chain.m.name: self.program.tile.values.tile("m"), self.chain.c.name: self.program.tile.width}
 
     def _number(self) -> Tile | float:
-        """How many columns an iteration has."""
+        """Number of columns of an iteration."""
         width = self.program.tile.width
         if not self.part.reaches:
             return float(width)
@@ -175,7 +175,7 @@ class Turn:
 
 
 def _dots_last(body: Sequence[Statement], sums: Collection[str]) -> list[Statement]:
-    """The statements with the dots that add to these sums behind all others, so that they run together.
+    """The statements with the dots that add to these sums after all others, so that they run together.
 
     Before:  p, acc += dot(p, v), s, other += dot(s, k)
     After:   p, s, acc += dot(p, v), other += dot(s, k)

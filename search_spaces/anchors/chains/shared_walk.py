@@ -1,11 +1,11 @@
-"""A walk that several programs share, and the kernel that joins what they have folded.
+"""A loop that several programs share, and the kernel that joins their partial results.
 
 Before:  grid b.0, m.0:           for c: top, total, acc are moved and added to;  store out = acc / total
 After:   grid b.0, m.0, c.split:  for c in its part: the same;  store partial_top[c.split], partial_total[…], …
          grid b.0, m.0:           top = max of partial_top;  acc = sum of partial_acc * exp(partial_top - top); …
                                   store out = acc / total
 
-Parts are joined by the rule by which folds move, in an order that is fixed by the tile (rfactor in Halide and TVM; for
+Parts are joined by the rule that moves folds, in an order that is fixed by the tile (rfactor in Halide and TVM; for
 attention, Dao et al., "Flash-Decoding for long-context inference", 2023).
 """
 
@@ -28,12 +28,12 @@ from search_spaces.workloads.workload import Axis
 # Elements that a program of the second kernel joins at once: 32 a thread.
 _JOINED = 4096
 _WARPS = 4
-# Of what a row carries, a program joins so much: a line of the cache.
+# Positions of the carried axis that a program joins: a line of the cache.
 _PORTION = 32
 
 
 def workspaces(chain: Chain, splits: int) -> tuple[Buffer, ...]:
-    """What the parts of every fold are kept in: [parts, outer axes …, m, what the fold carries]."""
+    """Workspaces for the parts of every fold: [parts, outer axes …, m, carried axes of the fold]."""
     return tuple(_workspace(chain, fold, splits) for fold in chain.walk.folds)
 
 
@@ -49,7 +49,7 @@ def _axes(chain: Chain, fold: Fold) -> tuple[Axis, ...]:
 
 
 def store_parts(program: ChainProgram) -> list[Statement]:
-    """Store the running values of a program's part of the walk."""
+    """Store the running values of a program's part of the loop."""
     chain, emitter = program.chain, program.emitter()
     for fold in chain.walk.folds:
         buffer = _workspace(chain, fold, program.tile.splits)

@@ -1,8 +1,8 @@
-"""Warp-specialised walks: one warp brings tiles, warp groups with equal parts of the rows compute. Which schedules can.
+"""Warp-specialised main loops of chains: a producer warp loads tiles, warp groups share the rows. Rules and starts.
 
-    cooperative    the warp groups go as they come: while one computes between dots, the dots of another may run
-    pingpong       they issue their dots in turn, so that this is what happens
-    overlap        the dots of a warp group run while it computes what follows on the last ones
+    cooperative    the warp groups run independently: while one computes between dots, the dots of another may run
+    pingpong       they issue their dots alternately, which enforces this overlap
+    overlap        the dots of a warp group run while it uses the results of the previous ones
 
 (Shah et al., "FlashAttention-3", 2024, sections 3.1 and 3.2.)
 """
@@ -19,6 +19,7 @@ from search_spaces.anchors.contractions.specialization import why_no_stages
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
+from search_spaces.programs.roles.requests import why_no_turns
 from search_spaces.schedules.knobs import Values, nearest
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.chains.chain import Chain
@@ -40,8 +41,8 @@ class _Start:
     store: str = "descriptor"
 
 
-# Where to start, for values of up to so many elements. Two programs on a multiprocessor, whose exponentials are what
-# takes longest of short values; one that overlaps, with long ones. (An H200, lengths of 128 to 8192.)
+# Starts, for values of up to so many elements. Two programs on a multiprocessor for short values, whose exponentials
+# take longest; one that overlaps, for long ones. (An H200, lengths of 128 to 8192.)
 _STARTS: dict[int, tuple[_Start, ...]] = {
     64: (
         _Start(64, "cooperative", False, max_registers=80, grid="persistent", per_sm=2),
@@ -57,17 +58,17 @@ _STARTS: dict[int, tuple[_Start, ...]] = {
     ),
     256: (_Start(64, "cooperative", False, store="pointer"), _Start(64, "pingpong", True, store="pointer")),
 }
-# Of several products, as gradients have. (An H200, 2048 rows and columns.)
+# For several products, as gradients have. (An H200, 2048 rows and columns.)
 _SEVERAL_STARTS: dict[int, tuple[_Start, ...]] = {
     64: (_Start(128, "pingpong", False), _Start(64, "cooperative", False)),
     128: (_Start(64, "cooperative", False), _Start(64, "pingpong", False)),
 }
-# Registers of sums that leave enough for what is computed of points.
+# Registers of sums that leave enough for work on points.
 _MOST_SUMS = 160
 
 
 def is_specialized(chain: Chain, target: Target) -> bool:
-    """Whether the operands of all dots can be brought: tiles as they are stored, of 16-bit types, of whole depth."""
+    """True if a producer can load the operands of all dots: tiles as stored, of 16-bit types, of whole depth."""
     products = (*chain.inner, *chain.carried.values())
     brought = [*(p.a for p in chain.inner), *(p.b for p in products)]
     units = target.wave_groups
@@ -89,7 +90,7 @@ def _depth(units: WaveGroups) -> int:
 
 
 def specialization_rules(target: Target) -> tuple[Rule, ...]:
-    """What has to be so for the specialised kernel that a schedule asks for."""
+    """Requirements of the specialised kernel that a schedule asks for."""
     units, overlap = target.wave_groups, Rule(("specialize", "split", "overlap"), _why_not_overlapped)
     if units is None:
         return (overlap,)
@@ -103,7 +104,7 @@ def specialization_rules(target: Target) -> tuple[Rule, ...]:
 
 
 def specialized_starts(chain: Chain, target: Target, decisions: Sequence[Decision]) -> Iterator[Values]:
-    """What fills the dot units while exponentials are computed."""
+    """Starts that fill the tensor cores while exponentials are computed."""
     units, knobs = target.wave_groups, {d.name: d.knob for d in decisions}
     if units is None or len(knobs["specialize"].values) == 1 or "descriptor" not in knobs["walked_load"].values:
         return
@@ -126,7 +127,7 @@ def specialized_starts(chain: Chain, target: Target, decisions: Sequence[Decisio
 
 
 def _width(chain: Chain, units: WaveGroups, width: int) -> int:
-    """So many columns, or fewer that leave registers."""
+    """So many columns, or the most that leave registers."""
     carried = sum(x.extent for p in chain.carried.values() for x in p.carried)
     least, rows, threads = _depth(units), units.rows, units.threads
     while width > least and rows * (width * len(chain.inner) + carried) // threads > _MOST_SUMS:
@@ -156,8 +157,8 @@ def _why_no_groups(units: WaveGroups, values: Values) -> str | None:
     groups = warps // units.waves
     if warps % units.waves or rows % (units.rows * groups):
         return f"specialize={kind} needs warp groups with {units.rows} rows each, got {rows} rows for {warps} warps"
-    if kind == "pingpong" and groups < 2:
-        return f"specialize=pingpong needs {2 * units.waves} warps at least, got {warps}"
+    if kind == "pingpong" and (reason := why_no_turns(units, warps)):
+        return reason
     if values.tile("c") > units.widest:
         return f"specialize={kind} has dots of {units.widest} columns at most, got {values.tile('c')}"
     return None

@@ -1,4 +1,4 @@
-"""Which iterations of a walk do anything, and which need no mask.
+"""Parts of a loop under a mask: iterations that have an effect, and those that need no mask.
 
     every row m sees columns c <= m             tiles of 128 rows from m.0*128 on, and of 64 columns from c.0*64 on
 
@@ -6,8 +6,8 @@
     for c.0 from there while c.0*64 <= m.0*128 + 127:             the boundary, with the mask
                                                                   and no more: nothing is seen there
 
-A form of the axes stands for where something is: wherever it is not negative (`rows.contributions`). The end of the
-walked axis is one more form, where a tile does not end with it.
+A form of the axes stands for a set of positions: those where it is not negative (`rows.contributions`). The end of the
+streamed axis is one more form, if a tile does not end with it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from search_spaces.workloads.expressions.walking import rewritten
 class WalkPart:
     """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
 
-    `known`: forms that are negative nowhere in their tiles, and conditions that hold everywhere. `reaches`: whether
-    tiles may reach beyond the walked axis. `between`: they lie between boundaries, and there may be none.
+    `known`: forms that are negative nowhere in their tiles, and conditions that hold everywhere. `reaches`: true if
+    tiles may reach beyond the streamed axis. `between`: they lie between boundaries, and there may be none.
     """
 
     until: tuple[Bound, ...] = ()
@@ -43,10 +43,10 @@ class WalkPart:
 
 @dataclass(frozen=True)
 class Mask:
-    """Where folds of a chain gain nothing: wherever one of the forms is negative, or a condition does not hold.
+    """Positions where folds of a chain gain nothing: where one of the forms is negative, or a condition does not hold.
 
-    `ends`: that is so of all that lies beyond the end of what is walked. `online`: the forms of which that is so while
-    points are folded, whatever becomes of rows without any; and `conditions` of what is read, of which it is so then.
+    `ends`: that is so of all positions beyond the end of the streamed axis. `online`: the forms for which that holds
+    while points are folded, whatever becomes of rows without any; `conditions`: the same for values that are read.
     """
 
     guards: Guards
@@ -56,7 +56,7 @@ class Mask:
     conditions: frozenset[Expression] = frozenset()
 
     def useful(self, place: Mapping[str, Slice], variable: str) -> tuple[Bound, ...]:
-        """What holds of the iterations that do anything."""
+        """Bounds of the iterations that have an effect."""
         largest = (largest_at(form, place) for form in sorted(self.forms, key=str))
         return tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
 
@@ -80,7 +80,7 @@ class Mask:
         return rewritten(e, chosen)
 
     def _undecided(self, condition: Expression, known: Collection[Sign]) -> Expression | None:
-        """What is left of a condition where none of these forms is negative; None where it then holds."""
+        """The remaining condition where none of these forms is negative; None if it then holds."""
         holding = self.guards.holding(condition)
         if condition in known or (holding and holding <= {*known}):
             return None
@@ -122,7 +122,7 @@ def _holds(condition: Expression, failing: Expression) -> bool | None:
 
 
 def _denied(condition: Expression) -> Expression | None:
-    """Of what a condition is the opposite."""
+    """The condition that this one is the opposite of."""
     match condition:
         case Apply("eq", (denied, Literal(0.0) | Integer(0))):
             return denied
@@ -132,8 +132,11 @@ def _denied(condition: Expression) -> Expression | None:
 
 @lru_cache(256)
 def mask_of(chain: Chain) -> Mask:
-    """Where no fold of the chain gains anything. Of a product that is where its rows are 0: what they are multiplied
-    by is not read there, so that an infinity or NaN in it does not count."""
+    """Positions where no fold of the chain gains anything.
+
+    For a product these are the positions where its rows are 0: the other operand is not read there, so that an infinity
+    or NaN in it does not count.
+    """
     structure = Structure(chain.workload, (*chain.batch, *chain.rows), chain.walked, chain.folds)
     guards = Guards(structure)
     forms = frozenset.intersection(*map(positions, _ruled_out(chain, guards)))
@@ -149,7 +152,7 @@ def mask_of(chain: Chain) -> Mask:
 
 
 def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
-    """Where each of the folds gains nothing."""
+    """Positions where each of the folds gains nothing."""
     found: list[Forms] = []
     for fold in chain.folds:
         product = chain.carried.get(fold.name)
@@ -158,13 +161,13 @@ def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
 
 
 def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:
-    """The loops over a variable that a walk is cut into; `even`: tiles end where the walked axis does."""
+    """The parts of a loop over a variable; `even`: tiles end where the streamed axis does."""
     end = Affine.of((chain.c.name, -1), offset=chain.c.extent - 1)
     forms = sorted({*mask.forms, *(() if even else (end,))}, key=str)
     steps = {f: dict(_smallest(f, place).terms).get(variable, 0) for f in forms}
     upper = [f for f in forms if steps[f] < 0]
     lower = [f for f in forms if steps[f] > 0]
-    # Of several that begin somewhere, one is told from the boundary; the others stay masks.
+    # If several begin somewhere, one is separated from its boundary; the others stay masks.
     known = frozenset({*upper, *lower[:1]})
     ending = tuple(Bound(-_smallest(f, place), 1) for f in upper)
     beginning = tuple(Bound(_smallest(f, place), 0) for f in lower[:1])
@@ -181,9 +184,9 @@ def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str
 
 
 def _beside(form: Affine, others: Collection[Affine], place: Mapping[str, Slice]) -> frozenset[Affine]:
-    """Those of the others that are negative nowhere in a tile in which this form is somewhere.
+    """The other forms that are negative nowhere in a tile in which this form is somewhere.
 
-    A window of 512 is wider than a tile: where one of its ends is in a tile, the other is not.
+    A window of 512 is wider than a tile: if one of its ends is in a tile, the other is not.
     """
     spread = largest_at(form, place) - _smallest(form, place)
     sums = {other: form + other - spread for other in others}

@@ -1,12 +1,12 @@
-"""Differences of positions in a walk, as integers.
+"""Differences of positions in a loop, as integers.
 
     at_c: (c 64) float32 = c.0*64 : +64             at_c2: (c 64) int32 = c.0*64 : +64
     t: (m 64, c 64) float32 = sub(at_c, at_m)       at_m2: (m 64) int32 = m.0*64 : +64
                                                     t2: (m 64, c 64) int32 = sub(at_c2, at_m2)
                                                     t: (m 64, c 64) float32 = cast(t2)
 
-They are the same along diagonals, of which a thread has several points: compilers see that of integers, and compute it
-and what follows from it once; of floating-point numbers they do not. What is compared is left as it is: masks are at
+They are the same along diagonals, of which a thread has several points: compilers see that for integers, and compute
+them and their consequences once; for floating-point numbers they do not. Comparisons stay as they are: masks are at
 few tiles.
 """
 
@@ -46,7 +46,7 @@ def _made_once(every: Collection[Statement]) -> dict[str, Position | Map]:
 
 @dataclass(frozen=True)
 class _Positions:
-    """What a kernel computes of positions: of what was `made` once, and what of that integers took the place of."""
+    """Values that a kernel computes from positions: those `made` once, and those `replaced` by integers."""
 
     made: Mapping[str, Position | Map]
     extents: Mapping[str, int]
@@ -65,7 +65,7 @@ class _Positions:
         return replace(loop, body=tuple(body))
 
     def _is_difference(self, s: Map, loop: For) -> bool:
-        """Whether it is one along several axes, and the last before anything else is computed of it."""
+        """True for a difference along several axes, if it is the last before anything else is computed from it."""
         largest = self._largest(s.dst.name) if len(s.dst.axes) > 1 else None
         if largest is None or largest > _LARGEST:
             return False
@@ -77,7 +77,7 @@ class _Positions:
         return self._largest(s.dst.name) is not None
 
     def _largest(self, x: str | float | int) -> float | None:
-        """Up to where magnitudes go of a tile or number that is made of positions and integers; None of others."""
+        """Largest magnitude of a tile or number that is computed from positions and integers; None of others."""
         if not isinstance(x, str):
             return abs(x) if float(x).is_integer() else None
         match self.made.get(x):
@@ -93,7 +93,7 @@ class _Positions:
         return None
 
     def _integers(self, name: str, known: dict[str, str]) -> Iterator[Position | Map]:
-        """The tile and what it is made of in integers; `known`: those that are there already."""
+        """The tile and its operands in integers; `known`: those already converted."""
         s = self.made[name]
         self.replaced.add(name)
         dst = replace(s.dst, name=self.names.fresh(name), dtype="int32")
@@ -109,7 +109,7 @@ class _Positions:
 
 
 def _read(body: tuple[Statement, ...], replaced: Collection[str]) -> tuple[Statement, ...]:
-    """The body without what was replaced and nothing reads any more."""
+    """The body without replaced statements that nothing reads any more."""
     while True:
         needed = {name for s in statements(body) for name in read(s)}
         left = _without(body, {*replaced} - needed)

@@ -31,7 +31,8 @@ from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
-from search_spaces.structure.contraction import SHORT_AXIS, Contraction, is_computed
+from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses

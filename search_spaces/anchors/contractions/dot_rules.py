@@ -20,17 +20,18 @@ from search_spaces.anchors.contractions.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.group_dots import block_shape
 from search_spaces.anchors.contractions.operand_copies import Operand, operand, operand_copy
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.range_rules import with_ranges
 from search_spaces.anchors.contractions.specialization import WARPS, specialization_rules
 from search_spaces.devices.descriptors import why_not_describable
+from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
-from search_spaces.structure.contraction import Contraction, is_computed
+from search_spaces.structure.contraction import Contraction
+from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Workload
@@ -46,7 +47,7 @@ DECIDED_FIRST = (
 def dot_rules(
     workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
 ) -> tuple[Rule, ...]:
-    """In the order in which they are told."""
+    """Rules of a chain, in the order in which they are reported."""
     brought = {
         (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)

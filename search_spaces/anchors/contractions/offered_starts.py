@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.anchors.contractions.group_dots import block_shape
+from search_spaces.devices.group_dots import block_shape
 from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import Contraction

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.programs.grid import Grid, GridAxis
@@ -38,7 +39,7 @@ class OutputTile:
         m, n = self.values.tile("m"), self.values.tile("n")
         return (n, m) if self.values.flag("swap") else (m, n)
 
-    @property
+    @cached_property
     def classes(self) -> dict[str, ClassTiles]:
         """The tiles of rows and of columns, by their axes."""
         return {x.name: class_tiles(self.form, self.values, k) for x, k in ((self.form.m, "m"), (self.form.n, "n"))}

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.anchors.contractions.operand_copies import Operand
+from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
+from search_spaces.programs.roles import requests
 from search_spaces.schedules.knobs import KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
@@ -94,7 +95,7 @@ class _Specialization:
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
             )
-            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups, self.offers)
+            yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups)
 
     def why_not_cut(self, values: Values) -> str | None:
         """Why the blocks of a cluster cannot each have a part of the tile's columns, which are cut already."""
@@ -120,8 +121,8 @@ class _Specialization:
         return reason or f"tiles of {shape[0]} x {shape[1]} are for specialised kernels"
 
     @property
-    def _kind(self) -> tuple[WaveGroups, str, str]:
-        return self.units, self.form.dtype, self.workload.precision
+    def _kind(self) -> tuple[WaveGroups, Offers, str, str]:
+        return self.units, self.offers, self.form.dtype, self.workload.precision
 
     @property
     def _warps(self) -> Sequence[int]:
@@ -152,8 +153,8 @@ class _Specialization:
             return f"{rows} rows and {columns} columns of a block; expected at most {most} and a multiple of {step}"
         group_rows = rows if kind == "pingpong" else rows // groups
         anywhere = LoadedTile("", 0, True)
-        dots = GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere)
-        return replace(dots, count=len(self.form.dots), groups=groups, offers=self.offers).why_too_large()
+        count = len(self.form.dots)
+        return GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups).why_too_large()
 
     def why_not_offered(self, values: Values) -> str | None:
         """Why a tile of a size that is no power of two is none of warp groups."""
@@ -183,7 +184,7 @@ def specialization_rules(
     brought: Mapping[tuple[str, str], Sequence[Operand]],
     offers: Offers,
 ) -> tuple[Rule, ...]:
-    """What has to be so for the specialised kernel that a schedule asks for."""
+    """Requirements of the specialised kernel that a schedule asks for."""
     units = target.wave_groups
     if units is None:
         return ()
@@ -195,7 +196,7 @@ def specialization_rules(
         *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
         *(Rule(("specialize", knob), _why_not_beside(knob, allowed)) for knob, allowed in _beside(offers).items()),
         Rule(("specialize", "grid"), _why_not_alternating),
-        Rule(("specialize", "warps"), lambda values: _why_no_groups(units, values)),
+        Rule(("specialize", "warps"), lambda values: _why_no_groups(units, offers, values)),
         Rule(("specialize", "warps", "max_registers"), lambda values: _why_capped(units, values)),
         *(
             Rule((*own, "split", "grid", "per_sm", *others), asked.why_not_walked)
@@ -250,13 +251,13 @@ def _why_not_beside(knob: str, allowed: tuple[KnobValue, ...]) -> Callable[[Valu
     return why
 
 
-def _why_no_groups(units: WaveGroups, values: Values) -> str | None:
+def _why_no_groups(units: WaveGroups, offers: Offers, values: Values) -> str | None:
     kind, warps = values["specialize"], values.integer("warps")
-    if kind != "none" and warps % units.waves:
-        return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
-    if kind == "none" and warps not in WARPS:
-        return f"{warps} warps are for specialised kernels; expected one of {', '.join(map(str, WARPS))}"
-    return _ALTERNATING if kind == "pingpong" and warps != 2 * units.waves else None
+    if kind == "none":
+        allowed = ", ".join(map(str, WARPS))
+        return None if warps in WARPS else f"{warps} warps are for specialised kernels; expected one of {allowed}"
+    reason = requests.why_no_groups(units, warps, offers.groups)
+    return reason or (requests.why_not_alternating(units, warps) if kind == "pingpong" else None)
 
 
 def _why_not_alternating(values: Values) -> str | None:
@@ -264,13 +265,10 @@ def _why_not_alternating(values: Values) -> str | None:
 
 
 def _why_capped(units: WaveGroups, values: Values) -> str | None:
-    kind, warps = values["specialize"], values.integer("warps")
-    if kind != "none" and values.integer("max_registers") and warps > units.waves:
-        return f"specialize={kind} needs whole warp groups without a cap on registers, got {warps} warps"
-    return None
+    if values["specialize"] == "none":
+        return None
+    return requests.why_capped(units, values.integer("warps"), values.integer("max_registers"))
 
 
 def why_no_stages(values: Values) -> str | None:
-    if values["specialize"] != "none" and values.integer("stages") < 2:
-        return f"specialize={values['specialize']} needs two stages at least, got {values['stages']}"
-    return None
+    return None if values["specialize"] == "none" else requests.why_no_stages(values.integer("stages"))

@@ -89,7 +89,7 @@ def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, in
     (step, axis), *others = sorted(strides)
     extent = next(n for i, n in zip(access.index, tensor.shape, strict=True) if i.axis == axis)
     most = target.features.load_bytes // dtype(tensor.dtype).bytes
-    # A mask cuts vectors that reach beyond the extent.
+    # A mask splits vectors that reach beyond the extent.
     fits = [v for v in (16, 8, 4, 2) if v <= most and not any(s % v for s in (extent, *(s for s, _ in others)))]
     return axis, fits[0] if fits and step == 1 else 1
 

@@ -1,4 +1,4 @@
-"""Chains: products, folds of what they make, and products of those, in one walk: what they are, where they are found.
+"""Chains (back-to-back GEMMs): products, folds of their results, and products of those, in one loop.
 
-Imports the rest of `structure`; knows nothing of how a chain is tiled.
+Imports the rest of `structure`; knows nothing of the tiling of a chain.
 """

@@ -1,4 +1,4 @@
-"""Which axes of a workload are the batch, the rows and the walked ones of a chain, and which of its folds are what."""
+"""Roles of a workload's axes in a chain (batch, rows, streamed ones: `walked`), and roles of its folds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import check_extents
 from search_spaces.structure.chains.chain import Chain, ChainedProduct
 from search_spaces.structure.chains.chain import axes_text as text
-from search_spaces.structure.contraction import element_type
+from search_spaces.structure.operand_types import element_type
 from search_spaces.structure.stages import inline
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, mul, to_text
@@ -17,16 +17,16 @@ from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Positions of an axis from which on tiles are wanted along the innermost: of rows, and of what is walked, which may be
-# pages of which only the positions within lie together.
+# Positions of an axis from which on tiles are wanted along the innermost: of rows, and of streamed axes, which may be
+# pages where only the positions within lie together.
 _LONG_ROWS = 128
 _LONG_PAGES = 16
-# Rows within a block of a mask that are enough for tiles which lie in one, so that other ones can be skipped.
+# Rows within a block of a mask that suffice for tiles within one block, so that other ones can be skipped.
 _SHORT_ROWS = 32
 
 
 def classed(workload: Workload) -> Chain:
-    """The chain that the folds of the workload are, with its axes as they are named there.
+    """The folds of the workload as a chain, with the workload's names of axes.
 
     Raises:
         UnmatchedError: an axis or a fold has no place in one.
@@ -52,7 +52,7 @@ def classed(workload: Workload) -> Chain:
 def _divided(
     every: Mapping[str, Stage], walked: Collection[Axis]
 ) -> tuple[Sequence[Stage], Sequence[Stage], Sequence[Stage]]:
-    """The folds that have walked axes, those beside them over the same axes, and those over the walked ones."""
+    """The folds that have streamed axes, the others over the same axes as those, and those over the streamed ones."""
     inner = [s for s in every.values() if not {*s.axes}.isdisjoint(walked)]
     summed = _summed_by(inner)
     beside = [s for s in every.values() if s not in inner and s.reduction and {*s.reduction.axes} == summed]
@@ -68,7 +68,7 @@ def _summed_by(folds: Collection[Stage]) -> set[Axis]:
 
 
 def _kept_axes(inner: Collection[Stage], walked: Collection[Axis]) -> Sequence[Axis]:
-    """The axes that all inner products have, but those that are walked."""
+    """The axes that all inner products have, except streamed ones."""
     kept = list(dict.fromkeys(x for s in inner for x in s.axes if x not in walked))
     for stage in inner:
         if not {*kept} <= {*stage.axes}:
@@ -77,7 +77,7 @@ def _kept_axes(inner: Collection[Stage], walked: Collection[Axis]) -> Sequence[A
 
 
 def _carrying(folds: Collection[Stage], kept: Collection[Axis]) -> Sequence[Stage]:
-    """The folds that have axes which others of them have not."""
+    """The folds with axes that other folds lack."""
     carried = {x for s in folds for x in s.axes} - {*kept}
     return [s for s in folds if not carried.isdisjoint(s.axes)]
 
@@ -85,7 +85,7 @@ def _carrying(folds: Collection[Stage], kept: Collection[Axis]) -> Sequence[Stag
 def _row_axes(
     kept: Sequence[Axis], inner: Collection[ChainedProduct], others: Collection[ChainedProduct]
 ) -> tuple[Axis, ...]:
-    """Those of the kept axes that no product has in what rows are multiplied with, and all inner ones have in rows."""
+    """The kept axes that occur in no right operand, and in the left operands of all inner products."""
     of_columns = frozenset[str]().union(*(variables(p.b) for p in (*inner, *others)))
     found = [x for x in kept if x.name not in of_columns and all(x.name in variables(p.a) for p in inner)]
     rows = _tiled_last(found, _LONG_ROWS)
@@ -95,7 +95,7 @@ def _row_axes(
 
 
 def _within_blocks(rows: tuple[Axis, ...], walked: Sequence[Axis], masks: Sequence[Access]) -> tuple[Axis, ...]:
-    """The rows with those within a block last, where a mask has blocks of rows by blocks of what is walked."""
+    """The rows with those within a block last, if a mask has blocks of rows by blocks of streamed positions."""
     for read in map(variables, masks):
         within = [x for x in rows if x.name not in read and x.extent >= _SHORT_ROWS]
         of_columns = [x.name in read for x in walked]
@@ -120,7 +120,7 @@ def whole_folds(workload: Workload) -> dict[str, Stage]:
 
 
 def walked_axes(folds: Mapping[str, Stage]) -> tuple[Axis, ...]:
-    """The axes of folds that other folds are over."""
+    """The streamed axes: those of folds that other folds are over."""
     found: list[Axis] = []
     for fold in folds.values():
         assert fold.reduction is not None
@@ -168,7 +168,7 @@ def _inner_product(stage: Stage, walked: Sequence[Axis], dtypes: Mapping[str, st
 def _carried_product(
     stage: Stage, kept: Sequence[Axis], walked: Sequence[Axis], dtypes: Mapping[str, str]
 ) -> ChainedProduct:
-    """A fold that carries axes of its own: of its factors those that have them, and the others."""
+    """A fold that carries axes of its own: the factors with these axes, and the others."""
     assert stage.reduction is not None
     carried = tuple(x for x in stage.axes if x not in kept)
     names = {x.name for x in carried}
@@ -188,7 +188,7 @@ def _carried_product(
 
 
 def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, str]) -> str:
-    """The element type of both operands of a dot: their own, or float32, which holds what either can be."""
+    """The element type of both operands of a dot: their own, or float32, which represents either."""
     types = {_element_type(x, dtypes) for x in (a, b)}
     if None in types:
         raise UnmatchedError(f"{stage} multiplies what is neither float32, float16 nor bfloat16")
@@ -196,7 +196,7 @@ def _multiplied(stage: str, a: Expression, b: Expression, dtypes: Mapping[str, s
 
 
 def _element_type(operand: Expression, dtypes: Mapping[str, str]) -> str | None:
-    """That of an operand; what is read of folds is float32."""
+    """The element type of an operand; results of folds are float32."""
     folded = {x.tensor for x in accesses(operand)} - dtypes.keys()
     return element_type(operand, {**dtypes, **dict.fromkeys(folded, "float32")})
 
@@ -213,7 +213,7 @@ def _product(factors: Sequence[Expression]) -> Expression:
 
 
 def _tiled_last(axes: Sequence[Axis], enough: int) -> tuple[Axis, ...]:
-    """The axes with the one that tiles lie along last: the innermost of those that are long enough, or the longest."""
+    """The axes with the tiled one last: the innermost of those that are long enough, or the longest."""
     if not axes:
         return ()
     tiled = max(range(len(axes)), key=lambda i: (min(axes[i].extent, enough), i))

@@ -1,4 +1,4 @@
-"""What a chain is made of: products, folds of what they make, and products of those (`structure.chains.finding`)."""
+"""Chains: products, folds of their results, and products of those (`structure.chains.finding`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from search_spaces.workloads.expressions.expression import Expression, mul
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Sums of a row that stay in registers while what they are sums over is walked.
+# Sums of a row that stay in registers during the loop over their summands.
 LONGEST_CARRIED = 256
-# Points of a row that registers of a program hold, of 16 rows at least, where all that is walked is in a tile at once.
+# Points of a row in registers of a program, of 16 rows at least, where the whole streamed axis is in one tile.
 LONGEST_AT_ONCE = 1024
 
 
@@ -22,7 +22,7 @@ LONGEST_AT_ONCE = 1024
 class ChainedProduct:
     """stage[…] = sum over `summed` of a · b, multiplied as `dtype`: `a` has the rows, `b` axes that the rows have not.
 
-    Of an inner product these are the walked ones, of a carried one those that it carries, `carried`.
+    Of an inner product `b` has the streamed axes, of a carried one the axes that it carries, `carried`.
     """
 
     stage: str
@@ -35,14 +35,14 @@ class ChainedProduct:
 
 @dataclass(frozen=True)
 class Chain:
-    """Inner products, and the folds of a walk over one side of them.
+    """Inner products, and the folds of a loop over one side of them.
 
-    Tiles lie along `m` and `c`, the last of the rows and of the walked axes; a program or an iteration has one position
-    of every other one. `folds` are over the walked axes, with everything inlined but folds and inner products;
-    `carried` those of them that are products, by name. `results` are the outputs, each with everything inlined but the
-    folds of the walk. `beside` are products of rows over what inner products are over, with columns of carried ones:
-    those that an adapter is beside. `workload` has these axes and these folds, and computes what the one that was given
-    does; `coefficient` is the largest factor of an exponent in it.
+    Tiles lie along `m` and `c`, the last of the rows and of the streamed axes (`walked`); a program or an iteration has
+    one position of every other one. `folds` are over the streamed axes, with everything inlined but folds and inner
+    products; `carried` those of them that are products, by name. `results` are the outputs, each with everything
+    inlined but the folds of the loop. `beside` are products of rows with columns of carried products, summed over the
+    same axes as inner products: those that an adapter is added to. `workload` has these axes and these folds, and
+    computes the same as the given one; `coefficient` is the largest factor of an exponent in it.
     """
 
     workload: Workload
@@ -77,28 +77,28 @@ class Chain:
 
     @property
     def row_tensors(self) -> tuple[str, ...]:
-        """The inputs that the rows of inner products are made of."""
+        """The inputs in the left operands of inner products."""
         return tuple(dict.fromkeys(a.tensor for p in self.inner for a in accesses(p.a)))
 
     @property
     def walked_tensors(self) -> tuple[str, ...]:
-        """The inputs that rows are multiplied with."""
+        """The inputs in right operands."""
         products = (*self.inner, *self.carried.values(), *self.beside)
         return tuple(dict.fromkeys(a.tensor for p in products for a in accesses(p.b)))
 
     @cached_property
     def walk(self) -> Group:
-        """The folds as they share one walk, where they do."""
+        """The folds in one shared loop, if they can share it."""
         return groups_of(self)[0]
 
     @cached_property
     def walks(self) -> int:
-        """How many walks the folds take that no tile holds all of: more than one where there is no rule to share it."""
+        """Number of loops that the folds need if no tile has all points: more than one without a rule to share one."""
         return len(groups_of(self))
 
     @property
     def why_at_once(self) -> str | None:
-        """Why all that is walked has to be in a tile at once, or None where it need not."""
+        """Reason that the whole streamed axis must be in one tile, or None if it need not."""
         if self.points:
             return f"{self.points[0]} has {axes_text(self.walked)}, and needs whole folds over it"
         if self.beside:
@@ -113,24 +113,24 @@ class Chain:
 
     @property
     def why_not_held(self) -> str | None:
-        """Why no kernel computes it: all that is walked has to be in a tile at once, and is too long for that."""
+        """Reason that no kernel computes it: the whole streamed axis must be in one tile, and is too long for that."""
         held = len(self.walked) == 1 and self.c.extent <= LONGEST_AT_ONCE
         return None if held else self.why_at_once
 
     @property
     def has_several(self) -> bool:
-        """Whether an iteration makes or adds several products, as those of gradients do, whose sums take registers."""
+        """True if an iteration computes or adds up several products, as for gradients, whose sums take registers."""
         return len(self.inner) > 1 or len(self.carried) > 1
 
     @property
     def points(self) -> tuple[str, ...]:
-        """The outputs that have walked axes."""
+        """The outputs that have streamed axes."""
         stages = {s.name: s for s in self.workload.stages}
         return tuple(n for n, _ in self.results if not {*self.walked}.isdisjoint(stages[n].axes))
 
 
 def groups_of(chain: Chain) -> list[Group]:
-    """The folds of the chain, divided into as few walks as they take."""
+    """The folds of the chain, divided into as few loops as possible."""
     bodies = {s.name: s.expression for s in chain.folds}
     for name, product in chain.carried.items():
         bodies[name] = mul(product.a, product.b)
@@ -140,5 +140,5 @@ def groups_of(chain: Chain) -> list[Group]:
 
 
 def axes_text(axes: Sequence[Axis] | Collection[Axis]) -> str:
-    """Axes by name, as messages have them."""
+    """Names of axes for messages."""
     return ", ".join(x.name for x in axes) or "no axis"

@@ -1,15 +1,15 @@
-"""Chains: folds over an axis that is parallel in products before them, in one walk over it.
+"""Finding chains: folds over an axis that is parallel in earlier products, in one loop over it.
 
     s[b, m, c]   = sum over d of q[b, m, d] * k[b, c, d]                       inner product
     top[b, m]    = max over c of s[b, m, c]
     total[b, m]  = sum over c of exp(s[b, m, c] - top[b, m])
     out[b, m, e] = sum over c of exp(s[b, m, c] - top[b, m]) / total[b, m] * v[b, c, e]      carried product
 
-Axes are classed by what becomes of them: of the inner products one operand has the rows (m), the other the walked axes
-(c), both have the batch (b) and what they sum over (d). Every other fold is over the walked axes, for each row; a sum
-of products whose second operand has axes of its own (e) carries these. All of it shares one walk (`folds.dependent`):
-factors that are the same all along it come out of sums first, through the rounding of an operand too, which is as
-large a part of what it rounds; then what is left moves by the rules that every fold has.
+Axes are classed by their roles: of the inner products one operand has the rows (m), the other the streamed axes
+(c), both have the batch (b) and the summed axes (d). Every other fold is over the streamed axes, for each row; a sum
+of products whose second operand has axes of its own (e) carries these. All of it shares one loop (`folds.dependent`):
+factors that are constant along it are moved out of sums first, through the rounding of an operand too, whose error is
+the same share of the value; then the rest moves by the rules of all folds.
 
     out[b, m, e] = (sum over c of exp(s[b, m, c] - top[b, m]) * v[b, c, e]) / total[b, m]
 
@@ -43,10 +43,10 @@ _DEPTHS = ("d", "e", "f", "g", "h")
 
 @lru_cache(256)  # Every anchor asks.
 def chain_of(workload: Workload) -> Chain:
-    """The workload as a chain, its axes called b, m, c (where there are several b0, b1 …, m0, m1 …, m), d, e and so on.
+    """The workload as a chain, with axes b, m, c (if there are several b0, b1 …, m0, m1 …, m), d, e and so on.
 
     Raises:
-        UnmatchedError: why it is none.
+        UnmatchedError: the reason that it is none.
     """
     if sum(s.reduction is not None for s in workload.stages) < 2 or contraction(workload) is not None:
         raise UnmatchedError("nothing is folded of its products")
@@ -68,7 +68,7 @@ def chain_of(workload: Workload) -> Chain:
 
 
 def _in_one_walk(workload: Workload) -> Workload:
-    """Sums without the factors that are the same all along them.
+    """Sums without the factors that are constant along them.
 
     Before:  out = sum over c of round(exp(…) / total) * v
     After:   out_sum = sum over c of round(exp(…)) * v;  out = out_sum / total
@@ -84,7 +84,7 @@ def _in_one_walk(workload: Workload) -> Workload:
             stages += [whole] if stage.name in workload.output_names else []
             continue
         if stage.reduction.operator == "max" and stage.name in workload.output_names and stage.name in read:
-            # What others are relative to may be kept in other units than what is stored.
+            # References of others may be kept in other units than stored values.
             fold = replace(whole, name=names.fresh(f"{stage.name}_top"))
             outer = Stage(stage.name, stage.axes, own_access(fold), dtype=stage.dtype)
             pointwise[stage.name] = outer
@@ -122,10 +122,10 @@ def _names(chain: Chain) -> dict[str, str]:
 
 
 def _alike(chain: Chain) -> dict[str, str]:
-    """Carried axes by which columns are read that inner products read as well, and what these sum over there.
+    """Carried axes whose columns inner products read as well, each with the axis that they sum over there.
 
-    Under one name they are one tile, which both multiply: of the gradient of an attention, q in dk = sᵀ q and s = q kᵀ.
-    What has both axes keeps two names, as x w beside (x a) aᵀ.
+    Under one name they are one tile, which both multiply: in the gradient of an attention, q in dk = sᵀ q and s = q kᵀ.
+    A stage that has both axes keeps two names, as x w besides (x a) aᵀ.
     """
     summed = [(x, p) for p in chain.inner for x in p.summed]
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Folds that depend on each other: which share a walk, and how a partial result moves when another's does.
+"""Folds that depend on each other: those that share a loop, and the rescaling of partial results (online softmax).
 
-Imports what lies between which numbers (`intervals`); knows nothing of axes.
+Imports `intervals`; knows nothing of axes.
 """

@@ -1,18 +1,19 @@
-"""Which folds share a walk over what they fold, and how those that depend on each other do.
+"""Folds that share a loop over their points, and the rules for folds that depend on each other.
 
-A fold whose summand reads the result of another one waits for it, and then walks the points again; or it shares the
-walk, and at any time is relative to what the other has folded so far. Whenever that changes from `old` to `new`, what
-it has itself is moved:
+A fold whose summand reads the result of another one waits for it, and then needs a second loop over the points; or it
+shares the loop, and is relative to the other's result so far. Whenever that changes from `old` to `new`, its own
+partial result is moved:
 
     summand                                      is moved
     y * exp(c * (x - top)), top the max of x     partial * exp(c * (old - new))
-    (x - mean) * (z - mean of z)                 partial + what such products about other points are more
+    (x - mean) * (z - mean of z)                 partial + the excess of such products about other points
     where(x == top, position, beyond)            partial where old == new, else beyond
 
-(see `moving`). Parts of the points that were folded apart are joined by the same rule: each is moved to what all
-of them have. What may be relative to anything near, as the second kind may, is moved only there: while points are
-added, it is held where the first ones had it. (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-2018, algorithm 3; Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983, sections 2 and 3.)
+(see `moving`). Parts of the points that were folded apart are joined by the same rule: each is moved to the result of
+all of them. A fold that may be relative to any near value, as the second kind may, is moved only there: while points
+are added, its centre stays that of the first ones. (Milakov and Gimelshein, "Online normalizer calculation for
+softmax", 2018, algorithm 3; Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983, sections 2
+and 3.)
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage
 
-# What a maximum starts from that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
+# Start of a maximum that others are relative to: the lowest float32, not -inf, so that minus itself it is 0.
 LOWEST = -3.4028234663852886e38
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a walk: that of its stage, from `start` on, or where that is None from what changes nothing.
+    """A fold of a loop: that of its stage, from `start` on, or if that is None from the neutral value.
 
-    `moved`: what its partial result becomes first when it is relative to others, which as they were are read by the
-    names that `before` gives them. `held`: that is so only where parts are joined, or all points are folded.
-    `counts`: it is the number of the points.
+    `moved`: its partial result moved, if it is relative to others; their former values are read by the names that
+    `before` gives them. `held`: that is done only where parts are joined, or all points are folded. `counts`: it is the
+    number of the points.
     """
 
     stage: Stage
@@ -67,7 +68,7 @@ class Fold:
 class Relative:
     """A value per row of the results of folds, which others are relative to; it is read by its name.
 
-    `held`: what it is instead while points are added, of what it was before them.
+    `held`: its replacement while points are added, computed from the former values.
     """
 
     name: str
@@ -77,9 +78,9 @@ class Relative:
 
 @dataclass(frozen=True)
 class Group:
-    """The folds of one walk, those that others are relative to before them.
+    """The folds of one loop; those that others are relative to come first.
 
-    `completed`: by what results are multiplied once all points are folded, by name.
+    `completed`: factors of results once all points are folded, by name.
     """
 
     folds: tuple[Fold, ...]
@@ -101,12 +102,12 @@ class Group:
 
 
 def before(name: str) -> str:
-    """What stands for a fold, or what others are relative to, as it was before the points that are being added."""
+    """Name of the former value of a fold, or of a relative, before the points that are being added."""
     return f"{name} before"
 
 
 def was(expression: Expression) -> Expression:
-    """The expression of what was before."""
+    """The expression of former values."""
     return rewritten(expression, lambda e: Access(before(e.tensor), e.index) if isinstance(e, Access) else None)
 
 
@@ -117,10 +118,10 @@ def groups(
     online: bool,
     lowest: float = LOWEST,
 ) -> list[Group]:
-    """The folds in order, grouped into walks; `online`: dependent ones share a walk where there is a rule for that.
+    """The folds in order, grouped into loops; `online`: dependent ones share a loop if there is a rule for it.
 
-    `bodies`: what is folded, with everything inlined but folds; `results`: what is stored, likewise. `lowest`: what a
-    maximum starts from that others are relative to.
+    `bodies`: the summands, with everything inlined but folds; `results`: the stored values, likewise. `lowest`: start
+    of a maximum that others are relative to.
     """
     walks: list[dict[str, Member]] = [{}]
     for stage in folds:
@@ -136,7 +137,7 @@ def groups(
 
 @dataclass
 class _Build:
-    """Makes the group of a walk."""
+    """Builds the group of a loop."""
 
     walk: Mapping[str, Member]
     bodies: Sequence[tuple[str, Expression]]
@@ -179,11 +180,11 @@ class _Build:
         self.others[member.stage.name] = _fold(member.stage, body, moved=moved)
 
     def _finite(self, exponent: Exponent, shown: Sequence[Expression]) -> Access:
-        """What an exponential is relative to while points are folded: the extreme, but a finite number.
+        """The value that an exponential is relative to while points are folded: the extreme, but a finite number.
 
-        The fold of the extreme may itself start from one where nothing shows it: where all that reads it are quotients
-        of what is relative to it, which of a row of -inf are NaN anyhow. Elsewhere it stays what it is, and sums are
-        moved to that in the end.
+        The fold of the extreme may itself start from one if nothing reveals it: if all its readers are quotients of
+        values relative to it, which for a row of -inf are NaN anyhow. Otherwise it stays, and sums are moved to it in
+        the end.
         """
         leader = self.walk[exponent.leader]
         start = self.lowest if leader.operator == "max" else -self.lowest
@@ -191,7 +192,7 @@ class _Build:
             if self._cancels(shown):
                 self.others[exponent.leader] = _fold(leader.stage, leader.body, start)
                 return exponent.relative
-            # From an infinity at the other end to itself it is NaN that sums are moved by, which they should be.
+            # From an infinity at the other end to itself, sums are moved by NaN, as they should be.
             bounds = [start]
         else:
             bounds = [start, -start]
@@ -215,14 +216,14 @@ class _Build:
         self.others[name] = _fold(member.stage, body, moved=ex.add(was(Access(name, ())), more), held=True)
 
     def _about(self, member: Member, centre: Centre) -> tuple[Access, Expression, Expression]:
-        """What stands for the mean; the sum of the values about it, as it was; and by how much it moved."""
+        """The name of the mean; the sum of the values about it, as it was; and the distance by which it moved."""
         count, total = self._count(member), Access(centre.leader, ())
 
         def first(mean: Access) -> Expression:
             none_before = ex.call("eq", was(count), Literal(0.0))
             return ex.call("where", none_before, ex.mul(total, ex.div(Literal(1.0), count)), was(mean))
 
-        # Divided, not multiplied by 1 / count: a product could be fused with what it is subtracted from, and differ.
+        # Divided, not multiplied by 1 / count: a product could be fused with a subtraction, and differ.
         value = ex.div(total, ex.call("maximum", count, Literal(1.0)))
         mean = self._relative(f"{centre.leader}_mean", value, first)
         step = ex.sub(was(mean), mean)
@@ -250,7 +251,7 @@ class _Build:
         if is_integral(member.body):
             partial = ex.call("to_integer", partial)
         if not is_integral(rule.extreme):
-            # What is NaN once stays so, and equals nothing.
+            # Once NaN, it stays so, and equals nothing.
             stays = ex.call("maximum", stays, ex.call("eq", ex.call("eq", old, old), Literal(0.0)))
         moved = ex.call("where", stays, partial, rule.beyond)
         self.others[member.stage.name] = _fold(member.stage, member.body, moved=moved)

@@ -1,8 +1,8 @@
-"""Factors of what is summed that are the same all along the sum, and so come out of it.
+"""Factors of a summand that are constant along the sum, and so are moved out of it.
 
     sum over c of round(exp(x[c]) / total) * y[c]     =     (sum over c of round(exp(x[c])) * y[c]) / total
 
-A rounding is as large a part of what it rounds, whatever that was divided by.
+A rounding error is the same share of a value before and after a division.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Outside = Callable[[Expression], Expression]
 
 
 def taken_out(summand: Expression, axes: Collection[str]) -> tuple[Expression, Outside]:
-    """What is left to be summed over the axes, and what then becomes of the sum."""
+    """The remaining summand over the axes, and a function that completes its sum."""
     match summand:
         case Apply("mul" | "div", (a, b)) if not variables(b) & {*axes}:
             rest, outside = taken_out(a, axes)

@@ -1,6 +1,6 @@
-"""How the partial result of a fold moves when what it is relative to does: one rule for each kind of summand.
+"""Moving a partial result when the value that it is relative to changes: one rule for each kind of summand.
 
-A rule is found by what a summand is, never by what it is called: sums and differences are compared as linear forms, and
+A rule is found by the structure of a summand, never by names: sums and differences are compared as linear forms, and
 products by how they scale.
 """
 
@@ -15,27 +15,27 @@ from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.walking import accesses, gathers
 from search_spaces.workloads.workload import Stage
 
-# Two constants are one where rounding to float32, in which constants are kept, tells them apart.
+# Two constants are equal if they differ only by the rounding to float32, in which constants are kept.
 _SAME = 1e-6
 _ONE = Literal(1.0)
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """What an exponential is relative to: `relative`, a value per row that is a maximum or a minimum where finite."""
+    """The reference of an exponential: `relative`, a value per row that is a maximum or a minimum where finite."""
 
     leader: str
     relative: Expression
     operator: str
 
 
-# By what a value is multiplied when what it is relative to grows by one: exp(-coefficient), for each.
+# The factor of a value when its reference grows by one: exp(-coefficient), for each.
 Scale = Mapping[Exponent, float]
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A sum of what scales: its partial result is multiplied by exp(coefficient * (old - new)) for each exponent."""
+    """A sum of values that scale: its partial result is multiplied by exp(coefficient * (old - new)) per exponent."""
 
     scale: Scale
 
@@ -57,12 +57,12 @@ class Centre:
 class Centred:
     """A sum of products of two values, each about its mean.
 
-    With a = sum(x - c) and b = sum(z - d) over n points, of which c and d move by s and t,
+    With a = sum(x - c) and b = sum(z - d) over n points, where c and d move by s and t,
 
         sum((x - c + s) * (z - d + t)) = sum((x - c) * (z - d)) + t * a + s * b + n * s * t
 
-    wherever c and d are. Where c is the mean of n0 of the points, sum((x - c)^2) is at most 1 + n / n0 times what it is
-    about the mean of all: so few digits are lost where it is moved there.
+    for any c and d. If c is the mean of n0 of the points, sum((x - c)^2) is at most 1 + n / n0 times the sum about the
+    mean of all: so few digits are lost when it is moved there.
     """
 
     first: Centre
@@ -75,7 +75,7 @@ class Centred:
 
 @dataclass(frozen=True)
 class Selected:
-    """A fold of what is `beyond` wherever a point is not the extreme: when that moves, no point so far is."""
+    """A fold whose summand is `beyond` except at the extreme: when that moves, no point so far is at it."""
 
     leader: str
     extreme: Expression
@@ -91,7 +91,7 @@ Rule = Scaled | Centred | Selected
 
 @dataclass(frozen=True)
 class Member:
-    """A fold of a walk: its stage, its summand with everything inlined but folds, and the rule that it moves by."""
+    """A fold of a loop: its stage, its summand with everything inlined but folds, and its rule for moving."""
 
     stage: Stage
     body: Expression
@@ -104,7 +104,7 @@ class Member:
 
     @property
     def points(self) -> int:
-        """How many points are folded."""
+        """Number of points that are folded."""
         assert self.stage.reduction is not None
         return math.prod(x.extent for x in self.stage.reduction.axes)
 
@@ -113,7 +113,7 @@ Walk = Mapping[str, Member]
 
 
 def rule_of(stage: Stage, body: Expression, walk: Walk) -> Rule | None:
-    """How the fold can share a walk with folds that it reads the results of, or None where it cannot.
+    """The rule by which the fold can share a loop with folds that it depends on, or None if it cannot.
 
     It may be relative to folds that are relative to none.
     """
@@ -136,7 +136,7 @@ def reads(expression: Expression, names: Collection[str]) -> bool:
 
 
 def scale_of(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> Scale | None:
-    """How the value scales when what it is relative to moves; None where it does something else.
+    """Scale of the value when its references move; None if it does not just scale.
 
     `scales`: of results that it may read.
     """
@@ -169,13 +169,13 @@ def _added(a: Scale | None, b: Scale | None, times: float) -> Scale | None:
 
 
 def _alike(a: Expression, b: Expression, walk: Walk, scales: Mapping[str, Scale]) -> Scale | None:
-    """The scale of both, of which 0 has any."""
+    """The common scale of both; 0 has any."""
     found = [scale_of(e, walk, scales) for e in (a, b) if e != Literal(0.0)]
     return found[0] if found and all(f == found[0] for f in found) else None
 
 
 def _logarithms_cancel(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -> bool:
-    """Whether this is the logarithm of a quotient that does not scale: (x - top) - log(sum of exp(x - top))."""
+    """True for the logarithm of a quotient that does not scale: (x - top) - log(sum of exp(x - top))."""
     terms = linear(e)
     total: Scale | None = {}
     for term in [t for t in terms if reads(t, walk)]:
@@ -194,7 +194,7 @@ def _logarithms_cancel(e: Expression, walk: Walk, scales: Mapping[str, Scale]) -
 def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | None:
     """The scale of an exponential that is at most 1: c * (x - top), c above 0, or c * (x - bottom), c below 0.
 
-    What is larger could be infinite for a while, without being so in the end.
+    A larger one could be infinite for a while, without being so in the end.
     """
     terms = linear(argument)
     relatives = [e for e in terms if reads(e, walk)]
@@ -212,7 +212,7 @@ def _exponential(operator: str, argument: Expression, walk: Walk) -> Scale | Non
 
 
 def extreme_where_finite(e: Expression) -> str | None:
-    """The fold whose result this is: all of it, or all but cases of it that are a constant (0 for an infinity)."""
+    """The fold whose result this is: all of it, or all but a constant in some cases (0 for an infinity)."""
     match e:
         case Access(tensor):
             return tensor
@@ -287,7 +287,7 @@ def _of(e: Expression) -> tuple[Expression, ...]:
 
 
 def _changes_nothing(stage: Stage, value: Expression, beyond: Literal | Integer) -> bool:
-    """Whether a constant changes the fold of no value: 0 in a sum, what lies beyond all positions in a minimum."""
+    """True if a constant is neutral in the fold: 0 in a sum, a value beyond all positions in a minimum."""
     assert stage.reduction is not None
     operator, constant = stage.reduction.operator, beyond.value
     (inner,) = _of(value)
@@ -303,7 +303,7 @@ def _changes_nothing(stage: Stage, value: Expression, beyond: Literal | Integer)
 
 
 def linear(e: Expression) -> dict[Expression, float]:
-    """The expression as a sum of others by constants; a constant is so many times 1."""
+    """The expression as a sum of multiples of others; a constant is a multiple of 1."""
     match e:
         case Literal(value):
             return {_ONE: float(value)}

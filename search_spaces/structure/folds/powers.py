@@ -1,22 +1,22 @@
-"""Exponentials of what is relative to a maximum, as powers of two of one multiplication and subtraction.
+"""Exponentials relative to a maximum, as powers of two of one fused multiply-subtract.
 
     top = max of (s * scale)                  top = max of s
     exp(s * scale - top)                →     exp2(s * k - top * k)       k = scale * log2(e)
 
-What multiplies all values by a positive number multiplies their maximum by the same, rounded alike: so it stays outside
-of the fold, and is one number with what makes a power of two of an exponential. A processor multiplies and subtracts at
-once. (Dao, "FlashAttention-2", 2023, section 3.1.)
+A positive factor of all values is a factor of their maximum, rounded alike: so it stays outside of the fold, and merges
+with the factor that makes a power of two of an exponential. A processor multiplies and subtracts at once. (Dao,
+"FlashAttention-2", 2023, section 3.1.)
 
-Folds of what is relative to a number of the row that is read, as in the gradient of an attention, are of the same:
+Folds relative to a number per row that is read, as in the gradient of an attention, are treated alike:
 
     exp(s * scale - lse)               →     exp2(s * k - lse * log2(e))
     exp(where(c <= m, s, -inf) - lse)  →     where(c <= m, exp2(s * k - lse * log2(e)), 0)
 
-The second is no NaN where a row has no points and its number is minus infinity: iterations that are masked are left
-out, as in other folds of products.
+The second is no NaN if a row has no points and its number is minus infinity: masked iterations are left out, as in
+other folds of products.
 
-The product by k is not rounded before it is subtracted; so a value must not be so large that it would have to be. Where
-one may be, as of tensors that hold masks, exponentials stay what they are.
+The product by k is not rounded before the subtraction; so a value must not be so large that rounding matters. Where one
+may be, as in tensors of masks, exponentials stay.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from search_spaces.workloads.expressions.walking import accesses, gathers, rewri
 from search_spaces.workloads.stages import Stage
 
 LOG2_E = math.log2(math.e)
-# Larger constants are masks. A row of which these leave nothing has such a number as its maximum; times log2(e) that is
-# rounded, and so is what is relative to it: of so much by 2**-11, of a billion by 64.
+# Larger constants are masks. A row without any point left has such a number as its maximum; times log2(e) that is
+# rounded, and so are values relative to it: of this size by 2**-11, of a billion by 64.
 _MODERATE = 1e4
-# Of larger ones products may overflow.
+# Products of larger ones may overflow.
 _LARGEST_FACTOR = 1e30
 _NEVER, _ZERO = Literal(-math.inf), Literal(0.0)
 
 
 @dataclass(frozen=True)
 class _Maximum:
-    """A maximum that was of `value`, and is `factor` times that of `unscaled`."""
+    """A maximum of `value`, which is `factor` times that of `unscaled`."""
 
     value: Expression
     unscaled: Expression
@@ -51,13 +51,13 @@ class _Maximum:
 
 @dataclass(frozen=True)
 class _Values:
-    """What is computed in a stage of these `extents`, of these products."""
+    """Values computed in a stage of these `extents`, from these products."""
 
     products: Collection[str]
     extents: Mapping[str, int]
 
     def is_moderate(self, e: Expression) -> bool:
-        """Whether a value is made of the products and of numbers that are no masks, where it is not masked."""
+        """True if a value, where not masked, is computed from the products and from numbers that are no masks."""
         match e:
             case Literal(value):
                 return value == -math.inf or abs(value) < _MODERATE
@@ -79,8 +79,7 @@ class _Values:
 
 
 def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tuple[tuple[Stage, ...], float]:
-    """The stages with maxima of unscaled values of these products, and with powers of two of what is relative to them;
-    and the largest factor of an exponent."""
+    """The stages with maxima of unscaled values and with powers of two; and the largest factor in exponents."""
     maxima: dict[str, _Maximum] = {}
     made_here = {s.name for s in stages}
     kept: list[Stage] = []
@@ -124,7 +123,7 @@ def _power(e: Expression, maxima: Mapping[str, _Maximum]) -> Expression | None:
 
 
 def _read_power(e: Expression, values: _Values, stages: Collection[str]) -> Expression | None:
-    """Of what is relative to numbers that are read and to nothing of these stages."""
+    """The power of a value relative to numbers that are read, and to nothing of these stages."""
     match e:
         case Apply("exp", (Apply("sub", (value, relative)),)):
             computed = any(a.tensor in stages for a in accesses(relative))
@@ -147,7 +146,7 @@ def _about(value: Expression, relative: Expression, values: _Values) -> Expressi
 
 
 def _relative(e: Expression, maxima: Mapping[str, _Maximum]) -> tuple[str, Expression]:
-    """The maximum that this is, or is but where it is infinite, and the same unscaled; no name where it is none."""
+    """The maximum that this is, at least where finite, and the same unscaled; no name if it is none."""
     match e:
         case Access(tensor):
             return tensor, e

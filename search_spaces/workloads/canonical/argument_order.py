@@ -1,4 +1,4 @@
-"""The order of arguments that may be exchanged: by what is in them, which is the same whatever anything is called."""
+"""The order of arguments that may be exchanged: by their structure, which is independent of all names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _COMMUTATIVE = frozenset({"add", "mul", "eq", "bitwise_and", "bitwise_or", "bitw
 class ArgumentOrder:
     """Orders the arguments of sums and products in the stages of a workload.
 
-    An expression has a look, a text that two expressions share only if they differ in names, or by chance in little
-    else. `address`: where an access reads. `operands`: the looks of what a scan combines.
+    Each expression has a signature, a text that two expressions share only if they differ in names, or by chance in
+    little else. `address`: the address that an access reads. `operands`: the signatures of the operands that a scan
+    combines.
     """
 
     inputs: Mapping[str, Tensor]
@@ -34,7 +35,7 @@ class ArgumentOrder:
     _looks: dict[str, str] = field(default_factory=dict)
 
     def ordered(self, expression: Expression, colours: Mapping[str, str]) -> Expression:
-        """The expression with its arguments in order. `colours` tell axes apart as far as their meaning does."""
+        """The expression with its arguments in order. `colours` distinguish axes by their meaning."""
         return self._in_order(expression, colours, {})[1]
 
     def combined(self, scan: Scan) -> tuple[Expression, ...]:
@@ -49,9 +50,9 @@ class ArgumentOrder:
     def _in_order(
         self, e: Expression, colours: Mapping[str, str], known: dict[int, tuple[str, Expression]]
     ) -> tuple[str, Expression]:
-        """The look of an expression, and the same with the arguments of sums and products sorted by theirs.
+        """The signature of an expression, and the same with the arguments of sums and products sorted by theirs.
 
-        `known`: those of parts, by identity: what stands in several places is looked at once, and stays one.
+        `known`: those of parts, by identity: a shared part is visited once, and stays shared.
         """
         found = known.get(id(e))
         if found is None:
@@ -87,7 +88,7 @@ class ArgumentOrder:
                 return _joined("integer", f":{value}"), e
 
     def _look(self, tensor: str) -> str:
-        """What a tensor looks like, whatever it is called and however its axes are cut."""
+        """The signature of a tensor, independent of its name and of the splitting of its axes."""
         if tensor in self.inputs:
             return f":{self.inputs[tensor].dtype} {self.inputs[tensor].span}"
         if tensor not in self._looks:
@@ -114,20 +115,20 @@ class ArgumentOrder:
 
 
 def constant_text(value: float) -> str:
-    """A constant as float32 has it, which is what expressions compute in."""
+    """A constant in float32, the type in which expressions compute."""
     with np.errstate(over="ignore"):
         held = float(np.float32(value))
     return repr(held if math.isfinite(held) else float(value))
 
 
 def _seen(form: Affine, colours: Mapping[str, str]) -> str:
-    """The look of a form: its axes by their colours, and the rest."""
+    """The signature of a form: its axes by their colours, and the rest."""
     terms = sorted((colours[v], c) for v, c in form.terms if v in colours)
     return f"{' '.join(colour for colour, _ in terms)}:{form.offset} {terms}"
 
 
 def _joined(name: str, *looks: str) -> str:
-    """The look of what consists of these: all axes first, so that what is small does not decide the order of two."""
+    """The signature of a compound: all axes first, so that small differences do not decide the order of two."""
     axes = {axis for look in looks for axis in look.partition(":")[0].split()}
     return f"{' '.join(sorted(axes))}:{digest(name, *looks)}"
 

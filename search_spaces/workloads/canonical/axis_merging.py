@@ -1,8 +1,8 @@
-"""Which axes can become one: those that follow each other wherever they stand, and that all memory walks as one.
+"""Axes that can become one: neighbours in every list of axes, contiguous in all memory.
 
 Before: out[i, j, c] = f(x[i, j, c], b[c]), all dense.  After: out[ij, c] = f(x[ij, c], b[c]).
 
-The longer a loop, the more ways there are to cut it; and what is read as a matrix may be written as anything.
+The longer a loop, the more ways there are to tile it; and the shapes of reads and writes need not agree.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def mergeable(
     extents: Mapping[str, int],
     fixed: frozenset[str],
 ) -> tuple[str, str] | None:
-    """The first two axes that can be one, which is no longer than an axis may be, the outer one first; None if none.
+    """The first two axes that can be one, not longer than an axis may be, the outer one first; None if there are none.
 
-    `lists`: the names of axes in all orders that mean something: of loops, of indices. `walks`: for everything in
-    memory, how far apart its neighbours along its axes are. `fixed` axes stay as they are.
+    `lists`: the names of axes in all orders that matter: of loops, of indices. `walks`: for everything in memory, the
+    strides along its axes. `fixed` axes stay as they are.
     """
     for names in lists:
         for outer, inner in itertools.pairwise(names):

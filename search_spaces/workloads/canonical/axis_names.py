@@ -1,11 +1,11 @@
 """Names of the axes of stages that have none in common: one name for the axes that are one loop.
 
-    t0[a, b] = max over c of x[a, c]        the axis at which a stage is read is the reader's; what folds or stores
-    out[d, e] = x[d, e] - t0[d]        →    along the dimension of a tensor that another does has its axis:
+    t0[a, b] = max over c of x[a, c]        the axis at which a stage is read is the reader's; folds and stores
+    out[d, e] = x[d, e] - t0[d]        →    along the same dimension of a tensor have one axis:
                                             t0[i0] = max over i1 of x[i0, i1];   out[i0, i1] = x[i0, i1] - t0[i0]
 
-What a product of two tensors sums over is the loop of other such products only: of s = q kᵀ and o = s k, the axis that
-s sums over is not that of the columns of o, though both run along the same dimension of k.
+The summed axis of a product of two tensors is shared with other such products only: of s = q kᵀ and o = s k, the axis
+that s sums over is not that of the columns of o, though both run along the same dimension of k.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from search_spaces.workloads.expressions.expression import Access, Gather
 from search_spaces.workloads.expressions.walking import distinct, distinct_accesses
 from search_spaces.workloads.stages import Axis, Stage
 
-# A dimension of a tensor or of a stage, and in steps of how many elements it is indexed.
+# A dimension of a tensor or of a stage, and the step in elements by which it is indexed.
 _Dimension = tuple[str, int, int]
 
 
 def axis_names(stages: Sequence[Stage], outputs: Sequence[str], scanned: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The name of every axis; `stages` are in order, and no two have an axis in common yet.
 
-    `scanned`: of those that are scanned, all that are scanned together, which have the same axes.
+    `scanned`: for every scanned stage, all stages of its scan, which have the same axes.
     """
     naming = _Naming({s.name: s for s in stages}, outputs, scanned)
     for stage in reversed(stages):
@@ -35,9 +35,11 @@ def axis_names(stages: Sequence[Stage], outputs: Sequence[str], scanned: Mapping
 
 @dataclass
 class _Naming:
-    """Stages are named one after the other, each after those that read it. `along`: the names of the axes that index a
-    dimension so far; `summed`: those that products sum over; `folded`: by a stage's own axes, what others of the same
-    fold."""
+    """Naming of stages one after the other, each after its readers.
+
+    `along`: the names of the axes that index a dimension so far; `summed`: the axes that products sum over; `folded`:
+    by a stage's own axes, those that others with the same ones fold.
+    """
 
     stages: Mapping[str, Stage]
     outputs: Sequence[str]
@@ -85,7 +87,7 @@ class _Naming:
                 self.along.setdefault(dimension, {})[self.names[local]] = None
 
     def _beside(self, stage: Stage) -> Iterator[Stage]:
-        """The products that were named, and neither need this one nor are needed by it."""
+        """The products already named that neither need this one nor are needed by it."""
         below = self._below(stage)
         for other in self.stages.values():
             named = other.factors and all(x.name in self.names for x in _folded_axes(other))
@@ -93,12 +95,12 @@ class _Naming:
                 yield other
 
     def _below(self, stage: Stage) -> set[str]:
-        """The stages that one is computed from."""
+        """All stages that one depends on."""
         read = [self.stages[a.tensor] for a in distinct_accesses(stage.expression) if a.tensor in self.stages]
         return {s.name for s in read}.union(*map(self._below, read))
 
     def _ahead(self, dimensions: Sequence[_Dimension]) -> Iterator[str]:
-        """The names that readers have given to axes of stages that are still to come, along the same dimensions."""
+        """The names that readers gave to axes of stages not yet named, along the same dimensions."""
         for other in self.stages.values():
             at = _alone(other) if any(a.name not in self.names for a in other.axes) else {}
             for place, axis in enumerate(other.axes):
@@ -109,7 +111,7 @@ class _Naming:
         return (name for d in dimensions for name in self.along.get(d, ()))
 
     def _name(self, stage: Stage, local: str, known: Sequence[str]) -> None:
-        """Give an axis the first of the known names that is as long and not taken in the stage, or a new one."""
+        """Give an axis the first of the known names that has its extent and is not taken in the stage, or a new one."""
         taken = {self.names[a.name] for a in stage.loops if a.name in self.names}
         extent = stage.extents[local]
         found = next((name for name in known if self.extents[name] == extent and name not in taken), None)
@@ -123,7 +125,7 @@ def _folded_axes(stage: Stage) -> tuple[Axis, ...]:
 
 
 def _alone(stage: Stage) -> dict[str, list[_Dimension]]:
-    """Of every axis of a stage, the dimensions that it alone indexes, in steps of how many."""
+    """For every axis of a stage, the dimensions that it alone indexes, with the step."""
     found: dict[str, list[_Dimension]] = {}
     for e in distinct(stage.expression):
         if isinstance(e, Access | Gather):

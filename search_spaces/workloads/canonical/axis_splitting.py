@@ -17,14 +17,14 @@ from search_spaces.workloads.expressions.walking import distinct_accesses, reind
 
 
 class UnspellableError(Exception):
-    """A form has no spelling of its own: some index is that of no dimensions."""
+    """A form has no spelling of its own: some index does not fit any dimensions."""
 
 
 @dataclass
 class Line:
     """A stage of the form. `own` and `over` are its axes and those that it folds, with extents; `strides`: of its own.
 
-    The expression reads tensors at addresses: an access has the address as its first index, and where it has a fill,
+    The expression reads tensors at addresses: an access has the address as its first index; with a fill, it also has
     index, size and stride of every dimension along which it may be outside, one after the other.
     """
 
@@ -43,7 +43,7 @@ class Line:
 
     @property
     def multiplies(self) -> bool:
-        """Whether it sums products of what has axes of its own on both sides."""
+        """True if it sums products of two factors that each have axes of their own."""
         match self.expression:
             case Apply("mul", (a, b)) if self.operator == "sum":
                 of_a, of_b = variables(a), variables(b)
@@ -74,9 +74,9 @@ class Line:
 
 
 def split_axes(lines: Mapping[str, Line]) -> None:
-    """Split axes until all stages have the same ones as what reads them, and as what reads the same tensors.
+    """Split axes until each stage has the same ones as its readers, and as other readers of the same tensors.
 
-    And those of others of as many points, and of folds beside them of a part of theirs.
+    Also the same as other stages of as many points; and a fold of the same rows gets another fold's outer positions.
     """
     tensors = dict.fromkeys(
         a.tensor for x in lines.values() for a in distinct_accesses(x.expression) if a.tensor not in lines
@@ -91,7 +91,7 @@ def split_axes(lines: Mapping[str, Line]) -> None:
 
 
 def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
-    """Split an axis of the reader or of a stage that it reads, if it spans several of the other; whether one was."""
+    """Split an axis of the reader or of a stage that it reads, if it spans several of the other; True if one was."""
     for access in dict.fromkeys(a for a in distinct_accesses(reader.expression) if a.tensor in lines):
         read, address = lines[access.tensor], access.index[0]
         steps = {(abs(c), abs(c) * reader.extents[v]) for v, c in address.terms}
@@ -109,7 +109,7 @@ def _split_for_stages(reader: Line, lines: Mapping[str, Line]) -> bool:
 
 
 def _split_for_tensor(tensor: str, lines: Iterable[Line]) -> bool:
-    """Split an axis along which an input is read across the digits of other reads; whether one was."""
+    """Split an axis along which an input is read across the digits of other reads; True if one was split."""
     reads = [(x, unguarded(a)) for x in lines for a in distinct_accesses(x.expression) if a.tensor == tensor]
     bounds = {
         bound
@@ -128,13 +128,13 @@ def _split_for_tensor(tensor: str, lines: Iterable[Line]) -> bool:
 
 
 def _cut(line: Line, address: Affine, bound: int) -> dict[str, int]:
-    """The extents of the axes if those that reach across a bound were split there, of the inner ones then."""
+    """The extents of the axes after a split at a bound: the inner extent of those that cross it."""
     crossing = {v: bound // c for v, c in address.terms if _crosses(c, line.extents[v], bound)}
     return line.extents | crossing
 
 
 def _split_as(line: Line, other: Line) -> bool:
-    """Split an axis of a stage where another one of as many points has more of them; whether one was."""
+    """Split an axis of a stage where another one of as many points has more of them; True if one was split."""
     loops, more = ([*x.own.items(), *x.over.items()] for x in (line, other))
     bounds = [math.prod(n for _, n in more[place:]) for place in range(len(more))]
     own = [math.prod(n for _, n in loops[place:]) for place in range(len(loops))]
@@ -145,7 +145,7 @@ def _split_as(line: Line, other: Line) -> bool:
 
 
 def _split_beside(line: Line, other: Line) -> bool:
-    """Split what a stage folds where another fold of such rows has its outer positions; whether it was."""
+    """Split the folded axis of a stage at the outer positions of another fold of such rows; True if it was split."""
     folds = all(x.over and not x.multiplies for x in (line, other))
     whole, part = (math.prod(x.over.values()) for x in (line, other))
     if not folds or [*line.own.values()] != [*other.own.values()] or whole <= part or whole % part:
@@ -155,7 +155,7 @@ def _split_beside(line: Line, other: Line) -> bool:
 
 
 def _split(line: Line, axis: str, extent: int, step: int, bound: int) -> bool:
-    """Split an axis that takes such steps at a bound, if it reaches across it; whether it does."""
+    """Split an axis with such a step at a bound that it crosses; True if it does."""
     if not _crosses(step, extent, bound):
         return False
     line.split(axis, bound // step)
@@ -167,7 +167,7 @@ def _crosses(step: int, extent: int, bound: int) -> bool:
 
 
 def _is_digit(address: Affine, bound: int, extents: Mapping[str, int]) -> bool:
-    """Whether the terms below a bound stay within it."""
+    """True if the terms below a bound stay within it."""
     low = Affine(tuple((v, c) for v, c in address.terms if abs(c) < bound), address.offset)
     return low.minimum(extents) // bound == low.maximum(extents) // bound
 
@@ -178,7 +178,7 @@ def guards_of(access: Access) -> Iterator[tuple[Affine, Affine, Affine]]:
 
 
 def unguarded(access: Access) -> Affine:
-    """The address without what guarded dimensions add to it."""
+    """The address without the terms of guarded dimensions."""
     address = access.index[0]
     for index, _, step in guards_of(access):
         address = address - index * step.offset

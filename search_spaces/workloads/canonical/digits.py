@@ -21,7 +21,7 @@ Extents = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Address:
-    """Where something is read, in elements, and the extents of the axes there."""
+    """The address of a read, in elements, and the extents of the axes there."""
 
     form: Affine
     extents: Extents
@@ -30,7 +30,7 @@ class Address:
 def steps_of(addresses: Sequence[Address], known: Mapping[int, int]) -> list[int]:
     """The strides of as many dimensions as all of these addresses have digits, largest first.
 
-    `known`: strides of dimensions that there are in any case, and sizes; larger steps within one are steps of it.
+    `known`: strides and sizes of dimensions that exist in any case; larger steps within one are steps of it.
     """
     rest = list(addresses)
     found = {abs(c) for a in addresses for _, c in a.form.terms}
@@ -42,7 +42,7 @@ def steps_of(addresses: Sequence[Address], known: Mapping[int, int]) -> list[int
         group.append(size)
         step = math.gcd(*group)
         if size == sizes[-1]:
-            # What reads several elements of one step reads them along the same dimension.
+            # A read of several elements of one step is along the same dimension.
             left = {a.form.offset % step for a in rest}
             return [*steps, step, *([1] if left != {0} else [])] if len(left) == 1 else [*steps, math.gcd(step, *left)]
         split = [_divided(a.form, step, a.extents) for a in rest]

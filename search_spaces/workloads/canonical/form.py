@@ -1,19 +1,19 @@
-"""The canonical form of a workload: what it computes on which memory, without the names and choices of who wrote it.
+"""The canonical form of a workload: its computation on memory, without names and choices of its author.
 
     acc[m, n] = sum over k of mul(a[m, k], b[n, k])           0 over 8 × 4, at 4 i0 + i1 = sum over 16 of
     out[m, n] = add(acc[m, n], bias[n])                   →       mul(input 0 at 16 i0 + i2, input 1 at 16 i1 + i2)
                                                               1 over 8 × 4, at 4 i0 + i1 =
                                                                   add(stage 0 at 4 i0 + i1, input 2 at i1)
 
-Tensors are memory here: shapes and strides say where an access reads, as an affine form of the axes, and mean nothing
-beyond that, but for the shapes of tables that are looked up in. Axes are numbered, outermost in memory first; those of
-extent 1 are left out, and neighbours that all memory walks as one are one (`axis_merging`). Stages come in the order in
-which they are found from the outputs on, backwards, and inputs as these read them; what nothing reads is left out, and
-so are stages that only name an expression (`inlining`); an input that nothing reads comes last, since a call passes it.
-The two arguments of a sum or a product, which may be exchanged, have an order by what is in them; where that is alike,
-theirs. Constants are those of float32.
+Tensors are memory here: shapes and strides only give the address of an access, as an affine form of the axes; of tables
+alone, which are looked up in, the shapes remain. Axes are numbered, outermost in memory first; axes of extent 1 are
+left out, and neighbours that are contiguous in all memory become one (`axis_merging`). Stages come in the order in
+which they are found from the outputs on, backwards, and inputs as these read them; stages without readers are left out,
+and so are stages that only name an expression (`inlining`); an input that nothing reads comes last, since a call passes
+it. The two arguments of a sum or a product, which may be exchanged, are ordered by their structure; alike ones keep
+their order. Constants are those of float32.
 
-What has the same form computes the same elements, rounded alike, from the same memory: its inputs in the order of the
+Workloads of the same form compute the same elements, rounded alike, from the same memory: inputs in the order of the
 form (`Canonical.inputs`) can be given to a kernel of any other workload of the form, in that one's order.
 """
 
@@ -43,9 +43,11 @@ _Data = str | int | None | list["_Data"]
 
 @dataclass(frozen=True)
 class Canonical:
-    """`key`: of the form. `family`: the kinds of its reductions: schedules of workloads of one family may say something
-    of each other, whatever the shapes and element types. `inputs`: which input of the workload is the form's first,
-    second …. `shapes`: of the first reduction, or else of an output; then of these inputs, by what they are read by.
+    """`key`: hash of the form. `family`: the kinds of its reductions.
+
+    Schedules of workloads of one family may inform each other, whatever the shapes and element types. `inputs`: the
+    workload's input that is the form's first, second …. `shapes`: of the first reduction, or else of an output; then of
+    these inputs, by the axes that read them.
     """
 
     key: str
@@ -59,7 +61,7 @@ class Canonical:
 def canonical(
     inputs: Sequence[Tensor], stages: Sequence[Stage], outputs: Sequence[Tensor], precision: str
 ) -> Canonical:
-    """The canonical form of a workload; `outputs` are its stages that are stored, as tensors in memory."""
+    """The canonical form of a workload; `outputs` are its stored stages, as tensors in memory."""
     stages = inlined([_folding(_scanning(s)) for s in stages], precision, [t.name for t in outputs])
     form = _Form({t.name: t for t in inputs}, {s.name: s for s in stages})
     lines = form.of({t.name: t.effective_strides for t in reversed(outputs)})
@@ -74,7 +76,7 @@ def canonical(
 
 
 def _folding(stage: Stage) -> Stage:
-    """The stage; what folds one element is that element, unless it is a sum of integers, which nothing else makes."""
+    """The stage; a fold of one element is that element, unless it is a sum of integers, which nothing else makes."""
     if stage.reduction is None or _long(stage.reduction.axes) or not is_float(stage.dtype):
         return stage
     kept = {a.name: axis_index(a.name) for a in stage.axes} | {a.name: Affine() for a in stage.reduction.axes}
@@ -82,7 +84,7 @@ def _folding(stage: Stage) -> Stage:
 
 
 def _scanning(stage: Stage) -> Stage:
-    """The stage; what is scanned along an axis of one index is not scanned."""
+    """The stage; a scan along an axis of one index is none."""
     return replace(stage, scan=None) if stage.scan and stage.extents[stage.scan.axis] == 1 else stage
 
 
@@ -111,11 +113,11 @@ class _Ordered:
 
 @dataclass
 class _Form:
-    """The form while it is written.
+    """The form under construction.
 
-    `read`: the inputs, in the order in which they are, and their shapes there. `kinds`: how stages fold. `loop`: the
-    extents of the first reduction's own axes, or of the output's. `laid_out`: of every stage that was met, the last one
-    first, the stride of each of its dimensions, as if all were in memory.
+    `read`: the inputs in their order, and their shapes there. `kinds`: kinds of the stages' folds. `loop`: the extents
+    of the first reduction's own axes, or of the output's. `laid_out`: of every stage visited, the last one first, the
+    stride of each of its dimensions, as if all were in memory.
     """
 
     inputs: Mapping[str, Tensor]
@@ -141,7 +143,7 @@ class _Form:
         return [self._line(ordered) for ordered in reversed(backwards)]
 
     def _kind(self, ordered: _Ordered) -> str:
-        """How a stage folds; `dot` of a product of what has axes of its own on both sides; "" of what folds nothing."""
+        """Kind of a stage's fold; `dot` for a product of factors that each have own axes; "" without a fold."""
         stage = ordered.stage
         if stage.reduction is None:
             return "scan" if stage.scan else ""
@@ -161,10 +163,10 @@ class _Form:
         return {name for found in (*walks, *others, *looked_up) for name in found if name in ordered.places}
 
     def _ordered(self, stage: Stage) -> _Ordered:
-        """The stage in order, and what it reads laid out accordingly."""
+        """The stage in order, with its operands laid out accordingly."""
         for member in self._members(stage):
             self.laid_out.setdefault(member, self.laid_out[stage.name])
-        # What is scanned together has the axes of the one that was met first.
+        # Stages of one scan have the axes of the one visited first.
         together = [self.stages[name] for name in self.laid_out if name in (stage.scan.members if stage.scan else ())]
         together = together or [stage]
         placed = [self._strides_along(each) for each in together]
@@ -190,18 +192,18 @@ class _Form:
         return _Ordered(stage, in_order[stage.name], axes, extents, self._strides_along(stage))
 
     def _strides_along(self, stage: Stage) -> dict[str, int]:
-        """How far apart the neighbours along each of its axes lie."""
+        """Strides along each of its axes."""
         return {a.name: s for a, s in zip(stage.axes, self.laid_out[stage.name], strict=True)}
 
     def _members(self, stage: Stage) -> list[str]:
-        """What the stage is scanned with, as far as it needs that, in the order in which its combination reads them."""
+        """The members of the stage's scan that it needs, in the order in which its combination reads them."""
         if stage.scan is None:
             return []
         numbers = needed_members(self.arguments.combined(stage.scan), stage.scan.members.index(stage.name))
         return [stage.scan.members[n] for n in numbers]
 
     def _lay_out(self, reads: Sequence[Access], axes: Sequence[str]) -> None:
-        """Lay out the stages that these are the first to read, in the order of these axes."""
+        """Lay out the stages that these accesses are the first to read, in the order of these axes."""
         order = {name: place for place, name in enumerate(axes)}
         for access in reads:
             if access.tensor in self.inputs or access.tensor in self.laid_out:
@@ -224,7 +226,7 @@ class _Form:
         ]
 
     def _scanned(self, ordered: _Ordered) -> list[_Data]:
-        """How the stage is scanned, and with which stages, in their order."""
+        """The scan of the stage, with its members in their order."""
         scan, members = ordered.stage.scan, self._members(ordered.stage)
         if scan is None:
             return []
@@ -242,11 +244,11 @@ class _Form:
                 return self._data(e, stage)
 
     def _of_stage(self, name: str) -> int:
-        """The number of a stage in the form, which has them backwards."""
+        """The number of a stage in the form, which lists them backwards."""
         return len(self.laid_out) - 1 - list(self.laid_out).index(name)
 
     def _address(self, access: Access) -> Affine:
-        """Where an access reads, in elements from the first one of the tensor."""
+        """The address of an access, in elements from the first one of the tensor."""
         strides = self._strides(access.tensor)
         terms = ((v, c * s) for i, s in zip(access.index, strides, strict=True) for v, c in i.terms)
         offset = sum(i.offset * s for i, s in zip(access.index, strides, strict=True))
@@ -256,14 +258,14 @@ class _Form:
         if tensor not in self.inputs:
             return self.laid_out[tensor]
         table = self.inputs[tensor]
-        # The stride of a dimension of size 1 means nothing, and yet what is read outside may be indexed there.
+        # The stride of a dimension of size 1 means nothing, and yet a read outside may be indexed there.
         return tuple(s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True))
 
     def _walk(self, access: Access) -> dict[str, int]:
         return dict(self._address(access).terms)
 
     def _walks(self, reads: Iterable[Access]) -> list[dict[str, int]]:
-        """How every read of an input moves, those that stand in several places again."""
+        """Strides of every read of an input, repeated for repeated reads."""
         of_inputs = [a for a in reads if a.tensor in self.inputs]
         known = {id(a): self._walk(a) for a in {id(a): a for a in of_inputs}.values()}
         return [known[id(a)] for a in of_inputs]
@@ -300,7 +302,7 @@ class _Form:
                 return [operator, *[self._data(a, stage) for a in arguments]]
 
     def _guards(self, access: Access, stage: Stage) -> list[tuple[int, Affine, int]]:
-        """The dimensions along which an access of the stage may be outside: sizes, where it reads, strides."""
+        """The dimensions along which an access of the stage may be outside: sizes, indices, strides."""
         if access.fill is None:
             return []
         shape = (self.inputs if access.tensor in self.inputs else self.stages)[access.tensor].shape
@@ -310,9 +312,7 @@ class _Form:
         ]
 
     def _values(self, stage: Stage) -> list[dict[str, int]]:
-        """How positions and indices change along the axes, in the manner of walks: indices of what is looked up in, and
-        of what may be read outside of it.
-        """
+        """Strides of values along the axes: of positions, of look-up indices, and of indices that may be outside."""
         found: list[dict[str, int]] = []
         for e in distinct(stage.expression):
             if isinstance(e, Position):
@@ -328,7 +328,7 @@ class _Form:
         return list(self.read).index(tensor)
 
     def _table(self, tensor: str, index: Sequence[Affine | Expression]) -> list[tuple[int, int, Affine | Expression]]:
-        """Size, stride and index of every dimension of a table, outermost in memory first, and looked up in last."""
+        """Size, stride and index of every dimension of a table, outermost in memory first, looked up ones last."""
         table = self.inputs[tensor]
         # The stride of a dimension of size 1 is never used.
         strides = [s if n > 1 else 0 for n, s in zip(table.shape, table.effective_strides, strict=True)]
@@ -350,7 +350,7 @@ def _merged(
     Those that are `fixed` stay as they are.
     """
     own, over = axes
-    # What does not move along an axis moves by 0.
+    # A stride is 0 along an axis that does not occur.
     whole = [{name: walk.get(name, 0) for name in [*own, *over]} for walk in walks]
     while pair := mergeable((own, over), whole, extents, fixed):
         outer, inner = pair
@@ -361,7 +361,7 @@ def _merged(
 
 
 def _long(axes: Iterable[Axis]) -> list[str]:
-    """The axes along which there is more than one index."""
+    """The axes with more than one index."""
     return [a.name for a in axes if a.extent > 1]
 
 

@@ -18,14 +18,14 @@ from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
 from search_spaces.workloads.stages import Stage
 
-# An expression that reads itself twice, ten times over, has a thousand parts: above, stages stay what they are.
+# An expression that reads itself twice, ten times over, has a thousand parts: beyond that, stages are not inlined.
 _MOST_PARTS = 1000
 
 
 def inlined(stages: Sequence[Stage], precision: str, outputs: Collection[str]) -> tuple[Stage, ...]:
     """The stages with those that only name an expression inlined; outputs stay.
 
-    So does what a dot multiplies that is less precise than float32: an operand that is a stage makes a dot of a sum of
+    So do operands of dots that are less precise than float32: an operand that is a stage makes a dot of a sum of
     products (`Stage.is_contraction`).
     """
     dots = [s for s in stages if s.is_contraction and precision != "ieee"]
@@ -52,7 +52,7 @@ def _with(expression: Expression, named: Mapping[str, Stage]) -> Expression:
 
 
 def element(stage: Stage, index: Sequence[Affine]) -> Expression:
-    """What the stage, which folds nothing, computes at an index."""
+    """The value at an index of a stage that folds nothing."""
     return at_index(stage.expression, dict(zip((a.name for a in stage.axes), index, strict=True)))
 
 

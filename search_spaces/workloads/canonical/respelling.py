@@ -4,11 +4,11 @@
         mul(input 0 at 16 i0 + i2, input 1 at 16 i1 + i2)          →     out0[a, b] = exp(t0[a, b])
     1 over 32, at i0 = exp(stage 0 at i0)
 
-It is made of nothing but the form: workloads of one key have one space of schedules, and schedules of it one program
-and one text. Three things that the form leaves out are found anew. The *dimensions* of tensors are the digits of the
-addresses at which they are read (`digits`). An *axis* is split where a stage is read across it, so that reader and
-stage have the same axes. And axes are *one*, with one name, where a stage is read at another's axis, or stages that
-fold or store read the same dimension of a tensor at theirs (`axis_names`).
+It is made from the form alone: workloads of one key have one space of schedules, and each schedule one program and one
+text. Three things that the form leaves out are found anew. The *dimensions* of tensors are the digits of the addresses
+at which they are read (`digits`). An *axis* is split where a stage is read across it, so that reader and stage have the
+same axes. And axes are *one*, with one name, where a stage is read at another's axis, or stages that fold or store read
+the same dimension of a tensor at theirs (`axis_names`).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Spelling:
 
 @dataclass(frozen=True)
 class _Dimension:
-    """Of a tensor in memory.
+    """A dimension of a tensor in memory.
 
-    `size`: None where it is as long as what is read of it. `number`: of several alike, as those of one index are.
+    `size`: None where it is as long as its reads. `number`: of several alike, as those of one index are.
     """
 
     stride: int
@@ -52,7 +52,7 @@ class _Dimension:
 
 
 def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Spelling:
-    """The workload of a form: element type and span of every input, its stages, and how many of them are outputs.
+    """The workload of a form: element type and span of every input, its stages, and the number of outputs among them.
 
     Raises:
         UnspellableError: no workload has this form and names all of its dimensions.
@@ -80,7 +80,7 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
 
 def _parsed(name: str, line: Any, names: Sequence[str]) -> Line:
     dtype, own, fold, data, *scan = line
-    # A fold of one element is one still: over an axis of one position.
+    # A fold of one element is still one: over an axis of one position.
     folded = (fold[1:] or [1]) if fold else []
     loops = [f"{name}_{n}" for n in range(len(own) + len(folded))]
     mine, over = loops[: len(own)], loops[len(own) :]
@@ -92,7 +92,7 @@ def _parsed(name: str, line: Any, names: Sequence[str]) -> Line:
     known: dict[int, Expression] = {}
 
     def expression(e: Any) -> Expression:
-        # What stands in several places of a form is one part of it, and stays one.
+        # A shared part of a form stays shared.
         found = known.get(id(e))
         if found is None:
             found = known[id(e)] = parsed(e)
@@ -165,7 +165,7 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     steps = [d.stride for d in fixed]
     if len({*steps} - {0}) < len([s for s in steps if s]):
         raise UnspellableError(f"{tensor} is read outside of different dimensions of one stride")
-    # Where what is read is not within the dimensions that are named, there are more outside of these.
+    # If a read is not within the named dimensions, there are more outside of these.
     within = {d.stride: d.size or 1 for d in fixed if d.stride}
     for known in (within, {step * size: 1 for step, size in within.items()} | within):
         free = [_Dimension(step) for step in steps_of([a for a, _ in rest], known) if step not in steps]
@@ -207,7 +207,7 @@ def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
 
 
 def _in_order(lines: Mapping[str, Line]) -> list[Line]:
-    """The lines, each after those that it reads, and those that are scanned together one after the other."""
+    """The lines, each after those that it reads, and those of one scan one after the other."""
     done: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -236,7 +236,7 @@ def _scanned_together(name: str, lines: Mapping[str, Line]) -> tuple[str, ...]:
 
 
 def _indexed(line: Line, dimensions: Mapping[str, list[_Dimension]], tensors: Mapping[str, Any]) -> Stage:
-    """The stage with indices along dimensions in the place of addresses; scans come later."""
+    """The stage with indices along dimensions in place of addresses; scans come later."""
 
     def change(e: Expression) -> Expression | None:
         if isinstance(e, Gather):

@@ -1,4 +1,4 @@
-"""Expressions: how one element of a stage is computed. Their parts, operators, kinds of values, walks, and JSON.
+"""Expressions: the formula of one element of a stage. Their parts, operators, kinds of values, traversal, and JSON.
 
 Imports no other room; knows nothing of stages.
 """

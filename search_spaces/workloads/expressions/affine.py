@@ -38,7 +38,7 @@ class Affine:
 
     @property
     def is_axis(self) -> bool:
-        """Whether it is just a variable."""
+        """True if it is just a variable."""
         return self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
 
     @property

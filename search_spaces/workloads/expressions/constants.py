@@ -1,4 +1,4 @@
-"""Expressions as a reader wants them: what depends on no element is computed. Kernels compute what is written.
+"""Expressions for readers: parts that depend on no element are computed. Kernels compute the originals.
 
 add(x[i], mul(2, 3))               →    add(x[i], 6)
 where(eq(1, 0), x[i], y[i])        →    y[i]
@@ -14,7 +14,7 @@ from search_spaces.errors import InputError
 from search_spaces.workloads.expressions.expression import Apply, Expression, Integer, Literal
 from search_spaces.workloads.expressions.operators import COMPARISONS
 
-# What is computed; of others, such as exp, a reader sees the argument rather than six digits.
+# Operators that are computed; of others, such as exp, a reader sees the argument rather than six digits.
 _COMPUTED: Mapping[str, Callable[..., float]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -32,7 +32,7 @@ _FALSE, _TRUE = Literal(0.0), Literal(1.0)
 
 
 def with_constants_computed(expression: Expression) -> Expression:
-    """The expression for readers; a part that stands in several places is looked at once."""
+    """The expression for readers; a shared part is visited once."""
     known: dict[int, Expression] = {}
 
     def computed(e: Expression) -> Expression:
@@ -59,7 +59,7 @@ def _shortened(name: str, arguments: tuple[Expression, ...]) -> Expression:
 
 
 def _is_truth(expression: Expression) -> bool:
-    """Whether it is 1 or 0."""
+    """True if it is always 1 or 0."""
     match expression:
         case Apply("mul" | "maximum", (a, b)):
             return _is_truth(a) and _is_truth(b)
@@ -70,7 +70,7 @@ def _is_truth(expression: Expression) -> bool:
 
 
 def _number(made: Apply) -> Expression | None:
-    """Its value, where it depends on nothing, and is a number."""
+    """Its value, if that depends on nothing and is a number."""
     values = [a.value for a in made.arguments if isinstance(a, Literal | Integer)]
     if made.operator not in _COMPUTED or len(values) < len(made.arguments):
         return None

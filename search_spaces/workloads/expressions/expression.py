@@ -1,20 +1,19 @@
 """Scalar expressions over tensor elements, with affine indexing.
 
-An expression says how one element of a stage is computed:
-
+An expression is the formula of one element of a stage:
     Apply("mul", (Access("a", (m, k)), Access("b", (k, n))))      a[m, k] * b[k, n]
 
 The pointwise operators are the ones in `operators.OPERATORS`; everything else (gelu, silu, sigmoid …) is composed of
 them, so a backend that prints these prints every activation.
 
-A value is a float32 or an integer of 64 bits, as `kinds.is_integral` says. Elements of tensors, positions and literals
-are read as float32, whatever the tensor holds, and exactly by `to_integer`; constants are integers as `Integer`. Where
-the arguments of arithmetic and comparisons are integers, so is the arithmetic, which wraps around; one operator never
-has arguments of both kinds. A comparison is 1 or 0, as a float32, and `where` takes its second argument where the first
-is not 0. `round_float16` and `round_bfloat16` round to what the narrower type holds, `wrap_int32` and the like keep the
-lower bits. An integer divided by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is
-right to the last places of 1, as sums with 1 ask for, `erf_relative` to its own. `exp2_normal` may be 0 where it is no
-normal number. Powers, `fmod` and angles are those of C.
+A value is a float32 or an integer of 64 bits, as `kinds.is_integral` tells. Elements of tensors, positions and literals
+are read as float32, whatever the tensor's type, and exactly by `to_integer`; constants are integers as `Integer`.
+Arithmetic on integers is integer arithmetic, which wraps around; one operator never has arguments of both kinds. A
+comparison is 1 or 0, as a float32, and `where` takes its second argument where the first is not 0. `round_float16` and
+`round_bfloat16` round to values of the narrower type, `wrap_int32` and the like keep the lower bits. An integer divided
+by 0 is itself, shifts by less than 0 or more than 63 shift everything out. `erf` is right to the last places of 1, as
+sums with 1 need, `erf_relative` to its own. `exp2_normal` may be 0 where it is no normal number. Powers, `fmod` and
+angles are those of C.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class Access:
 
 
 def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
-    """Why slices cannot say what the access reads on a tile of these axes, or None where they can.
+    """Reason that slices cannot express the access on a tile of these axes, or None if they can.
 
-    It is then gathered: every element has an address of its own, and no descriptor brings it.
+    It is then gathered: every element has an address of its own, and no descriptor loads it.
     """
     by_dimension = [[v for v in i.axes if v in tiled] for i in access.index]
     for index, axes in zip(access.index, by_dimension, strict=True):
@@ -59,9 +58,8 @@ def why_not_sliced(access: Access, tiled: Collection[str]) -> str | None:
 class Gather:
     """One element of an input, at least one of whose indices is data: `table[token[r], d]`.
 
-    An index is an affine form of the axes or an expression. Where the value of an expression is no index of the
-    dimension, the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`, `known`: as `Apply` has
-    them.
+    An index is an affine form of the axes or an expression. If the value of an expression is no index of the dimension,
+    the element is NaN, or 0 in an input of integers or booleans. `parts`, `depth`, `known`: as in `Apply`.
     """
 
     tensor: str
@@ -81,7 +79,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An affine form of the axes as a value: what `torch.arange` and masks are made of."""
+    """An affine form of the axes as a value, as in `torch.arange` and masks."""
 
     index: Affine
 
@@ -123,8 +121,8 @@ class Integer:
 class Apply:
     """A pointwise operator of `OPERATORS` applied to expressions.
 
-    `parts`: how many expressions `walk` finds in it, what is there twice counted twice; `depth`: how many of them lie
-    within each other at most; `known`: what `walking` has found out about it, by name.
+    `parts`: number of expressions that `walk` finds in it, repeated ones counted again; `depth`: the deepest nesting;
+    `known`: results that `walking` caches for it, by name.
     """
 
     operator: str
@@ -172,17 +170,17 @@ def call(operator: str, *arguments: Expression) -> Expression:
 
 
 def parts(expression: Expression) -> int:
-    """How many expressions it is made of, itself included."""
+    """Number of its expressions, itself included."""
     return expression.parts if isinstance(expression, Apply | Gather) else 1
 
 
 def depth(expression: Expression) -> int:
-    """How many expressions lie within each other, itself included."""
+    """Depth of its nesting, itself included."""
     return expression.depth if isinstance(expression, Apply | Gather) else 1
 
 
 def to_text(expression: Expression) -> str:
-    """The expression as a reader would write it."""
+    """The expression in the notation of a reader."""
     match expression:
         case Literal(value):
             return f"{value:g}"

@@ -1,4 +1,4 @@
-"""Expressions as JSON, in which workloads of records are written."""
+"""Expressions as JSON, the form of workloads in records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the two kinds a value is: a float32, or an integer of 64 bits."""
+"""The two kinds of values: a float32, or an integer of 64 bits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from search_spaces.workloads.expressions.walking import distinct
 
 
 def is_integral(expression: Expression) -> bool:
-    """Whether the value of the expression is an integer, and no float32."""
+    """True if the value of the expression is an integer, not a float32."""
     while isinstance(expression, Apply) and expression.operator in OF_EITHER:
-        # Both are of one kind, which a leaf says at once.
+        # Both are of one kind, which a leaf reveals at once.
         first, last = expression.arguments[-2:][0], expression.arguments[-1]
         expression = last if isinstance(first, Apply) else first
     if isinstance(expression, Apply):
@@ -20,7 +20,7 @@ def is_integral(expression: Expression) -> bool:
 
 
 def check_kinds(expression: Expression) -> None:
-    """Raise InputError where an operator is given an argument of a kind that it does not take."""
+    """Raise InputError if an operator has an argument of a kind that it does not take."""
     for e in distinct(expression):
         why = _why_not_of_kind(e) if isinstance(e, Apply) and e.operator != "to_integer" else None
         if why:

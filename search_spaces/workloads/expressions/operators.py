@@ -1,11 +1,11 @@
-"""The pointwise operators that expressions are made of: what they cost, and the kinds of their arguments."""
+"""The pointwise operators of expressions: their costs, and the kinds of their arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 # name -> (number of arguments, floating-point operations charged for one element).
-# Transcendental functions are charged what evaluating them costs: a polynomial of 10 to 20 operations, or several.
+# Transcendental functions are charged the cost of evaluating them: a polynomial of 10 to 20 operations, or several.
 OPERATORS: Mapping[str, tuple[int, int]] = {
     "add": (2, 1),
     "sub": (2, 1),
@@ -69,11 +69,11 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "wrap_int8": (1, 1),
     "wrap_uint8": (1, 1),
 }
-# What a narrower type keeps: the operators that round, and the element type that they round to.
+# The operators that round, and the narrower element type that they round to.
 ROUNDINGS: Mapping[str, str] = {
     f"round_{name}": name for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 }
-# The same of integers: the operators that keep the lower bits, as an integer of that element type.
+# The same for integers: the operators that keep the lower bits, as an integer of that element type.
 WRAPPINGS: Mapping[str, str] = {f"wrap_{name}": name for name in ("int32", "int16", "int8", "uint8")}
 # Operators on integers alone (`quotient` is cut towards 0), on one kind or the other, and of either kind to a truth.
 OF_INTEGERS = frozenset(

@@ -1,4 +1,4 @@
-"""What is in an expression, and expressions with parts of them replaced."""
+"""Traversal of expressions: their parts, and expressions with some of them replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def distinct(expression: Expression) -> tuple[Expression, ...]:
-    """The expression and everything in it, a part that stands in several places once; found once for an expression."""
+    """The expression and everything in it, a shared part once; computed once for an expression."""
     if not isinstance(expression, Apply | Gather):
         return (expression,)
     if "distinct" not in expression.known:
@@ -43,7 +43,7 @@ def distinct(expression: Expression) -> tuple[Expression, ...]:
 
 
 def inlined_depth(expression: Expression, below: Mapping[str, int]) -> int:
-    """How many expressions lie within each other; what it reads of a tensor has the depth `below` it, where told."""
+    """Depth of nesting; an element read of a tensor has the depth given in `below`, if any."""
     known: dict[int, int] = {}
 
     def measured(e: Expression) -> int:
@@ -75,7 +75,7 @@ def accesses(expression: Expression) -> tuple[Access, ...]:
 
 
 def distinct_accesses(expression: Expression) -> tuple[Access, ...]:
-    """The same, in order, each that stands in several places once."""
+    """The same, in order, a shared one once."""
     return tuple(e for e in distinct(expression) if isinstance(e, Access))
 
 
@@ -108,7 +108,7 @@ def variables(expression: Expression) -> frozenset[str]:
 def rewritten(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
     """The expression with every part for which `change` gives another one replaced, outermost first.
 
-    A part that stands in several places is looked at once.
+    A shared part is visited once.
     """
     known: dict[int, Expression] = {}
 
@@ -125,7 +125,7 @@ def rewritten(expression: Expression, change: Callable[[Expression], Expression 
         match e:
             case Apply(operator, arguments):
                 made = tuple(map(visited, arguments))
-                # What has nothing else in it stays itself, and what is known of it stays known.
+                # An unchanged part stays the same object, with its cached results.
                 return e if all(a is b for a, b in zip(made, arguments, strict=True)) else Apply(operator, made)
             case Gather(tensor, index):
                 return Gather(tensor, tuple(i if isinstance(i, Affine) else visited(i) for i in index))

@@ -18,7 +18,7 @@ from autosched.backends.llvm.backend import LlvmBackend
 from autosched.backends.reproduction import Reproduction
 from autosched.kernels.kernel import load_kernel
 from autosched.machine.devices import cpu_target
-from autosched.measuring import LocalMeasurer, TrialLimits, repro
+from autosched.measuring import LocalMeasurer, TrialLimits, failures, repro
 from autosched.measuring.local.compile_server import CompileServer
 from autosched.measuring.local.jobs import Task, Trial
 from autosched.tuning.results import TuneResult
@@ -125,7 +125,7 @@ def test_a_failed_trial_of_a_backend_that_is_not_installed_cannot_be_repeated(
 ) -> None:
     failed = dataclasses.replace(foreign, measurement=Measurement("run_error", detail="made up"))
     bound = spaces.build(OP, CPU).bind(dataclasses.replace(foreign.schedule, backend="llvm"))
-    folder = repro.keep(tmp_path / "log.jsonl", failed, bound)
+    folder = failures.keep(tmp_path / "log.jsonl", failed, bound)
     assert folder is not None
     with pytest.raises(InputError, match="backend 'metal'"):
         repro.repeat(folder)

@@ -113,6 +113,6 @@ def test_a_record_of_what_made_no_difference_is_that_of_the_plain_schedule() -> 
     plain = next(
         s for s in iter(lambda: space.sample(rng), None) if s.knobs["m"] == (4, 128) and s.knobs["grid"] == "tiles"
     )
-    idle = {"grid": "persistent", "group": 16, "order": "row_major"}
+    idle: Mapping[str, KnobValue] = {"grid": "persistent", "group": 16, "order": "row_major"}
     schedule = space.bind(Schedule(plain.sketch, tuple({**plain.knobs, **idle}.items()), backend="triton"))
     assert (schedule.knobs["grid"], schedule.knobs["group"]) == ("tiles", 4)

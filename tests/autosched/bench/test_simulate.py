@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -222,3 +223,8 @@ def test_processes_take_one_thread_each_and_this_one_is_left_as_it_was(monkeypat
         assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_a_process_that_replays_imports_no_compiler_and_not_pytorch() -> None:
+    script = "import autosched.bench.simulated.running, sys; print({'torch', 'triton', 'llvmlite'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

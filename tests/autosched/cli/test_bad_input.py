@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from autosched import Measurement, Workload, ops
 from autosched.machine.devices import cpu_target
 from autosched.replaying.arguments import log_path
 from search_spaces import EmptySearchSpaceError, InputError, LogError, SearchSpace, TargetUnavailableError
+from search_spaces.build import _made
 from search_spaces.devices.target import GPUS
 
 OP = ops.softmax(8, 16)
@@ -246,6 +248,8 @@ def test_a_space_without_a_legal_schedule_is_an_error_for_every_strategy(
 
 def test_an_empty_search_space_is_an_error_that_names_the_workload(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("search_spaces.anchors.anchors", lambda: iter(()))
+    # Another test may have made the space.
+    monkeypatch.setattr(sys.modules["search_spaces.build"], "_made", _made.__wrapped__)
     with pytest.raises(EmptySearchSpaceError, match="softmax rows=8"):
         tune(log)
     assert not log.exists()

@@ -345,7 +345,7 @@ def test_a_full_disk_behind_the_output_is_one_line(log: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("command", ["replay", "compare"])
 def test_data_that_do_not_fit_in_memory_are_one_line(command: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autosched.machine.free_memory.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("autosched.machine.memory.free_bytes", lambda device: 1000)
     result = run(command, *SOFTMAX, "--log", str(log))
     assert result.exit_code == 2
     assert "error: out of memory: the inputs of softmax rows=64 columns=128 float32 need" in result.stderr

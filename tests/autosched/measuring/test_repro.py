@@ -12,7 +12,8 @@ import pytest
 from autosched import backends
 from autosched.backends import spaces
 from autosched.machine import devices
-from autosched.measuring.repro import GUILTY, MOST_PER_STATUS, failures_folder, keep, repeat
+from autosched.measuring.failures import GUILTY, MOST_PER_STATUS, failures_folder, keep
+from autosched.measuring.repro import repeat
 from search_spaces import InputError, Schedule, ops
 from tuning_logs import STATUSES, Measurement, Provenance, Status, TuningRecord
 

@@ -23,10 +23,11 @@ import fake_backend
 from autosched import Progress
 from autosched.backends import for_target, spaces
 from autosched.machine import devices
-from autosched.measuring import LocalMeasurer, TrialLimits, UnfitWorkloadError, local_measurer, session
+from autosched.measuring import LocalMeasurer, TrialLimits, UnfitWorkloadError, session
 from autosched.measuring.local.fork_server import shared_server
 from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
+from autosched.measuring.session import local_measurer
 from fake_backend import schedule
 from search_spaces import (
     Axis,
@@ -294,7 +295,7 @@ def test_closing_ends_the_workers_and_the_next_search_starts_others() -> None:
 
 SCRIPT = """
 import autosched
-from autosched.measuring import local_measurer
+from autosched.measuring.session import local_measurer
 autosched.tune(autosched.ops.gelu_scale(512), "cpu", 2, log="log.jsonl")
 print(*local_measurer(autosched.cpu_target()).pids)
 """

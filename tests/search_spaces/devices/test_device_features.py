@@ -33,7 +33,7 @@ from search_spaces.devices.features import Features, MatrixInstruction
 from search_spaces.devices.target import GPUS
 from search_spaces.programs.statements import Dot, Load, Store, produced, statements
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.limits import USUAL, Heard, Limits, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Distinguished, Limits, Offers, Resources
 
 # Waves of 64, matrix instructions of their own on operands in registers; nothing else that a listed GPU has.
 MADE_UP = dataclasses.replace(
@@ -73,7 +73,7 @@ class FewSums:
         too_large = any(need.registers_per_thread > target.features.registers_per_thread // 4 for need in needs)
         return "too many sums" if too_large else None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources:

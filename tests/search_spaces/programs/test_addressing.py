@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from search_spaces.programs.addressing import address
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Skew, Slice
+from search_spaces.programs.tiles import Flat, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
 
 EXTENTS = {"m.0": 16, "r.0": 8, "k.0": 4}
@@ -58,3 +61,29 @@ def test_rows_that_are_moved_back_begin_at_vectors_where_the_buffer_ends_with_on
     assert address(whole, (ROWS, columns), EXTENTS).column_at_vectors(stored=True) is None
     assert address(cut, (ROWS, columns), EXTENTS).column_at_vectors(stored=False) is None
     assert address(buffer(1024, 62), (ROWS, columns), EXTENTS).column_at_vectors(stored=False) is None
+
+
+def digits(start: Affine, *sizes: int) -> tuple[Slice, ...]:
+    """64 positions of a number of these sizes from there on, the outermost digit first."""
+    divisors = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    flats = (Flat(start, d, size if n else 0) for n, (d, size) in enumerate(zip(divisors, sizes, strict=True)))
+    return tuple(Slice(Affine(), 64, "m", flat=flat) for flat in flats)
+
+
+def test_digits_that_are_in_radix_in_memory_are_one_position() -> None:
+    pieces = digits(ROWS.start, 5, 14, 14)
+    (found,) = address(buffer(5, 14, 14), pieces, EXTENTS).dimensions
+    assert (found.index, found.size, found.stride, found.tests) == (ROWS, 980, 1, ("< 980",))
+    apart = address(buffer(5, 14, 14, strides=(512, 28, 2)), pieces, EXTENTS).dimensions
+    assert [(d.stride, d.tests) for d in apart] == [(512, ("< 5",)), (2, ())]
+    assert [str(d.index) for d in apart] == [
+        "0 : +64 of (m from m.0*64) // 196",
+        "0 : +64 of (m from m.0*64) % 196",
+    ]
+
+
+def test_digits_that_are_shifted_or_change_places_stay_apart() -> None:
+    image, row, column = digits(ROWS.start, 5, 14, 14)
+    shifted = replace(row, start=Affine(offset=-1))
+    assert len(address(buffer(5, 14, 14), (image, shifted, column), EXTENTS).dimensions) == 3
+    assert len(address(buffer(5, 14, 14), (image, column, row), EXTENTS).dimensions) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import best_spaces
 import search_spaces
 from fused_workloads import gated, prepared
 from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, anchors, ops
+from search_spaces.build import _made
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, cover
@@ -129,6 +131,7 @@ def test_a_sketch_whose_knob_has_no_value_is_refused_with_the_reason(monkeypatch
     def derive(*_: object) -> tuple[Sketch, ...]:
         return (Sketch("in_groups", (Choice("group", ()),), lambda values: pytest.fail(f"lowered {values}")),)
 
+    monkeypatch.setattr(sys.modules["search_spaces.build"], "_made", _made.__wrapped__)
     monkeypatch.setattr(anchors, "anchors", lambda: [("in_groups", SimpleNamespace(derive=derive))])
     with pytest.raises(EmptySearchSpaceError, match=r"tried: in_groups \(knob group has no value that fits\)"):
         best_spaces.build(ops.matmul(64, 64, 64), CPU)

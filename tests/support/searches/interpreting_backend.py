@@ -18,7 +18,7 @@ from search_spaces import Schedule, Target, TileProgram, Workload
 from search_spaces.programs.interpreter import interpret
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel
-from search_spaces.schedules.limits import USUAL, Heard, Offers, Resources
+from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
 from tuning_logs import CompileFacts
 
 CLASS = "interpreting_backend:InterpretingBackend"
@@ -46,7 +46,7 @@ class FewTiles:
         most = max(kernel.grid.tiles for kernel in schedule.program.kernels)
         return f"{most} tiles; the interpreter takes {MOST_TILES}" if most > MOST_TILES else None
 
-    def heard(self, schedule: Schedule, target: Target) -> Heard | None:
+    def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
         return None
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:

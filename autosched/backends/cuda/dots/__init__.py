@@ -1,4 +1,4 @@
-"""Dots of tile programs in CUDA C++: their accumulators, operands in shared memory, and the instructions that multiply.
+"""Dots of tile programs in CUDA C++: accumulators, operands in shared memory, and matrix instructions.
 
 Imports the printer, `memory`, `registers` and `language`; knows nothing of sketches or workloads.
 """

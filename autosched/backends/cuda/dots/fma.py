@@ -1,4 +1,4 @@
-"""Dots by fused multiply-adds of every thread: for what tensor cores do not multiply.
+"""Dots by fused multiply-adds of every thread: for operands that tensor cores do not multiply.
 
 for step in 16:                      so many products along k
   a_part, b_part = rows and columns of the thread's block
@@ -45,7 +45,7 @@ class FmaDot:
     def _part(self, side: int, part: str, count: int, source: Staged) -> Iterator[str]:
         plan, spread = self.plan, self.plan.spreads[side]
         along_k = plan.along_k[side]
-        # Innermost what are neighbours in memory, so that the compiler makes vectors of them.
+        # Neighbours in memory innermost, so that the compiler makes vectors of them.
         loops = [("k", plan.step), ("i", count)]
         for depth, (variable, size) in enumerate(reversed(loops) if along_k else loops, 1):
             yield f"{'    ' * depth}{UNROLL}"

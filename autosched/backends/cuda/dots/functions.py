@@ -1,4 +1,4 @@
-"""Device functions of dots: what one warp does at once, as inline PTX."""
+"""Device functions of dots: operations of one warp, as inline PTX."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ void {name}(float* c, uint32 a0, uint32 a1, uint32 b0
           "+f"(c[row + 2 * column]), "+f"(c[row + 3 * column])
         : "r"(a0), "r"(a1), "r"(b0), "r"(b1));
 }}"""
-# The same of 16 rows, columns and products along k, in registers as the device likes it (PTX ISA, wmma).
+# The same for 16 rows, columns and products along k, in the device's own register layout (PTX ISA, wmma).
 _WMMA_LOAD = """\
 __device__ __forceinline__ void {name}(uint32 (&part)[8], uint32 at, int apart) {{
     asm volatile("wmma.load.{side}.sync.aligned.{order}.m16n16k16.shared.f16 "
@@ -81,7 +81,7 @@ __device__ __forceinline__ uint32 pack_{element}(float first, float second) {{
     asm("cvt.rn.{short}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
     return both;
 }}"""
-# Without instructions for pairs.
+# For devices without instructions for pairs.
 _PACK_ONE_BY_ONE = """\
 __device__ __forceinline__ uint32 pack_float16(float first, float second) {
     uint32 both;
@@ -120,20 +120,20 @@ _TYPES: Mapping[str, tuple[str, str]] = {
 
 
 def multiply_name(plan: DotPlan) -> str:
-    """What the function is called that issues the instruction of a dot."""
+    """Name of the function that issues the instruction of a dot."""
     if plan.kind == "volta":
         return f"multiply_{'_'.join('row' if k else 'column' for k in plan.along_k)}"
     return f"multiply_{plan.element}" if plan.element != "float32" else "multiply_tf32"
 
 
 def multiply_quads(plan: DotPlan) -> str:
-    """The text of that function where quarters of a warp multiply."""
+    """The text of that function for quarters of a warp."""
     a, b = plan.along_k
     return _VOLTA.format(name=multiply_name(plan), a="row" if a else "col", b="col" if b else "row")
 
 
 def multiply(plan: DotPlan, features: Features) -> str:
-    """The same where a warp multiplies; of less than a step by several instructions."""
+    """The same for whole warps; for less than a step by several instructions."""
     name, integral = multiply_name(plan), is_integer(plan.element)
     element = "tf32" if plan.element == "float32" else plan.element
     if any(i.k == plan.step for i in features.multiplying(element, "registers")):
@@ -183,13 +183,13 @@ def matrices(count: int, across: bool) -> str:
 
 
 def pack(element: str, features: Features) -> tuple[str, str]:
-    """Name and text of the function that makes one register of two neighbours of 16 bits."""
+    """Name and text of the function that packs two neighbours of 16 bits into one register."""
     text = _PACK.format(element=element, short=dtype(element).short) if features.has(PAIRS) else _PACK_ONE_BY_ONE
     return f"pack_{element}", text
 
 
 def copy_async(bytes_: int) -> str:
-    """The function that copies so many bytes to shared memory, of which the last may be zeros."""
+    """The function that copies so many bytes to shared memory, the last of which may be zeros."""
     return _COPY_ASYNC.format(bytes=bytes_, cache="cg" if bytes_ == 16 else "ca")
 
 
@@ -202,13 +202,13 @@ COMMON: Mapping[str, str] = {
 
 
 class Functions:
-    """The device functions that a module needs, each once, in the order in which they were first needed."""
+    """The device functions of a module, each once, in the order of their first uses."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
     def use(self, name: str, text: str) -> str:
-        """The name."""
+        """The name, after adding the text."""
         self.texts.setdefault(name, text)
         return name
 

@@ -1,7 +1,7 @@
-"""What the dots of a kernel multiply, and where that is: staged in shared memory by a copy, or written there when made.
+"""Operands of a kernel's dots, and their places: staged in shared memory by a copy, or written there once computed.
 
 a = load …; acc += dot(a, b)          a is staged: copied there, iterations ahead
-p = cast …; acc += dot(p, v)          p is made: written there before the dot, or multiplied from registers
+p = cast …; acc += dot(p, v)          p is computed: written there before the dot, or multiplied from registers
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 
-# Iterations that operands which come through registers have in shared memory: one is read, the next is written. More
-# are on their way in registers.
+# Iterations in shared memory of operands that come through registers: one is read, the next is written. More are on
+# their way in registers.
 BY_REGISTERS = 2
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What is known of the dots of a kernel.
+    """Plans and operands of the dots of a kernel.
 
-    `plans`: of each, by its identity; `sums`: the same by the name of what it adds to; `stages`: how every operand lies
+    `plans`: by a dot's identity; `sums`: the same by the name of its accumulator; `stages`: the layout of every operand
     in shared memory; `staged`: those that are copied there; `read_back`: those among them that other statements read
-    too; `first_uses`: of the others, which dots multiply them first after they were made, by identity and name;
-    `complete`: the tiles to which no more is added after a statement, by its identity; `through_registers`: nothing is
+    too; `first_uses`: for the others, the dots that multiply them first after they were computed, by identity and name;
+    `complete`: the accumulators that are complete after a statement, by its identity; `through_registers`: nothing is
     copied asynchronously.
     """
 
@@ -81,7 +81,7 @@ class Operands:
         )
 
     def take_turns(self, loop: For) -> bool:
-        """Whether what a loop stages takes turns in registers, between the steps of the one dot that the loop is.
+        """True if the operands that a loop stages alternate in registers, between the steps of its only dot.
 
         128 x 128 x 64 tiles of four warps then reach 0.43 of cuBLAS on an H200; all at once they spill, and reach 0.41.
         """
@@ -99,8 +99,10 @@ class Operands:
 
 
 def _sums(kernel: Kernel) -> Iterator[tuple[str, str]]:
-    """The tiles to which nothing but dots add, from 0 on, and that nothing reads before all have; each with the axis
-    along which neighbours are stored."""
+    """The tiles to which only dots add, from 0 on, and that nothing reads before all have.
+
+    Each comes with the axis along which neighbours are stored.
+    """
     last = {name: at for at, s in enumerate(kernel.body) for name in _added_to((s,))}
     for name, end in last.items():
         begins = [s for s in kernel.body if isinstance(s, Fill) and s.dst.name == name and s.value == 0]
@@ -111,7 +113,7 @@ def _sums(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _stored_along(kernel: Kernel, tile: Tile) -> str:
-    """The axis along which neighbours are stored of tiles with the axes of this one."""
+    """The axis along which tiles with the axes of this one are contiguous when stored."""
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     orders = [s.axes or tiles[s.src].axes for s in stores]
@@ -119,7 +121,7 @@ def _stored_along(kernel: Kernel, tile: Tile) -> str:
 
 
 def _complete(kernel: Kernel) -> dict[int, tuple[str, ...]]:
-    """The tiles to which no more is added after a statement of the kernel's body."""
+    """The accumulators that are complete after a statement of the kernel's body."""
     last = {name: id(s) for s in kernel.body for name in sorted(_added_to((s,)))}
     return {end: tuple(name for name, at in last.items() if at == end) for end in last.values()}
 
@@ -133,7 +135,7 @@ def _name(tile: Tile) -> str:
 
 
 def _first_uses(body: Sequence[Statement]) -> Iterator[tuple[int, str]]:
-    """Every dot that multiplies a tile first after it was made, or at the beginning of a body."""
+    """Every dot that is the first to multiply a tile after it was computed, or in a body."""
     used: set[str] = set()
     for s in body:
         used -= {t.name for inner in statements((s,)) for t in produced(inner)}
@@ -149,12 +151,12 @@ def _users(dots: Iterable[Dot], tile: str) -> list[Dot]:
 
 
 def _takes_chunks(plan: DotPlan, fastest: str) -> bool:
-    """Whether a dot reads such an operand in whole chunks alone."""
+    """True if a dot reads such an operand only in whole chunks."""
     return plan.kind == "warp" and (plan.element_bytes == 2 or fastest == plan.k)
 
 
 def _is_copied(program: TileProgram, load: Load) -> bool:
-    """Whether bytes are copied as they are: not converted, nor filled up with anything but zeros."""
+    """True if bytes are copied unchanged: neither converted, nor filled up except with zeros."""
     same = program.buffer(load.buffer).dtype == load.dst.dtype
     return same and load.fill == 0 and len(load.dst.axes) == 2 and not any(p.skew for p in load.slices)
 

@@ -1,16 +1,16 @@
-"""Loops that stage what their dots multiply, iterations ahead, as C++ text.
+"""Loops that stage the operands of their dots, iterations ahead, as C++ text.
 
     for (int k_0 = 0; k_0 < 2; ++k_0) bring_k_0(k_0);
     for (int k_0 = 0; k_0 < 64; ++k_0) {
-        await_copies<1>();                        what this iteration multiplies is there, of this thread's copies
-        __syncthreads();                          and of all; and nobody reads what the copies below overwrite
+        await_copies<1>();                        this thread's copies for this iteration are complete
+        __syncthreads();                          so are all others; nobody reads the targets of the copies below
         if (k_0 + 2 < 64) bring_k_0(k_0 + 2);
         …                                         the dots
     }
 
-Operands that no asynchronous copy can bring go through registers: loaded there before the dots of the iteration before,
-and stored behind them. Where more iterations may be on their way, and the loop is one dot, they take turns between its
-steps, so that one is on its way while another is stored:
+Operands without asynchronous copies go through registers: loaded there before the dots of the previous iteration, and
+stored after them. If more iterations may be in flight, and the loop is one dot, operands alternate between its steps,
+so that one is in flight while another is stored:
 
     for (int step = 0; step < 4; ++step) {
         …                                         a step of the dot
@@ -35,7 +35,7 @@ from autosched.backends.printing.scope import Block
 
 
 class Steps(Protocol):
-    """A dot that is made in steps along k, each of parts that are read from shared memory before."""
+    """A dot in steps along k, each of parts that are read from shared memory before."""
 
     @property
     def steps(self) -> int: ...
@@ -66,8 +66,7 @@ class Pipeline:
     def print(
         self, print_body: Callable[[Mapping[str, str]], None], steps: Callable[[Mapping[str, str]], Steps | None]
     ) -> None:
-        """Print the loop. Its body, and the steps of the one dot that it may be, are given where every tile is that it
-        stages."""
+        """Print the loop. Its body, and the steps of its only dot if it is one, get the places of all staged tiles."""
         rings = {c.load.dst.name: self._place(c) for c in self.copies}
         open_braces(self._block, "")
         if self.depth == 1:
@@ -81,7 +80,7 @@ class Pipeline:
         return self.staging.block
 
     def _place(self, copy: Copy) -> str:
-        """Where a tile is in shared memory, in the iteration of the loop's variable."""
+        """The place of a tile in shared memory, in the iteration of the loop's variable."""
         count = slots(self.depth, copy.asynchronous)
         first = self.shared.place(count * copy.stage.bytes)
         return first if count == 1 else f"{first} + {self.turns.counter} % {count} * {copy.stage.bytes}"
@@ -137,13 +136,13 @@ class Pipeline:
         block.close()
 
     def _await(self, asynchronous: bool) -> None:
-        """Wait until the next iteration's operands are there."""
+        """Wait for the operands of the next iteration."""
         if asynchronous:
             self._block.write(f"{self._common('await_copies')}<{self.depth - 2}>();")
         self._block.write("__syncthreads();")
 
     def _bring_next(self, asynchronous: bool, others: bool) -> None:
-        """Begin to bring the operands of a later iteration."""
+        """Begin to load the operands of a later iteration."""
         turns = self.turns
         if asynchronous:
             self._call("bring", f"{turns.counter} + {self.depth - 1}")
@@ -153,8 +152,10 @@ class Pipeline:
             self._call("load", f"{turns.counter} + 1")
 
     def _by_steps(self, steps: Steps) -> None:
-        """The iterations of a loop that is one dot: what a step multiplies is brought during the step before, also from
-        one iteration to the next, so that threads meet while they multiply."""
+        """The iterations of a loop that is one dot: the parts of a step are loaded during the step before.
+
+        That holds from one iteration to the next, too, so that threads reach barriers while they multiply.
+        """
         turns, block = self.turns, self._block
         variable, last = turns.counter, steps.steps - 1
         block.write(steps.parts("[2]"))
@@ -177,9 +178,11 @@ class Pipeline:
         block.close()
 
     def _in_turns(self, copies: Sequence[Copy], rings: Mapping[str, str], steps: Steps) -> None:
-        """The iterations of a loop that is one dot of what comes through registers: after its share of the steps an
-        operand is stored, and the next one loaded. Behind the last iteration, too, where nobody reads that: without
-        conditions, both mix with the dot's instructions."""
+        """The iterations of a loop that is one dot of operands through registers.
+
+        After its share of the steps an operand is stored, and the next one loaded; so even after the last iteration,
+        where nobody reads it: without conditions, both mix with the dot's instructions.
+        """
         turns, block = self.turns, self._block
         variable, count = turns.counter, len(copies)
         names = [self.staging.printer.tiles.name(c.load.dst.name) for c in copies]
@@ -205,7 +208,7 @@ class Pipeline:
         block.close()
 
     def _define(self, what: str, copies: Sequence[Copy], print_copy: Callable[[Copy], None]) -> None:
-        """Define what brings operands of any iteration."""
+        """Define a function that loads operands of any iteration."""
         if not copies:
             return
         counter = self.turns.counter
@@ -222,12 +225,12 @@ class Pipeline:
 
 
 def slots(depth: int, asynchronous: bool) -> int:
-    """Of how many iterations a tile is in shared memory, where a loop has so many."""
+    """Number of iterations of a tile in shared memory, in a loop with so many."""
     return depth if asynchronous else min(depth, BY_REGISTERS)
 
 
 def bring_now(staging: Staging, copies: Sequence[Copy], places: Mapping[str, str]) -> None:
-    """Bring operands, and wait for what this thread brings."""
+    """Load operands, and wait for this thread's loads."""
     block = staging.block
     for copy in copies:
         at = places[copy.load.dst.name]

@@ -1,11 +1,11 @@
-"""How a dot is computed: by which units, which warp makes what of it, and how its accumulator lies in registers.
+"""Plan of a dot: its units, the part of each warp, and the layout of its accumulator in registers.
 
-    wmma    wmma.m16n16k16: where sums lie is not said, so only dots may add to them (Volta)
-    volta   mma.m8n8k4, for all others there: a warp makes 16 x 16, four products of 8 x 8 side by side
-    warp    mma.m16n8: a warp makes 16 x 8 at once (later ones)
+    wmma    wmma.m16n16k16: the layout of sums is undocumented, so only dots may add to them (Volta)
+    volta   mma.m8n8k4, for all others there: a warp computes 16 x 16, four products of 8 x 8 side by side
+    warp    mma.m16n8: a warp computes 16 x 8 at once (later ones)
     fma     every thread multiplies a block of rows by a block of columns
 
-What no unit takes (float32 as ieee, tiles of odd sizes) is computed by fused multiply-adds.
+Dots that fit no unit (float32 as ieee, tiles of odd sizes) are computed by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from search_spaces.programs.statements import Dot
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
 
-# Bytes along k of the operands of one m16n8 product (PTX ISA, shapes of mma), and of what is read for it at once.
+# Bytes along k of the operands of one m16n8 product (PTX ISA, shapes of mma), and of one load of its operands.
 STEP_BYTES = 32
-# Products of m8n8k4 along k for which one load of 16 bytes brings operands.
+# Products of m8n8k4 along k whose operands one load of 16 bytes covers.
 VOLTA_STEP = 8
 # Rows of the instruction of a quarter of a warp (m8n8k4).
 _QUAD = (8, 8, 4)
-# Lane digits of the four products that a warp of Volta makes at once.
+# Lane digits of the four products that a warp of Volta computes at once.
 _FIRST_QUAD, _SECOND_QUAD = Digit("lane", 2, 4), Digit("lane", 2, 8)
-# Neighbours of a block of the accumulator that a thread has by fused multiply-adds: one load of 16 bytes brings them.
+# Neighbours of a thread in a block of the accumulator, for fused multiply-adds: one load of 16 bytes covers them.
 _BLOCK = 4
 
 Kind = Literal["warp", "wmma", "volta", "fma"]
@@ -50,10 +50,10 @@ Kind = Literal["warp", "wmma", "volta", "fma"]
 
 @dataclass(frozen=True)
 class DotPlan:
-    """A dot: its axes, where `rows` are those of the instruction, their extents, and how warps share the result.
+    """A dot: its axes, where `rows` are those of the instruction, their extents, and its division among warps.
 
-    `along_k`: of the operands with the rows and with the columns, whether neighbours along k are neighbours in memory.
-    `turned`: what is made of the result has neighbours along the rows.
+    `along_k`: for the operand with the rows and the one with the columns, true if neighbours along k are neighbours in
+    memory. `turned`: the stored result has neighbours along the rows.
     """
 
     kind: Kind
@@ -80,14 +80,14 @@ class DotPlan:
 
     @property
     def step(self) -> int:
-        """How many products along k are made of what is loaded at once."""
+        """Products along k of operands that are loaded at once."""
         if self.kind == "fma":
             return math.gcd(self.depth, _BLOCK)
         return VOLTA_STEP if self.kind == "volta" else STEP_BYTES // self.element_bytes
 
     @property
     def row_tiles(self) -> int:
-        """How many instructions along the rows a warp issues for one step."""
+        """Instructions along the rows that a warp issues for one step."""
         return self.m // (16 * self.row_warps)
 
     @property
@@ -96,7 +96,7 @@ class DotPlan:
 
     @cached_property
     def spreads(self) -> tuple[Spread, Spread]:
-        """Of the rows and columns of the accumulator."""
+        """Spreads of the rows and columns of the accumulator."""
         second = self.row_warps
         match self.kind:
             case "warp":
@@ -117,8 +117,10 @@ class DotPlan:
 
     @cached_property
     def chunk_layout(self) -> Layout:
-        """Of 16 rows of every warp, as wmma's sums are given to threads: in lines of the cache; parts along the axis of
-        these lines are parts of a thread's registers."""
+        """Layout of 16 rows of every warp, in which wmma's sums are given to threads: in lines of the cache.
+
+        Parts along the axis of these lines are parts of a thread's registers.
+        """
         extents = {self.rows: 16 * self.row_warps, self.columns: self.n}
         slower, fastest = self.axes[::-1] if self.turned else self.axes
         held = math.gcd(extents[fastest], 2 * _BLOCK)
@@ -139,12 +141,12 @@ class DotPlan:
 
     @property
     def layout(self) -> Layout:
-        """Of the accumulator."""
+        """Layout of the accumulator."""
         return dict(zip((self.rows, self.columns), self.spreads, strict=True))
 
     @property
     def part_registers(self) -> int:
-        """How many registers of a thread hold what one step multiplies, at least."""
+        """Registers of a thread for the operands of one step, at least."""
         match self.kind:
             case "warp":
                 return 4 * self.row_tiles + 2 * self.column_tiles
@@ -154,7 +156,7 @@ class DotPlan:
                 return sum(self.registers)
 
     def takes_registers(self, tile: Tile, layout: Layout) -> bool:
-        """Whether a tile in this layout is what the dot multiplies as rows, as it is."""
+        """True if the dot can multiply a tile in this layout directly as its rows."""
         rows = self.kind == "warp" and self.element_bytes == 2 and self.rows in tile.axes
         return rows and layout[self.rows] == self.spreads[0] and layout[self.k] == warp_mma_columns(self.depth)
 
@@ -165,7 +167,7 @@ class DotPlan:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """How many elements of rows and columns of the accumulator a thread has."""
+        """Elements of a thread along rows and columns of the accumulator."""
         rows, columns = self.spreads
         return registers(rows), registers(columns)
 
@@ -180,12 +182,11 @@ def dot_plans(
 ) -> list[DotPlan]:
     """The plans of the dots of a kernel on a device with these features.
 
-    `fastest`: the axis of every operand along which neighbours are neighbours in memory; `sums`: the same of what is
-    made of the tiles to which nothing but dots add.
+    `fastest`: the axis of every operand along which neighbours are neighbours in memory; `sums`: the same for the
+    stored results of tiles to which only dots add.
 
-    Those with the same rows share them among warps in the same way: what they make is computed with together. Where one
-    multiplies what another has made, every warp has rows of its own if that leaves none idle: they then stay in its
-    registers.
+    Dots with the same rows divide them among warps alike: their results are used together. If one multiplies another's
+    result, every warp has rows of its own if that leaves none idle: they then stay in its registers.
     """
     alone = [_plan(dot, tiles, fastest, features, warps) for dot in dots]
     for dot, plan in zip(dots, alone, strict=True):
@@ -202,7 +203,7 @@ def dot_plans(
 
 
 def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], features: Features, warps: int) -> DotPlan:
-    """The plan of a dot whose warps have no part each as yet."""
+    """The plan of a dot, not yet divided among warps."""
     rows, columns = dot.dst.axes
     m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
@@ -224,16 +225,16 @@ def _kind(element: str, features: Features) -> Kind:
 
 
 def _fits(kind: Kind, m: int, n: int, depth: int, element_bytes: int) -> bool:
-    """Whether tiles of these extents are whole instructions."""
+    """True if tiles of these extents are whole instructions."""
     if kind in ("volta", "wmma"):
         return m % 16 == n % 16 == depth % (16 if kind == "wmma" else VOLTA_STEP) == 0
     return m % 16 == n % 8 == depth * element_bytes % STEP_BYTES == 0
 
 
 def _arrangement(kind: Kind, plans: Sequence[DotPlan], warps: int, whole_rows: bool) -> tuple[int, int]:
-    """How many warps lie along the rows and along the columns: those that read the least, of those that use the most.
+    """Warps along the rows and along the columns: the division that reads the least, of those with the most warps.
 
-    `whole_rows`: none beside each other in a row, where that leaves none idle.
+    `whole_rows`: no two side by side in a row, if that leaves none idle.
     """
     row, column = {"warp": (16, 8), "wmma": (16, 16), "volta": (16, 16), "fma": (2 * _BLOCK, 2 * _BLOCK)}[kind]
     if kind == "fma":
@@ -255,8 +256,8 @@ def _factors(warps: int) -> Iterator[tuple[int, int]]:
 def _blocks(extents: tuple[int, int], along_k: tuple[bool, bool], warps: tuple[int, int]) -> tuple[Spread, Spread]:
     """Blocks of rows by columns for threads that multiply them by themselves.
 
-    Neighbours in memory are neighbours in registers, so that they come in vectors; of what is read along k, neighbours
-    are in neighbouring lanes, which then read from different banks.
+    Neighbours in memory are neighbours in registers, so that they are loaded in vectors; in operands read along k,
+    neighbours are in neighbouring lanes, which then read from different banks.
     """
     left = [extents[0] // warps[0], extents[1] // warps[1]]
     blocks = [1 if k else math.gcd(size, _BLOCK) for size, k in zip(left, along_k, strict=True)]

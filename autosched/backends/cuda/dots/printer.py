@@ -1,4 +1,4 @@
-"""Dots as C++ text, and what brings their operands to where they read them."""
+"""Dots as C++ text, and the loads and places of their operands."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from search_spaces.workloads.dtypes import is_promoted
 
 
 class Dots:
-    """The `Products` of one kernel, by whatever units its device has."""
+    """The `Products` of one kernel, for any units of its device."""
 
     def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
         self.operands = Operands.of(program, kernel, features)
         self._functions = Functions()
-        # Where the operands lie that are in shared memory, at the statement that is being printed.
+        # Places of the operands in shared memory, at the statement that is being printed.
         self._at: dict[str, str] = {}
 
     @property
@@ -79,7 +79,7 @@ class Dots:
         return True
 
     def printed(self, s: Statement, printer: KernelPrinter) -> None:
-        """Where sums begin that lie as the device likes it, and where they are complete."""
+        """Start sums in the device's own layout, and convert complete ones."""
         by_name = {x: f for x, f in self.operands.sums.items() if f.kind == "wmma"}
         if isinstance(s, Fill) and s.dst.name in by_name:
             printer.block.write(sums_definition(by_name[s.dst.name], self._sums(s.dst.name, printer)))
@@ -94,10 +94,10 @@ class Dots:
     def _steps(
         self, loop: For, copies: Sequence[Copy], places: Mapping[str, str], printer: KernelPrinter
     ) -> Steps | None:
-        """The steps of a loop that is one dot of what it stages, where what it brings is to be mixed with them.
+        """The steps of a loop that is one dot of staged operands, if its loads are to be mixed with them.
 
-        Where operands are copied asynchronously, and steps come in pairs: on an H200, 128 x 256 x 64 tiles then reach
-        0.58 of cuBLAS, and 0.51 without. And where they take turns.
+        They are if operands are copied asynchronously, and steps come in pairs: on an H200, 128 x 256 x 64 tiles then
+        reach 0.58 of cuBLAS, and 0.51 without; and if operands alternate (`Operands.take_turns`).
         """
         dots = [x for x in loop.body if not self._is_staged(x)]
         if len(dots) != 1 or not isinstance(dots[0], Dot) or not {dots[0].a, dots[0].b} <= {*places}:
@@ -141,7 +141,7 @@ class Dots:
         return FmaDot(plan, acc, rows, columns)
 
     def _made(self, s: Dot, name: str, plan: DotPlan, printer: KernelPrinter) -> Made | None:
-        """Rows of a dot where they lie in registers as it multiplies them."""
+        """Rows of a dot that are in registers in its own layout."""
         if name in self.operands.staged:
             return None
         held = printer.tiles[name]
@@ -150,7 +150,7 @@ class Dots:
         return Made(held.name, held.apart(plan.rows), held.apart(plan.k))
 
     def _staged(self, s: Dot, name: str, printer: KernelPrinter) -> Staged:
-        """An operand in shared memory, written there if it was made since."""
+        """An operand in shared memory, written there if it was computed since."""
         stage = self.operands.stages[name]
         if name not in self.operands.staged and (id(s), name) in self.operands.first_uses:
             if name not in self._at:

@@ -1,4 +1,4 @@
-"""Where dots find their operands: in shared memory, or, of what another dot has made, in registers."""
+"""Sources of dots' operands: shared memory, or registers for results of another dot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Made:
-    """Rows of a product in the registers that they were made in, `row` and `k` elements from one to the next.
+    """Rows of a product in the registers in which they were computed, `row` and `k` elements from one to the next.
 
     A thread's columns of an accumulator are then its part of k: two neighbours of every eight (PTX ISA, mma.m16n8k16).
     """

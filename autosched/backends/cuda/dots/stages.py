@@ -1,4 +1,4 @@
-"""Tiles in shared memory as dots read them: rows of 16-byte chunks, so placed that eight neighbours are in all banks.
+"""Tiles in shared memory for dots: rows of 16-byte chunks, placed so that eight neighbours cover all banks.
 
 swizzled    chunk c of row r lies at c ^ (r % 8), for rows of 128 bytes      ldmatrix reads eight rows at once
 padded      rows are an odd number of chunks                                 single elements and vectors are read
@@ -14,13 +14,13 @@ from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype
 
 CHUNK = 16
-# Chunks that lie in all banks together (CUDA programming guide, shared memory: 32 banks of four bytes).
+# Chunks that together cover all banks (CUDA programming guide, shared memory: 32 banks of four bytes).
 _BANKS = 8
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where the elements of a tile of two axes lie: rows along the first, their neighbours along the second."""
+    """Layout of a tile of two axes in shared memory: rows along the first, their neighbours along the second."""
 
     axes: tuple[str, str]
     shape: tuple[int, int]
@@ -39,7 +39,7 @@ class Stage:
 
     @property
     def chunks(self) -> int:
-        """How many chunks of a row hold elements."""
+        """Chunks of a row with elements."""
         return -(-self.shape[1] * self.element_bytes // CHUNK)
 
     @property
@@ -52,7 +52,7 @@ class Stage:
         return self.shape[0] * self.pitch
 
     def chunk(self, row: str, chunk: str) -> str:
-        """Where a chunk of a row is, in bytes; both are given as C expressions that bind as tightly as a product."""
+        """Place of a chunk of a row, in bytes; both are given as C expressions that bind as tightly as a product."""
         turned = math.gcd(self.chunks, _BANKS)
         if not self.swizzled or turned == 1:
             return f"{row} * {self.pitch} + {chunk} * {CHUNK}"
@@ -60,7 +60,7 @@ class Stage:
         return f"{row} * {self.pitch} + ({chunk} ^ {turn} % {turned}) * {CHUNK}"
 
     def element(self, row: str, column: str) -> str:
-        """Where an element is, in bytes."""
+        """Place of an element, in bytes."""
         size = self.element_bytes
         if not self.swizzled or math.gcd(self.chunks, _BANKS) == 1:
             return f"{row} * {self.pitch} + {column} * {size}" if size > 1 else f"{row} * {self.pitch} + {column}"

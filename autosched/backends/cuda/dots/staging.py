@@ -1,4 +1,4 @@
-"""Operands on their way to shared memory: copied asynchronously, by way of registers, or from where they were made.
+"""Operands on their way to shared memory: copied asynchronously, through registers, or from registers once computed.
 
 copy_async_16(shared_at + 8192 * slot + …, a_from + …, 16);                   asynchronous
 a_ahead[i] = …;   (the dots of this iteration)   … = a_ahead[i];              before, and where no copy is aligned
@@ -30,13 +30,13 @@ from search_spaces.programs.tile_program import Buffer
 
 # The fewest bytes of an asynchronous copy (PTX ISA, cp.async).
 _ASYNC_BYTES = 4
-# What moves so many bytes at once through registers.
+# Types that move so many bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A load that is staged: how threads share its tile, and how many bytes each moves at once."""
+    """A load that is staged: its layout over threads, and the bytes that each moves at once."""
 
     load: Load
     stage: Stage
@@ -47,7 +47,7 @@ class Copy:
 
     @property
     def count(self) -> int:
-        """How many moves a thread makes."""
+        """Number of moves of a thread."""
         elements = 1
         for axis in self.load.dst.axes:
             elements *= registers(self.layout[axis])
@@ -56,7 +56,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Staging:
-    """Prints what brings operands of one kernel to shared memory."""
+    """Prints the moves of one kernel's operands to shared memory."""
 
     operands: Operands
     functions: Functions
@@ -67,7 +67,7 @@ class Staging:
         return self.printer.block
 
     def copy(self, load: Load) -> Copy:
-        """How a load is staged."""
+        """The staging of a load."""
         buffer, stage = self.printer.program.buffer(load.buffer), self.operands.stages[load.dst.name]
         slower, fastest = stage.axes
         size = bytes_at_once(buffer, load, stage, self.printer.indexing)
@@ -116,7 +116,7 @@ class Staging:
         self.printer.tiles.each(held.layout, (slower, fastest), [line], {fastest: count})
 
     def read(self, held: Held, at: str) -> None:
-        """Load a tile that is staged `at` so in shared memory to registers."""
+        """Load a tile that is staged `at` this place in shared memory to registers."""
         stage = self.operands.stages[held.tile.name]
         slower, fastest = stage.axes
         count = _together(held, stage)
@@ -142,7 +142,7 @@ class Staging:
         return copy.stage.element(*(grouped(self.printer.positions.within(x, copy.layout[x])) for x in copy.stage.axes))
 
     def _number(self, copy: Copy) -> str:
-        """Which of a thread's moves it is."""
+        """Number of the move among a thread's."""
         slower, fastest = copy.stage.axes
         at = self.printer.tiles.at((slower, fastest), copy.layout)
         vector = copy.bytes // copy.stage.element_bytes
@@ -158,19 +158,19 @@ class Staging:
 
 
 def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) -> int:
-    """How many bytes of a staged load are moved at once."""
+    """Bytes of a staged load that are moved at once."""
     fastest = stage.axes[1]
     most = vectors(address(buffer, load.slices, indexing.extents), indexing).get(fastest, 1)
     return math.gcd(most, load.dst.extent(fastest)) * stage.element_bytes
 
 
 def is_asynchronous(features: Features, size: int) -> bool:
-    """Whether so many bytes at once are copied without going through registers."""
+    """True if so many bytes at once are copied without going through registers."""
     return 0 < features.copy_bytes <= size
 
 
 def _together(held: Held, stage: Stage) -> int:
-    """How many neighbours a thread holds together that are together in shared memory."""
+    """Neighbours in a thread's registers that are together in shared memory, too."""
     count = neighbours(held.layout[stage.axes[1]])
     while count > 1 and (CHUNK // stage.element_bytes) % count:
         count -= 1

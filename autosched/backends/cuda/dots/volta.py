@@ -1,10 +1,10 @@
 """Dots by m8n8k4 products of warps of Volta, four side by side: 16 rows by 16 columns.
 
     for step in 4:                       8 products along k
-      a_part, b_part = what a lane multiplies: a row and a column of eight k, or four neighbours at two of them
+      a_part, b_part = operands of a lane: a row and a column of eight k, or four neighbours at two of them
       for h in 2, i, j: acc[i, j] += a_part[i][h] * b_part[j][h]
 
-A lane brings the row, and the column, `lane % 4 + quad * 4 + lane / 16 * 8` of 16; of what does not lie along k, four
+A lane loads the row, and the column, `lane % 4 + quad * 4 + lane / 16 * 8` of 16; of operands not along k, four
 neighbours at `k = lane % 4`.
 """
 
@@ -25,7 +25,7 @@ _QUADS = ("lane / 4 % 2", "lane / 8 % 2")
 
 @dataclass(frozen=True)
 class VoltaDot:
-    """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers."""
+    """One dot. `strides`: distances of rows and of columns of the accumulator in its registers."""
 
     plan: DotPlan
     acc: str
@@ -55,7 +55,7 @@ class VoltaDot:
         yield "}"
 
     def _part(self, side: int, part: str, tile: str, count: int, warps: int, source: Staged) -> Iterator[str]:
-        """Bring the rows or columns of one operand."""
+        """Load the rows or columns of one operand."""
         warp = "".join(f"{text} * 16 + " for text in self.plan.warp_digits(side))
         free = f"{tile} * {16 * warps} + {warp}{_QUADS[side]} * 4 + lane / 16 * 8"
         yield f"    {UNROLL}"

@@ -1,7 +1,7 @@
-"""Dots by m16n8 products of warps: operands through ldmatrix, or element by element where that cannot turn them.
+"""Dots by m16n8 products of warps: operands through ldmatrix, or element by element if it cannot transpose them.
 
 for step in 4:                       32 bytes along k
-  a_part, b_part = what the warp multiplies: 16 rows each, 8 columns each
+  a_part, b_part = operands of the warp: 16 rows each, 8 columns each
   for i, j: acc[i, j] += a_part[i] * b_part[j]
 """
 
@@ -21,8 +21,10 @@ from search_spaces.devices.features import Features
 
 @dataclass(frozen=True)
 class WarpDot:
-    """One dot. `strides`: how far rows and columns of the accumulator are apart in its registers; `promoted`: products
-    of every step are summed apart, and then added in float32."""
+    """One dot. `strides`: distances of rows and of columns of the accumulator in its registers.
+
+    `promoted`: products of every step are summed apart, and then added in float32.
+    """
 
     plan: DotPlan
     acc: str
@@ -45,12 +47,12 @@ class WarpDot:
         yield "}"
 
     def parts(self, sets: str) -> str:
-        """Definitions of what a step multiplies, or of several of that."""
+        """Definitions of the operands of a step, or of several sets of them."""
         plan = self.plan
         return f"uint32 a_part{sets}[{plan.row_tiles}][4], b_part{sets}[{plan.column_tiles}][2];"
 
     def take(self, which: str) -> Iterator[str]:
-        """Bring what `step` multiplies."""
+        """Load the operands of `step`."""
         yield from self._rows(f"a_part{which}[i]")
         yield from self._columns(f"b_part{which}")
 
@@ -94,7 +96,7 @@ class WarpDot:
         yield "}"
 
     def _made(self, a: Made, part: str) -> Iterator[str]:
-        """Two neighbours of k each, from registers."""
+        """Pairs of neighbours along k, from registers."""
         name = self.functions.use(*fn.pack(self.plan.element, self.features))
         yield UNROLL
         yield "for (int h = 0; h < 4; ++h) {"
@@ -171,7 +173,7 @@ class WarpDot:
             yield f"for (int h = 0; h < {count}; ++h) {part}[h] = {name}({part}[h]);"
 
     def _warp(self, side: int, size: int) -> str:
-        """The term of the warp's place along rows or columns, of products of `size`."""
+        """The term of the warp's place along rows or columns, for products of `size`."""
         return "".join(f"{_product(text, size)} + " for text in self.plan.warp_digits(side))
 
 

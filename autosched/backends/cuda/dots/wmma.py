@@ -1,10 +1,10 @@
-"""Dots of Volta by m16n16k16 products, whose sums lie in registers as the device likes it (PTX ISA, wmma).
+"""Dots of Volta by m16n16k16 products, whose sums have the device's own register layout (PTX ISA, wmma).
 
     sums                                 begin at 0 where the tile does
     for step: a_part, b_part = 16 rows, 16 columns each; sums[i, j] += a_part[i] * b_part[j]
     acc = sums                           by way of shared memory, 16 rows of every warp at a time
 
-For tiles that nothing but dots add to: mma.m8n8k4 says where each sum lies, but only Volta has it as an instruction;
+For tiles to which only dots add: the layout of mma.m8n8k4 is documented, but only Volta has it as an instruction;
 an H200 takes 25 times as long with it as with this.
 """
 
@@ -24,7 +24,7 @@ from autosched.backends.cuda.printer import KernelPrinter
 from autosched.backends.cuda.registers.layouts import Layout, registers
 from autosched.backends.cuda.registers.tiles import Held
 
-# Elements that rows of sums in shared memory are longer than they need be: 16 bytes, so that rows begin in other banks.
+# Padding of rows of sums in shared memory, in elements: 16 bytes, so that rows begin in other banks.
 _PADDING = 4
 # Sums that a thread reads at once.
 _TOGETHER = 4
@@ -52,12 +52,12 @@ class WmmaDot:
         yield "}"
 
     def parts(self, sets: str) -> str:
-        """Definitions of what a step multiplies, or of several of that."""
+        """Definitions of the operands of a step, or of several sets of them."""
         plan = self.plan
         return f"uint32 a_part{sets}[{plan.row_tiles}][8], b_part{sets}[{plan.column_tiles}][8];"
 
     def take(self, which: str) -> Iterator[str]:
-        """Bring what `step` multiplies."""
+        """Load the operands of `step`."""
         yield from self._take(0, f"a_part{which}[i]", "i", self.plan.row_tiles, self.plan.row_warps, self.a)
         yield from self._take(1, f"b_part{which}[j]", "j", self.plan.column_tiles, self.plan.column_warps, self.b)
 
@@ -87,7 +87,7 @@ def sums_definition(plan: DotPlan, sums: str) -> str:
 
 
 def chunk_bytes(plan: DotPlan) -> int:
-    """What 16 rows of every warp take in shared memory."""
+    """Bytes of 16 rows of every warp in shared memory."""
     return (plan.n if plan.turned else 16 * plan.row_warps) * _pitch(plan) * 4
 
 
@@ -96,7 +96,7 @@ def _pitch(plan: DotPlan) -> int:
 
 
 def spread_sums(plan: DotPlan, sums: str, acc: Held, functions: Functions, printer: KernelPrinter) -> None:
-    """Give `acc` the sums, by way of shared memory."""
+    """Move the sums to `acc`, through shared memory."""
     store = functions.use(*fn.wmma_store(plan.turned))
     chunk = plan.chunk_layout
     slower, fastest = (plan.columns, plan.rows) if plan.turned else (plan.rows, plan.columns)

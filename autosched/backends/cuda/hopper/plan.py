@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.extras import Extras
 from autosched.backends.cuda.hopper.group_tiles import GroupTile
-from autosched.backends.cuda.hopper.ring import Ring
+from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.resources import KEPT_REGISTERS
-from autosched.backends.gpu.specialized.form import DotForm, check_program, refuse
+from autosched.backends.gpu.roles import refuse, warp_roles
 from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
@@ -50,8 +51,8 @@ class BlockPlan:
     `slots` slots of `slot_bytes` for pieces that it stores, and a place for all that it loads.
     """
 
-    form: DotForm
-    ring: Ring
+    roles: ProductRoles
+    ring: RingPlan
     stores: Mapping[int, GroupTile]
     loads: Mapping[int, GroupTile]
 
@@ -60,26 +61,30 @@ class BlockPlan:
         """Lay a kernel out.
 
         Raises:
-            CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`).
+            CompileError: it is no contraction that has such roles (see `programs.roles.products`).
         """
-        form = DotForm.of(kernel, OFFERS)
-        check_program(program, form)
-        sums, tiles = form.dot.dst.axes, _tiles(form)
+        roles = warp_roles(program, kernel, OFFERS)
+        if not isinstance(roles, ProductRoles):
+            refuse(kernel, "its dots follow on other dots; expected a contraction")
+        sums, tiles = roles.dot.dst.axes, _tiles(roles)
         stores, loads = {}, {}
-        for number, s in enumerate(form.epilogue):
+        for number, s in enumerate(roles.epilogue):
             match s:
                 case Store(via="descriptor", src=src, buffer=name):
                     stores[number] = GroupTile.stored(s, tiles[src], sums, program.buffer(name))
                 case Load(via="descriptor", dst=dst, buffer=name) if set(dst.axes) == {*sums}:
                     loads[number] = GroupTile.brought(s, sums, program.buffer(name))
-        _check_registers(form)
-        ring = Ring.of(program, form, loop_extents(form.finishing) | loop_extents(kernel))
-        return BlockPlan(form, ring, _by_pieces(stores), _by_pieces(loads))
+        _check_registers(roles)
+        ring = RingPlan.of(program, roles, loop_extents(roles.finishing) | loop_extents(kernel))
+        stores, loads = _by_pieces(stores), _by_pieces(loads)
+        # What does not come in pieces is read by pointers.
+        extras = tuple(s for number, s in enumerate(roles.epilogue) if number in loads and isinstance(s, Load))
+        return BlockPlan(dataclasses.replace(roles, extras=extras), ring, stores, loads)
 
     @property
     def slots(self) -> int:
         """One piece is written while another is on its way, unless the other warp group computes meanwhile."""
-        return 1 if self.form.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
+        return 1 if self.roles.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
 
     @property
     def slot_bytes(self) -> int:
@@ -87,7 +92,7 @@ class BlockPlan:
 
     def extras(self, place: int) -> Extras:
         """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
-        return Extras(self.form, self.loads, place)
+        return Extras(self.roles.groups, self.loads, place)
 
     @property
     def extra_bytes(self) -> int:
@@ -101,56 +106,56 @@ class BlockPlan:
 
         Before it stand the loop, empty, whose variable is known, and what the sums begin with.
         """
-        form = self.form
-        body: list[Statement] = [dataclasses.replace(form.loop, body=()), *(Fill(t, 0.0) for t in form.accumulators)]
-        for number, s in enumerate(form.epilogue):
+        roles = self.roles
+        body: list[Statement] = [dataclasses.replace(roles.loop, body=()), *(Fill(t, 0.0) for t in roles.accumulators)]
+        for number, s in enumerate(roles.epilogue):
             if number in self.loads and isinstance(s, Load):
                 body.append(Fill(s.dst, 0.0))
             elif number not in self.stores:
                 body.append(dataclasses.replace(s, via="pointer") if isinstance(s, Load | Store) else s)
-        launch = dataclasses.replace(form.kernel.launch, num_warps=WARP_GROUP)
-        return dataclasses.replace(form.finishing, body=tuple(body), launch=launch)
+        launch = dataclasses.replace(roles.kernel.launch, num_warps=WARP_GROUP)
+        return dataclasses.replace(roles.finishing, body=tuple(body), launch=launch)
 
     @property
     def barriers(self) -> dict[str, int]:
         """How many there are of every kind."""
-        form = self.form
-        pairs = {"full": form.stages, "empty": form.stages}
-        order = {"order": 2} if form.alternating else {}
-        extras = {"extras_full": form.groups, "extras_empty": form.groups} if self.loads else {}
+        roles = self.roles
+        pairs = {"full": roles.operands.slots, "empty": roles.operands.slots}
+        order = {"order": 2} if roles.alternating else {}
+        extras = {"extras_full": roles.groups, "extras_empty": roles.groups} if self.loads else {}
         return pairs | order | extras
 
     def needs(self, program: TileProgram) -> Resources:
         """Estimates: what threads exchange is counted where they may."""
-        form = self.form
+        roles = self.roles
         moved = [s for s in self.finishing.body if isinstance(s, Load | Store)]
-        tiles = _tiles(form)
+        tiles = _tiles(roles)
         exchanged = [
             _exchanged(s.dst if isinstance(s, Load) else tiles[s.src], program.buffer(s.buffer).dtype) for s in moved
         ]
         each = self.slots * self.slot_bytes + self.extra_bytes + max(exchanged, default=0)
         barriers = sum(self.barriers.values()) * BARRIER_BYTES + len(self.barriers) * BARRIERS_ALIGNMENT
-        threads = form.groups * WARP_GROUP * WARP
-        sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
-        shared = -(-self.ring.bytes // ALIGNMENT) * ALIGNMENT + form.groups * each + barriers
+        threads = roles.groups * WARP_GROUP * WARP
+        sums = sum(t.elements for t in roles.accumulators) // (WARP_GROUP * WARP)
+        shared = -(-self.ring.bytes // ALIGNMENT) * ALIGNMENT + roles.groups * each + barriers
         return Resources(shared, _REGISTERS + sums, threads)
 
 
-def _tiles(form: DotForm) -> dict[str, Tile]:
+def _tiles(roles: ProductRoles) -> dict[str, Tile]:
     """The tiles of one warp group that there are in the epilogue."""
-    return {t.name: t for t in (*form.accumulators, *(t for s in form.epilogue for t in produced(s)))}
+    return {t.name: t for t in (*roles.accumulators, *(t for s in roles.epilogue for t in produced(s)))}
 
 
 def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
     return {number: tile for number, tile in tiles.items() if tile.by_pieces}
 
 
-def _check_registers(form: DotForm) -> None:
+def _check_registers(roles: ProductRoles) -> None:
     """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
     what that needs, of those that every thread has at first, which is what ptxas goes by."""
-    sums = sum(t.elements for t in form.accumulators) // (WARP_GROUP * WARP)
-    if reason := OFFERS.why_too_many(WGMMA, sums, form.columns, form.groups, form.kernel.launch.max_registers):
-        refuse(form.kernel, reason)
+    sums = sum(t.elements for t in roles.accumulators) // (WARP_GROUP * WARP)
+    if reason := OFFERS.why_too_many(WGMMA, sums, roles.columns, roles.groups, roles.kernel.launch.max_registers):
+        refuse(roles.kernel, reason)
 
 
 def _exchanged(tile: Tile, element: str) -> int:

@@ -1,10 +1,8 @@
 """Contractions of warp groups as CUDA C++ for compute capability 9.0 (Hopper): TMA, mbarriers, wgmma, clusters.
 
-One thread brings operands into a ring of slots in shared memory; one to three warp groups take them out and compute.
-For every slot a barrier says that it is full, and one that it is empty. As programs walk their tiles, that thread is a
-ring ahead: operands of the next tile arrive while an epilogue runs. Blocks of a cluster have a part of every tile each;
-what they share each brings a part of, for all. (CUTLASS's kernels for Hopper are built so; its "cooperative" are groups
-that share a tile, its "pingpong" two that alternate.)
+The roles of warps are those of `programs.roles.products`: a thread that is the producer, and one to three groups of
+consumers. As programs go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an
+epilogue runs.
 
 What follows the loop of dots is printed as in any other kernel, but for stores by descriptor.
 """
@@ -12,22 +10,21 @@ What follows the loop of dots is printed as in any other kernel, but for stores 
 from __future__ import annotations
 
 from autosched.backends.cuda.hopper import instructions
-from autosched.backends.cuda.hopper.extras import Extras
-from autosched.backends.cuda.hopper.group_loop import GroupLoop
+from autosched.backends.cuda.hopper.consumer import Consumer
 from autosched.backends.cuda.hopper.group_tiles import group_layout
+from autosched.backends.cuda.hopper.loops import Loops
 from autosched.backends.cuda.hopper.plan import BARRIER_BYTES, BARRIERS_ALIGNMENT, BlockPlan
 from autosched.backends.cuda.hopper.producer import Producer
 from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.hopper.stores import GroupStores
-from autosched.backends.cuda.hopper.walk import Walk
 from autosched.backends.cuda.language.index import sum_of
 from autosched.backends.cuda.language.scope import open_braces
 from autosched.backends.cuda.printer import KernelPrinter, NoProducts, function_name
 from autosched.backends.cuda.registers.layouts import Layout
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap
-from autosched.backends.gpu.specialized.halves import BLOCK, HALF
-from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from autosched.backends.gpu.warps import WARP, WARP_GROUP
 from search_spaces.devices.features import Features
+from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
 # Names that the text uses beside those of every kernel.
@@ -48,11 +45,11 @@ class HopperPrinter:
     """Prints one kernel that asks for producer warps."""
 
     def __init__(self, program: TileProgram, kernel: Kernel, features: Features) -> None:
-        """Raises CompileError: it is no contraction of the form that is printed (see `gpu.specialized.form`)."""
+        """Raises CompileError: it is no contraction that has such roles (see `programs.roles.products`)."""
         plan = BlockPlan.of(program, kernel)
-        plan.ring.check_directions(plan.form)
-        self._program, self._plan, self._form, self.kernel = program, plan, plan.form, kernel
-        anchored = {t.name: group_layout(t, t.axes) for t in plan.form.accumulators}
+        plan.ring.check_directions(plan.roles)
+        self._program, self._plan, self._roles, self.kernel = program, plan, plan.roles, kernel
+        anchored = {t.name: group_layout(t, t.axes) for t in plan.roles.accumulators}
         self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
             self._printer.identifiers.of(("own", name), name)
@@ -64,7 +61,7 @@ class HopperPrinter:
         for m in maps:
             if m not in self._maps:
                 self._maps[m] = self._printer.identifiers.of(m, f"{m.buffer}_map")
-        self._walk = Walk(plan.form, self._printer)
+        self._loops = Loops(plan.roles, self._printer)
         self._text = self._written()
 
     def text(self) -> str:
@@ -72,20 +69,20 @@ class HopperPrinter:
 
     def functions(self) -> list[str]:
         """The device functions that the text uses, but for those of element types, operators and memory."""
-        form, plan = self._form, self._plan
+        roles, plan = self._roles, self._plan
         loads = {(len(o.map.box), o.shares > 1) for o in plan.ring.operands.values()}
         loads |= {(len(t.map.box), False) for t in plan.loads.values()}
         stored = {len(t.map.box) for t in plan.stores.values()}
         packed = sorted({t.buffer.dtype for t in plan.stores.values() if t.packed})
         moves = [function for name, function in instructions.MOVES.items() if f"{name}<" in self._text]
-        ways = {tuple(plan.ring.operands[x].operand.along_k for x in form.sides(d)) for d in form.dots}
+        ways = {tuple(plan.ring.operands[x].operand.along_k for x in roles.sides(d)) for d in roles.dots}
         return [
             instructions.BASE,
             *(instructions.tile_load(rank, shared) for rank, shared in sorted(loads)),
             *(instructions.tile_store(rank) for rank in sorted(stored)),
             *(instructions.write_pairs(name) for name in packed),
             *moves,
-            *(instructions.dot(form.a.dst.dtype, form.columns, a, b) for a, b in sorted(ways)),
+            *(instructions.dot(roles.a.dst.dtype, roles.columns, a, b) for a, b in sorted(ways)),
         ]
 
     @property
@@ -107,73 +104,38 @@ class HopperPrinter:
     # The text
 
     def _written(self) -> str:
-        form, plan, printer, block = self._form, self._plan, self._printer, self._printer.block
+        roles, plan, printer, block = self._roles, self._plan, self._printer, self._printer.block
         shared = printer.shared
         places = {"ring": shared.reserve(plan.ring.bytes, ALIGNMENT)}
-        staging = shared.reserve(form.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
-        extras = plan.extras(shared.reserve(form.groups * plan.extra_bytes, ALIGNMENT))
+        staging = shared.reserve(roles.groups * plan.slots * plan.slot_bytes, ALIGNMENT)
+        extras = plan.extras(shared.reserve(roles.groups * plan.extra_bytes, ALIGNMENT))
         places |= {x: shared.reserve(BARRIER_BYTES * n, BARRIERS_ALIGNMENT) for x, n in plan.barriers.items()}
-        shared.share(form.groups, HALF, f"group_meets({HALF});")
+        shared.share(roles.groups, HALF, f"group_meets({HALF});")
         for name, place in places.items():
             block.write(f"const uint32 {name} = {sum_of('shared_at', str(place))};")
         block.write("const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0), thread = threadIdx.x % 128;")
-        if form.blocks > 1:
-            block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {form.blocks};")
+        if roles.blocks > 1:
+            block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {roles.blocks};")
         self._begin()
-        open_braces(block, f"if (group == {form.groups})")
-        Producer(self._program, self._walk, plan.ring, extras, self._maps).write()
+        open_braces(block, f"if (group == {roles.groups})")
+        Producer(self._program, self._loops, plan.ring, extras, self._maps).write()
         block.close()
         open_braces(block, "else")
-        self._consumer(GroupStores(staging, plan.slots, plan.slot_bytes), extras)
+        stores = GroupStores(staging, plan.slots, plan.slot_bytes)
+        Consumer(self._loops, plan.ring, extras, stores, plan.stores, self._maps).write()
         block.close()
         maps = [f"const __grid_constant__ TensorMap {name}" for name in self._maps.values()]
         lane = f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP} % {WARP_GROUP};"
-        return printer.function([lane], (form.groups + 1) * WARP_GROUP * WARP, maps)
+        return printer.function([lane], (roles.groups + 1) * WARP_GROUP * WARP, maps)
 
     def _begin(self) -> None:
         """The thread that brings operands makes the barriers, before any other waits for one."""
-        form, block = self._form, self._printer.block
-        consumers = 1 if form.alternating else form.groups
-        counts = {"full": 1, "empty": consumers * form.blocks, "order": 1, "extras_full": 1}
+        roles, block = self._roles, self._printer.block
+        counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
         counts["extras_empty"] = WARP_GROUP * WARP
-        open_braces(block, f"if (threadIdx.x == {form.groups * WARP_GROUP * WARP})")
+        open_braces(block, f"if (threadIdx.x == {roles.groups * WARP_GROUP * WARP})")
         for name, n in self._plan.barriers.items():
             block.write(f"for (int i = 0; i < {n}; ++i) barrier_init({name} + 8 * i, {counts[name]});")
         block.write("barriers_made();")
         block.close()
-        block.write("cluster_meets();" if form.blocks > 1 else "__syncthreads();")
-
-    def _consumer(self, stores: GroupStores, extras: Extras) -> None:
-        form, printer, block, walk = self._form, self._printer, self._printer.block, self._walk
-        if form.groups > 1:
-            block.write(f"more_registers<{WGMMA.group_registers(form.groups)}>();")
-        block.write(f"const int {HALF} = group;" if form.groups > 1 else f"constexpr int {HALF} = 0;")
-        loop = GroupLoop(form, self._plan.ring, walk)
-        loop.begin()
-        if extras.tiles:
-            block.write("int extra_parity = 0;")
-        walk.open_group_tiles()
-        for tile in form.accumulators:
-            printer.tiles.declare(tile)
-        loop.write()
-        printer.shared.forget()
-        self._finish(stores, extras)
-        if self._plan.stores:
-            # Anything behind the loop over tiles would make ptxas forget who has how many registers.
-            block.write(f"if (thread == 0 && {walk.is_last}) stores_read<0>();")
-        block.close()
-
-    def _finish(self, stores: GroupStores, extras: Extras) -> None:
-        before = 0
-        others = iter(self._printer.kernel.body[1 + len(self._form.accumulators) :])
-        for number in range(len(self._form.epilogue)):
-            stored = self._plan.stores.get(number)
-            if stored:
-                stores.write(stored, before, self._printer, self._maps[stored.map])
-                before += stored.pieces
-                continue
-            other = next(others)
-            if number in extras.tiles:
-                extras.read(number, self._printer)
-            else:
-                self._printer.print(other)
+        block.write("cluster_meets();" if roles.blocks > 1 else "__syncthreads();")

@@ -10,8 +10,10 @@ from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
 from autosched.backends.cuda.language.index import Indexing, scaled, sum_of
 from autosched.backends.gpu.arguments import described, loading_descriptor
 from autosched.backends.gpu.kernel import TensorMap
-from autosched.backends.gpu.specialized.form import DotForm, k_major, refuse
-from autosched.backends.gpu.specialized.halves import BLOCK, halved
+from autosched.backends.gpu.roles import refuse
+from search_spaces.programs.roles.halves import BLOCK, halved
+from search_spaces.programs.roles.products import ProductRoles
+from search_spaces.programs.roles.requests import k_major
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.programs.tiles import Slice
@@ -43,7 +45,7 @@ class RingOperand:
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingPlan:
     """Slots of all operands, by the name of their tiles."""
 
     operands: dict[str, RingOperand]
@@ -51,25 +53,25 @@ class Ring:
     stages: int
 
     @staticmethod
-    def of(program: TileProgram, form: DotForm, extents: Mapping[str, int]) -> Ring:
-        """Lay the operands of a form out; its variables have these extents.
+    def of(program: TileProgram, roles: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
+        """Lay the operands out; variables have these extents.
 
         Raises:
             CompileError: the hardware cannot bring or read one so.
         """
         place = 0
         operands = {}
-        for load in form.loads:
-            found = _operand(program, form, load, place, extents)
+        for load in roles.loads:
+            found = _operand(program, roles, load, place, extents)
             operands[load.dst.name] = found
             place += found.operand.tile.room
-        return Ring(operands, place, form.stages)
+        return RingPlan(operands, place, roles.stages)
 
-    def check_directions(self, form: DotForm) -> None:
+    def check_directions(self, roles: ProductRoles) -> None:
         """Raises CompileError: an operand lies another way round than dots of its type read it."""
         for o in self.operands.values():
             if not o.operand.along_k and o.operand.element_bytes != 2:
-                refuse(form.kernel, f"{o.load.buffer} does not run along {form.dot.axis}; {o.load.dst.dtype} has to")
+                refuse(roles.kernel, f"{o.load.buffer} does not run along {roles.dot.axis}; {o.load.dst.dtype} has to")
 
     @property
     def bytes(self) -> int:
@@ -81,20 +83,22 @@ class Ring:
         return sum(o.operand.tile.bytes for o in self.operands.values())
 
 
-def _operand(program: TileProgram, form: DotForm, load: Load, place: int, extents: Mapping[str, int]) -> RingOperand:
-    dot, buffer = form.dot, program.buffer(load.buffer)
+def _operand(
+    program: TileProgram, roles: ProductRoles, load: Load, place: int, extents: Mapping[str, int]
+) -> RingOperand:
+    dot, buffer = roles.dot, program.buffer(load.buffer)
     side = dot.dst.axes.index(next(x for x in load.dst.axes if x != dot.axis))
-    positions, depth = form.block_shape[side], load.dst.extent(dot.axis)
+    positions, depth = roles.block_shape[side], load.dst.extent(dot.axis)
     operand = SharedOperand(positions, depth, dtype(load.dst.dtype).bytes, k_major(load, dot))
     tile = operand.tile
     if not tile.row_bytes:
         rows = f"rows of {tile.neighbours} {load.dst.dtype} of {load.buffer}"
-        refuse(form.kernel, f"{rows}; expected multiples of 32 bytes")
+        refuse(roles.kernel, f"{rows}; expected multiples of 32 bytes")
     own, shares = load, 1
-    if form.blocks > 1 and dot.dst.axes[side] == form.cut_axis:
-        own = _part(load, form.cut_axis, form.cut_size)
-    elif form.blocks > 1:
-        shares = form.blocks
+    if roles.blocks > 1 and dot.dst.axes[side] == roles.cut_axis:
+        own = _part(load, roles.cut_axis, roles.cut_size)
+    elif roles.blocks > 1:
+        shares = roles.blocks
         own = _part(load, load.dst.axes[0], tile.lines // shares)
     box = dataclasses.replace(own, slices=_boxed(own, tile.row))
     found = loading_descriptor(buffer, box, extents)

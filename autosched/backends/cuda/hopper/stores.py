@@ -12,7 +12,7 @@ from autosched.backends.cuda.language.index import scaled, sum_of
 from autosched.backends.cuda.language.scope import call, open_braces
 from autosched.backends.cuda.language.types import memory_type
 from autosched.backends.cuda.printer import KernelPrinter
-from autosched.backends.gpu.specialized.halves import HALF
+from search_spaces.programs.roles.halves import HALF
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What CUDA C++ is made of: names and blocks, types, operators, offsets and masks, the grid, and loops.
+"""Elements of CUDA C++ text: names and blocks, types, operators, offsets and masks, the grid, and loops.
 
-Knows nothing of which thread holds what of a tile.
+Knows nothing of layouts of tiles over threads.
 """

@@ -47,7 +47,7 @@ class _Cpp:
             case "fused":
                 return f"({x[0]} * {x[1]} + {x[2]})"
             case "shl":
-                # Of a number with its sign it would not be defined.
+                # For a number with its sign it would be undefined.
                 unsigned = "uint64" if term.kind == "int64" else "uint32"
                 return f"{_TYPES[term.kind]}({unsigned}({x[0]}) << {x[1]})"
             case "shr":

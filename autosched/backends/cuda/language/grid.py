@@ -1,4 +1,4 @@
-"""Which block of a kernel does which tile, as C++ text: row-major, grouped, persistent, or a share of a stream."""
+"""Assignment of tiles to blocks, as C++ text: row-major, grouped, persistent, or a share of a stream (stream-K)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def print_grid(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> Non
 
 
 def stream_iterations(grid: Grid, variable: str) -> tuple[str, str] | None:
-    """The first and the end of a block's iterations of the loop over `variable`, where the grid streams that loop."""
+    """The first and the end of a block's iterations of the loop over `variable`, if the grid streams that loop."""
     return ("turn", "turn_end") if grid.stream is not None and grid.stream[0] == variable else None
 
 
 def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
-    """Open the tile loop of a block that does an equal share of all (tile, turn) pairs (see `grid.Grid`)."""
+    """Open the tile loop of a block that computes an equal share of all (tile, iteration) pairs (see `grid.Grid`)."""
     assert grid.stream is not None
     iterations = grid.stream[1]
     share, longer = divmod(grid.pieces, grid.programs)

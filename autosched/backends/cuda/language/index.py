@@ -10,8 +10,10 @@ from search_spaces.workloads.expressions.affine import Affine
 
 
 class Indexing:
-    """Prints the indices of one kernel, whose variables have these extents, and what they are counted with: the words
-    of `printing.grid` and `printing.loops`."""
+    """Prints the indices of one kernel, whose variables have these extents.
+
+    It is also the `Words` of `printing.grid` and `printing.loops`.
+    """
 
     quotient = "/"
 
@@ -71,12 +73,12 @@ def scaled(text: str, factor: int, wide: bool = False) -> str:
 
 
 def grouped(text: str) -> str:
-    """In parentheses, unless it is a name, a number or a call."""
+    """The text in parentheses, unless it is a name, a number or a call."""
     return f"({text})" if " " in text and not _is_closed(text) else text
 
 
 def _is_closed(text: str) -> bool:
-    """Whether all spaces are between parentheses or brackets."""
+    """True if all spaces are between parentheses or brackets."""
     depth = 0
     for character in text:
         depth += (character in "([") - (character in ")]")

@@ -207,7 +207,7 @@ _OF_DOUBLES: Mapping[str, Callable[..., str]] = {
 
 
 def _of_integers(signed: str, unsigned: str) -> Mapping[str, Callable[..., str]]:
-    """Sums, differences and products wrap around, which those of C++'s numbers with a sign need not."""
+    """Operators on integers: sums, differences and products wrap around, unlike those of C++'s signed numbers."""
     return {
         "add": lambda a, b: f"{signed}({unsigned}({a}) + {unsigned}({b}))",
         "sub": lambda a, b: f"{signed}({unsigned}({a}) - {unsigned}({b}))",
@@ -236,7 +236,7 @@ _FOLDED = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
 
 
 def apply(operator: str, arguments: Sequence[str], computed: str) -> str:
-    """The operator applied to printed elements of the type that it computes in, each a name or a constant."""
+    """The operator applied to printed elements of its type of computation, each a name or a constant."""
     table = _BY_TYPE[computed]
     if operator in table:
         return table[operator](*arguments)
@@ -244,7 +244,7 @@ def apply(operator: str, arguments: Sequence[str], computed: str) -> str:
 
 
 def fold(operator: str, a: str, b: str, held: str) -> str:
-    """Two elements of a fold as one."""
+    """Two elements of a fold joined."""
     return apply(_FOLDED[operator], [a, b], held)
 
 
@@ -283,18 +283,18 @@ def mapped(s: Map, arguments: Sequence[tuple[str, str] | float | int]) -> str:
 
 
 def _operand(text: str) -> str:
-    """As an operand of any operator."""
+    """The text as an operand of any operator."""
     return f"({text})" if "?" in text and not text.startswith("(") else text
 
 
 def number(value: float | int, dtype: str) -> str:
-    """A constant as an argument: in parentheses where it begins with a sign."""
+    """A constant as an argument: in parentheses if it begins with a sign."""
     text = constant(value, dtype)
     return f"({text})" if text.startswith("-") else text
 
 
 def functions(used: Collection[str], features: Features) -> list[str]:
-    """The functions that a module needs which applies these operators, or folds by them."""
+    """The functions of a module that applies these operators, or folds by them."""
     needed = {name for operator in used for name in _NEEDED.get(operator, ())}
     own = _FUNCTIONS if features.has(NAN_MAXIMUM) else {**_FUNCTIONS, **_OLDER}
     texts = [text for name, text in own.items() if name in needed]

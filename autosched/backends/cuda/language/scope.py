@@ -11,7 +11,7 @@ _KEYWORDS = """
     short signed sizeof static static_assert static_cast struct switch template this throw true try typedef typeid
     typename union unsigned using virtual void volatile while xor
 """
-# Names that the text uses itself: of built-in variables, types and functions, and of what every kernel defines.
+# Names in the text itself: of built-in variables, types and functions, and of definitions of every kernel.
 _OWN = """
     threadIdx blockIdx blockDim gridDim warpSize lane warp block tile shared int64 uint64 uint32 float16 bfloat16
     float8_e4m3fn float8_e5m2 truth int8 int16 uint8 load store widened narrowed pair pair_end turn turn_end first
@@ -23,12 +23,12 @@ RESERVED = frozenset((*_KEYWORDS.split(), *_OWN.split()))
 
 
 def cpp_identifiers() -> Identifiers:
-    """Those of a kernel, none given yet."""
+    """Identifiers of a kernel, none given yet."""
     return Identifiers(RESERVED)
 
 
 def call(function: str, *arguments: str) -> str:
-    """`function(arguments)`, one argument a line where it would be longer than a line should be."""
+    """`function(arguments)`, one argument a line if a single line would be too long."""
     line = f"{function}({', '.join(arguments)})"
     if len(line) <= LINE_LENGTH:
         return line
@@ -36,5 +36,5 @@ def call(function: str, *arguments: str) -> str:
 
 
 def open_braces(block: Block, header: str, *variables: str) -> Scope:
-    """Start a block between braces; `header` is what stands before them."""
+    """Start a block between braces; `header` stands before them."""
     return block.open(f"{header} {{" if header else "{", *variables, footer="}")

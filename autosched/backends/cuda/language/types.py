@@ -1,8 +1,8 @@
-"""Element types in memory and in registers, and how many are moved at once.
+"""Element types in memory and in registers, and the length of vectors.
 
-What is held in registers is float32 for every type of floating-point numbers, rounded where the program rounds, and for
-booleans; int32 for integers of up to 32 bits; int64 and float64 for themselves. In memory, types that C++ has no
-arithmetic for are their bits: `struct float16 { unsigned short bits; }`.
+Registers contain float32 for every type of floating-point numbers, rounded where the program rounds, and for booleans;
+int32 for integers of up to 32 bits; int64 and float64 for themselves. In memory, types that C++ has no arithmetic for
+are their bits: `struct float16 { unsigned short bits; }`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection
 from search_spaces.devices.features import FLOAT8_CONVERSIONS, PAIRS, Features
 from search_spaces.workloads.dtypes import FLOAT8, dtype, is_integer
 
-# What one instruction loads or stores at most.
+# The most bytes that one instruction loads or stores.
 VECTOR_BYTES = 16
 
 _MEMORY = {"float32": "float", "float64": "double", "int64": "int64", "int32": "int", "bool": "truth"}
@@ -22,19 +22,19 @@ _HELD = {"float32": "float", "float64": "double", "int32": "int", "int64": "int6
 
 
 def memory_type(name: str) -> str:
-    """What an element is in memory."""
+    """The C++ type of an element in memory."""
     return _MEMORY.get(name, name)
 
 
 def held_dtype(name: str) -> str:
-    """The element type that registers hold it in."""
+    """The element type of its value in registers."""
     if name in ("float64", "int64"):
         return name
     return "int32" if is_integer(name) else "float32"
 
 
 def held_type(name: str) -> str:
-    """What an element is in a register."""
+    """The C++ type of its value in registers."""
     return _HELD[held_dtype(name)]
 
 
@@ -43,7 +43,7 @@ def element_bytes(name: str) -> int:
 
 
 def constant(value: float | int, name: str) -> str:
-    """A number as an element of this type is held."""
+    """A number as an element of this type in registers."""
     held = held_dtype(name)
     if held in ("int32", "int64"):
         return _integer(int(value), held)
@@ -83,7 +83,7 @@ struct float8_e5m2 { unsigned char bits; };
 struct truth { unsigned char bits; };
 """
 
-# To what registers hold.
+# To the type in registers.
 _WIDENED = {
     "float32": "__device__ __forceinline__ float widened(float x) { return x; }\n",
     "int32": "__device__ __forceinline__ int widened(int x) { return x; }\n",
@@ -134,7 +134,7 @@ __device__ __forceinline__ void narrowed(float x, bfloat16& y) {
 }
 """
 
-# From what registers hold: rounded to nearest even; integers keep their lower bits.
+# From the type in registers: rounded to nearest even; integers keep their lower bits.
 _NARROWED = {
     "float32": "__device__ __forceinline__ void narrowed(float x, float& y) { y = x; }\n",
     "int32": "__device__ __forceinline__ void narrowed(int x, int& y) { y = x; }\n",
@@ -148,7 +148,7 @@ __device__ __forceinline__ void narrowed(float x, float16& y) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 }
 """,
-    # What is too large becomes the largest number, which this type has in place of infinity.
+    # Values too large become the largest number, which this type has in place of infinity.
     "float8_e4m3fn": """\
 __device__ __forceinline__ void narrowed(float x, float8_e4m3fn& y) {
     unsigned short two;
@@ -156,7 +156,7 @@ __device__ __forceinline__ void narrowed(float x, float8_e4m3fn& y) {
     y.bits = (unsigned char)two;
 }
 """,
-    # The instruction saturates; from halfway to the next power of two on, it is infinity that is nearest.
+    # The instruction saturates; from halfway to the next power of two on, infinity is nearest.
     "float8_e5m2": """\
 __device__ __forceinline__ void narrowed(float x, float8_e5m2& y) {
     unsigned short two;
@@ -168,9 +168,9 @@ __device__ __forceinline__ void narrowed(float x, float8_e5m2& y) {
 
 
 def definitions(used: Collection[str], features: Features) -> list[str]:
-    """The types of elements, and conversions of those used between memory and registers.
+    """The types of elements, and conversions of the used ones between memory and registers.
 
-    `widened(x)` is what registers hold; `narrowed(x, y)` sets y.
+    `widened(x)` is the value in registers; `narrowed(x, y)` sets y.
     """
     narrowed = _NARROWED | {"bfloat16": _BFLOAT16 if features.has(PAIRS) else _BFLOAT16_BY_INTEGERS}
     names = [name for name in narrowed if name in used]
@@ -178,7 +178,7 @@ def definitions(used: Collection[str], features: Features) -> list[str]:
 
 
 def why_not_converted(name: str, features: Features) -> str | None:
-    """Why there are no conversions of an element type, or None where there are."""
+    """Reason that there are no conversions of an element type, or None if there are."""
     if name in FLOAT8 and not features.has(FLOAT8_CONVERSIONS):
         return f"conversions of {name} are instructions that the device lacks"
     return None

@@ -1,4 +1,4 @@
-"""Tiles between memory and registers: where they lie in buffers, which layouts that asks for, and the moves themselves.
+"""Tiles between memory and registers: their addresses in buffers, layouts for these, and the moves themselves.
 
 Imports `registers` and `language`; knows nothing of dots.
 """

@@ -1,6 +1,6 @@
 """Loads of a loop's next iterations on their way to shared memory while this one computes (cp.async).
 
-Every thread copies what it will hold itself, to slots of its own, so that threads need not meet:
+Every thread copies its own elements, to slots of its own, so that threads need no barrier:
 
     copy_ahead<16>(shared_at + scratch + slot * 8192 + r_n * 512 + threadIdx.x * 16, x_at + …);    iteration c_0 + 2
     commit_ahead();
@@ -23,20 +23,20 @@ from autosched.backends.cuda.registers.shared import SharedMemory
 from autosched.backends.gpu.warps import WARP
 from search_spaces.programs.statements import For, Load
 
-# What is left of shared memory for exchanges on every device that has such copies.
+# The rest of shared memory is left for exchanges, on every device that has such copies.
 MOST_AHEAD = 64 * 1024
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A load, and where it lies in the slot of an iteration, in bytes."""
+    """A load, and its place in the slot of an iteration, in bytes."""
 
     statement: Load
     begin: int
 
 
 class LoadsAhead:
-    """Those loads of a loop that are brought ahead, in so many slots; none where nothing is gained."""
+    """The loads of a loop that are issued ahead, in so many slots; none if nothing is gained."""
 
     def __init__(self, loop: For, memory: MemoryPrinter, shared: SharedMemory, least: int) -> None:
         """`least`: the fewest bytes of an asynchronous copy."""
@@ -58,11 +58,11 @@ class LoadsAhead:
 
     @property
     def bytes(self) -> int:
-        """What all slots take."""
+        """Bytes of all slots."""
         return self.depth * self._bytes
 
     def _may_be_ahead(self, move: Move) -> bool:
-        """Whether vectors follow each other in registers, are long enough, and no two threads have the same."""
+        """True if vectors follow each other in registers, are long enough, and no two threads have the same."""
         size = element_bytes(move.buffer.dtype)
         return (
             move.place.vector * size >= self._least
@@ -72,7 +72,7 @@ class LoadsAhead:
         )
 
     def begin(self, turns: Iterations) -> str:
-        """Bring the first iterations; what the end of the loop is called."""
+        """Issue the loads of the first iterations; returns the name of the end of the loop."""
         variable = turns.counter
         block = self._memory.block
         self._at = self._shared.claim(self.bytes)
@@ -85,7 +85,7 @@ class LoadsAhead:
         return name
 
     def turn(self, turns: Iterations, end: str) -> None:
-        """Take what was brought for this iteration, and bring another."""
+        """Use the data of this iteration, and issue the loads of a later one."""
         block, variable = self._memory.block, turns.counter
         number = variable if turns.first == "0" else f"({variable} - ({turns.first}))"
         slot = "0" if self.depth == 1 else "slot"
@@ -119,7 +119,7 @@ class LoadsAhead:
         self._memory.each_vector(move, [line])
 
     def _place(self, move: Move, s: _Slot, slot: str, shared: str) -> str:
-        """Where the vector that begins at an element of a thread is."""
+        """Place of the vector that begins at an element of a thread."""
         element = element_bytes(move.buffer.dtype)
         threads = WARP * self._memory.warps
         offset = scaled(move.index, threads * element)

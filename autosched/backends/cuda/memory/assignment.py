@@ -1,11 +1,11 @@
-"""Which layout every tile of a kernel has: those of accumulators as dots make them, the others as memory likes it.
+"""Layouts of all tiles of a kernel: those of accumulators are given by dots, the others suit memory.
 
-Tiles that statements tie to each other element by element (an operator and its arguments, a fold and what it folds) are
-a family with one layout. A family with an accumulator has that of the accumulator; what is a part of another family's
-tile (halves, every other element, axes cut in several) has the part of its layout; any other is blocked: the axis along
-which memory has neighbours is held in vectors, then by lanes, then by warps.
+Tiles that statements combine element by element (an operator and its arguments, a fold and its operand) are a family
+with one layout. A family with an accumulator has that of the accumulator; a part of another family's tile (halves,
+every other element, axes split into several) has the part of its layout; any other is blocked: the axis along which
+memory has neighbours is counted by vectors, then by lanes, then by warps.
 
-Layouts decide how fast a kernel is, never whether it is right: where two that meet differ, the printer exchanges.
+Layouts decide the speed of a kernel, never its correctness: where two different ones meet, the printer exchanges.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 
-# Two sectors, which is what memory is moved in (CUDA programming guide, "Device Memory Accesses"). With less at
-# once, a warp's access takes as many turns as it has lines.
+# Two sectors, the unit of memory transfers (CUDA programming guide, "Device Memory Accesses"). With fewer bytes at
+# once, a warp's access takes as many passes as it has lines.
 _RUN_BYTES = 64
 
 
 def assigned(
     program: TileProgram, kernel: Kernel, indexing: Indexing, anchored: Mapping[str, Layout]
 ) -> dict[str, Layout]:
-    """The layout of every tile. `anchored`: those that are given, of accumulators say."""
+    """The layout of every tile. `anchored`: the given ones, of accumulators say."""
     return _Assignment(program, kernel, indexing, anchored).layouts()
 
 
@@ -87,7 +87,7 @@ class _Assignment:
             self._family[self._root(b)] = self._root(a)
 
     def _layout(self, tile: Tile) -> Layout:
-        """The part of the family's layout that the tile has; where that is none, one of its own."""
+        """The part of the family's layout for the tile; if there is none, one of its own."""
         if tile.name in self._anchored:
             return {x: self._anchored[tile.name][x] for x in tile.axes}
         known = self._known[self._root(tile.name)]
@@ -99,7 +99,7 @@ class _Assignment:
     # Parts of other tiles
 
     def _derive(self) -> None:
-        """Give families that hold parts of tiles of others their layouts, as far as these are known."""
+        """Give families of parts of other tiles their layouts, as far as these are known."""
         changed = True
         while changed:
             changed = False
@@ -143,7 +143,7 @@ class _Assignment:
             for axis, most in vectors(at, self._indexing).items():
                 weights[axis] = weights.get(axis, 0) + tile.elements * element_bytes(at.buffer.dtype)
                 if tile.elements == largest.elements and most > 1:
-                    # The widest elements in vectors; narrower ones are moved by less at once, but side by side.
+                    # The widest elements in vectors; narrower ones move fewer bytes at once, but side by side.
                     widths[axis] = min(widths.get(axis, most), most)
         # Among equals the last first.
         axes = largest.axes
@@ -157,7 +157,7 @@ class _Assignment:
         return dict(blocked(extents, self._warps, width))
 
     def _turns(self, members: Sequence[Tile], axis: str) -> int:
-        """How many neighbours along the axis a thread needs so that taking them in turn moves nothing."""
+        """Neighbours along the axis that a thread needs so that deinterleaving moves nothing."""
         names = {t.name for t in members}
         parts = [len(s.dst) for s in self._body if isinstance(s, Deinterleave) and s.src in names and s.axis == axis]
         put = [s for s in self._body if isinstance(s, Interleave) and s.dst.name in names]
@@ -177,7 +177,7 @@ class _Assignment:
 
 
 def _tied(s: Statement) -> Sequence[str]:
-    """The tiles that have the layout of what the statement makes, as far as they have its axes."""
+    """The tiles that share the layout of the statement's result, as far as they have its axes."""
     match s:
         case Map() | Reduce() | Gather():
             return read(s)
@@ -192,7 +192,7 @@ def _tied(s: Statement) -> Sequence[str]:
 
 
 def _overlap(layout: Layout) -> bool:
-    """Whether two axes are counted by the same lanes or warps."""
+    """True if two axes are counted by the same lanes or warps."""
     digits = sorted((d.kind, d.place, d.size) for s in layout.values() for d in s if d.kind != "register")
     return any(a[0] == b[0] and a[1] * a[2] > b[1] for a, b in itertools.pairwise(digits))
 
@@ -215,7 +215,7 @@ def moving_layout(tile: Tile, layout: Layout, at: Address, indexing: Indexing, w
 
 
 def _run(spread: Spread) -> int:
-    """How many neighbours a warp has at once: those of a thread, and of the next lanes."""
+    """Neighbours that a warp has at once: those of a thread, and of the next lanes."""
     digits = simplified(spread)
     run = 1
     for at, digit in enumerate(digits[:2]):

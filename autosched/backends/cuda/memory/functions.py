@@ -33,7 +33,7 @@ __device__ __forceinline__ void pack(const H* from, Vector<T, count>& v) {
     for (int i = 0; i < count; ++i) narrowed(from[i * apart], v.at[i]);
 }
 """
-# Of bfloat16, which is the upper half of float32.
+# For bfloat16, the upper half of float32.
 _UNPACK_BFLOAT16 = """\
 template <int count, int apart>
 __device__ __forceinline__ void unpack(float* to, const Vector<bfloat16, count>& v) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void unpack(float* to, const Vector<bfloat16, count>&
     }
 }
 """
-# Of float16, two by two: a vector that is loaded under a condition would else be put together half by half.
+# For float16, two by two: otherwise a vector loaded under a condition would be assembled half by half.
 _UNPACK_FLOAT16 = """\
 template <int count, int apart>
 __device__ __forceinline__ void unpack(float* to, const Vector<float16, count>& v) {
@@ -118,7 +118,7 @@ _TEXTS = {
     "store_streaming": _STORE_STREAMING,
 }
 
-# PTX ISA, cp.async: what is not inside comes as 0.
+# PTX ISA, cp.async: elements outside become 0.
 _AHEAD = """\
 template <int bytes>
 __device__ __forceinline__ void copy_ahead(uint32 to, const void* from, bool inside = true) {
@@ -185,7 +185,7 @@ __device__ __forceinline__ void add_atomically(int64* to, int64 x) {
 }
 """,
 }
-# Of a device that adds to no bfloat16 in memory: the word that it is half of is written if it still is what was read.
+# On a device without atomic sums of bfloat16: compare-and-swap of the word that it is half of.
 _ADDED_BY_WORDS = """\
 __device__ __forceinline__ void add_atomically(bfloat16* to, float x) {
     unsigned int* const word = reinterpret_cast<unsigned int*>(reinterpret_cast<uint64>(to) & ~uint64(3));
@@ -207,11 +207,12 @@ def _packing(name: str) -> str:
 
 
 def definitions(text: str, moved: Collection[str], added: Collection[str], features: Features) -> list[str]:
-    """The functions that this text uses. `moved`: the element types that it moves; `added`: those of buffers that are
-    added to.
+    """The functions that this text uses.
+
+    `moved`: the element types that it moves; `added`: those of buffers that it adds to.
 
     Raises:
-        CompileError: nothing adds to elements of such a type.
+        CompileError: no instruction adds to elements of such a type.
     """
     for name in added:
         if name not in _ADDED:

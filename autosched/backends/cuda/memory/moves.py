@@ -35,7 +35,7 @@ _MAX_INDEX = "2147483648.0f"
 
 @dataclass(frozen=True)
 class Move:
-    """A load: what of a buffer comes in which layout, and what counts a thread's elements."""
+    """A load: its buffer and place there, its layout, and the variables that count a thread's elements."""
 
     dst: Tile
     buffer: Buffer
@@ -49,12 +49,12 @@ class Move:
 
     @property
     def index(self) -> str:
-        """Which of a thread's elements it is."""
+        """Number of the element among a thread's."""
         return self.held.index(self.at)
 
     @property
     def apart(self) -> int:
-        """How many elements of a thread lie from one along the vectors' axis to the next."""
+        """Distance in a thread's elements from one along the vectors' axis to the next."""
         return self.held.apart(self.place.axis) if self.place.axis else 1
 
 
@@ -62,7 +62,7 @@ class Move:
 class MemoryPrinter:
     """Prints the statements of one kernel that read and write memory.
 
-    `parameters`: what buffers are called; `written`: those that it writes.
+    `parameters`: the names of buffers; `written`: those that it writes.
     """
 
     program: TileProgram
@@ -77,14 +77,14 @@ class MemoryPrinter:
     _count: list[str] = field(default_factory=list)
 
     def move(self, s: Load) -> Move:
-        """Where the elements of a load are, and in which layout they come."""
+        """Addresses of the elements of a load, and their layout."""
         buffer = self.program.buffer(s.buffer)
         at = address(buffer, s.slices, self.places.indexing.extents)
         layout = moving_layout(s.dst, self.tiles.layout(s.dst.name), at, self.places.indexing, self.warps)
         return Move(s.dst, buffer, layout, self.places.place(at, layout), self.tiles.at(s.dst.axes, layout))
 
     def load(self, s: Load, source: str | None = None) -> None:
-        """Print a load; from `source`, where its elements are already, those outside being 0."""
+        """Print a load; from `source`, if its elements are there already, those outside being 0."""
         move = self.move(s)
         if source is not None and not s.fill:
             move = replace(move, place=replace(move.place, tests=()))
@@ -101,7 +101,7 @@ class MemoryPrinter:
         self._load(move, s.outside(buffer.dtype), evicted=False)
 
     def _as_index(self, name: str, layout: Layout) -> Held:
-        """The tile's values as integers of 64 bits; what cannot be an index, NaN say, as -1."""
+        """The tile's values as integers of 64 bits; values that cannot be an index, such as NaN, as -1."""
         held = self.exchange.as_in(self.tiles[name], layout)
         if held.tile.dtype == "int64":
             return held
@@ -128,16 +128,16 @@ class MemoryPrinter:
         self._converted(made, held)
 
     def each_vector(self, move: Move, lines: Sequence[str]) -> None:
-        """Write the lines for all that a thread moves at once."""
+        """Write the lines for every vector that a thread moves."""
         steps = {move.place.axis: move.place.vector} if move.place.axis else {}
         self.tiles.each(move.layout, move.dst.axes, lines, steps)
 
     def pointer(self, move: Move) -> str:
-        """Where an element of a load is."""
+        """Pointer to an element of a load."""
         return self._pointer(move.buffer.name, self.tiles.name(move.dst.name), move.place)
 
     def _converted(self, made: Held, held: Held) -> None:
-        """Give a tile what was loaded for it, in its own type and layout."""
+        """Set a tile to the elements loaded for it, in its own type and layout."""
         if made is held:
             return
         made = self.exchange.as_in(made, held.layout)
@@ -150,7 +150,7 @@ class MemoryPrinter:
         where = address(buffer, s.slices, self.places.indexing.extents)
         layout = moving_layout(held.tile, held.layout, where, self.places.indexing, self.warps)
         if held_dtype(held.tile.dtype) != held_dtype(buffer.dtype) or layout != held.layout:
-            # What is exchanged is rounded before.
+            # Elements are rounded before an exchange.
             tile = replace(held.tile, dtype=buffer.dtype)
             rounded = self.tiles.temporary(tile, f"{held.name}_stored", held.layout)
             at = self.tiles.at(tile.axes, held.layout)
@@ -173,12 +173,12 @@ class MemoryPrinter:
         self.tiles.each(layout, held.tile.axes, lines, steps)
 
     def _first_copy(self, held: Held) -> list[str]:
-        """The condition that a thread is the first of those that hold the same elements."""
+        """The condition that a thread is the first of those with the same elements."""
         own = {x: held.layout[x] for x in held.tile.axes}
         return [f"{thread_digit(d, self.warps)} == 0" for d in copies(own, self.warps)]
 
     def _pointer(self, buffer: str, tile: str, place: Place) -> str:
-        """Where an element is; the part that is the same for all of a thread's elements is defined before the loop."""
+        """Pointer to an element; the part common to all of a thread's elements is defined before the loop."""
         name = self.parameters[buffer]
         if place.start == "0":
             return sum_of(name, place.offset)

@@ -1,4 +1,4 @@
-"""Where a tile lies in a buffer: offsets of a thread's elements, conditions, and which neighbours are moved at once.
+"""Places of a tile in a buffer: offsets of a thread's elements, guards, and the neighbours moved at once.
 
 start    (m_0 * 16 + own_m) * 4096 + own_n        the same for all elements of a thread
 offset   r_m * 8192 + r_n / 4 * 512               a constant, where loops over registers are unrolled
@@ -21,9 +21,11 @@ from search_spaces.programs.addressing import Address, Dimension
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread's elements are: from `start`, a number of elements that is the same for all of them, on by
-    `offset`; and the conditions under which an element is there. `vector`: how many neighbours along `axis` are moved
-    at once."""
+    """Places of a thread's elements: from `start`, an offset that is the same for all of them, on by `offset`.
+
+    `tests`: the conditions under which an element exists. `vector`: number of neighbours along `axis` that are moved at
+    once.
+    """
 
     start: str
     offset: str
@@ -33,7 +35,7 @@ class Place:
 
 
 class Places:
-    """Finds out where tiles lie in buffers."""
+    """Computes the places of tiles in buffers."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions
@@ -42,7 +44,7 @@ class Places:
     def place(
         self, address: Address, layout: Layout, stored: bool = False, looked_up: Mapping[str, Held] = {}
     ) -> Place:
-        """`looked_up`: tiles of indices by their names."""
+        """The place of a thread's elements. `looked_up`: tiles of indices by their names."""
         if column := address.column_at_vectors(stored):
             return self._by_vectors(address, column, layout)
         wide = address.wide
@@ -67,7 +69,7 @@ class Places:
         return Place(sum_of(*start), sum_of(*offset), tuple(tests), axis, count)
 
     def _near(self, d: Dimension, layout: Layout) -> str:
-        """Positions, those outside a clamped dimension being its first or last."""
+        """Positions; outside a clamped dimension, its first or last."""
         text = self._positions.position(d.slice, layout)
         if d.is_clamped and d.precedes:
             text = f"max({text}, 0)"
@@ -82,7 +84,7 @@ class Places:
         return [f"{at} {t}" for t in d.tests]
 
     def _vector(self, address: Address, layout: Layout, looked_up: Mapping[str, Held]) -> tuple[str, int]:
-        """The axis along which neighbours are moved together, and how many."""
+        """The axis along which neighbours are moved together, and their number."""
         best = ("", 1)
         for axis, most in vectors(address, self.indexing, looked_up).items():
             count = math.gcd(vector(layout[axis]), most)
@@ -90,7 +92,7 @@ class Places:
         return best
 
     def _by_vectors(self, address: Address, column: Dimension, layout: Layout) -> Place:
-        """The place of rows that begin anywhere, from the vector on that each begins in."""
+        """The place of rows that begin anywhere, from the vector on in which each begins."""
         skew = column.slice.skew
         assert skew is not None
         rows: list[str] = []
@@ -114,7 +116,7 @@ class Places:
 
 
 def vectors(address: Address, indexing: Indexing, looked_up: Mapping[str, Held] = {}) -> dict[str, int]:
-    """The axes of a tile along which memory has neighbours, and how many of these at most may be moved at once."""
+    """The axes of a tile along which memory has neighbours, and the most of these that may be moved at once."""
     found: dict[str, int] = {}
     for d in address.dimensions:
         if d.is_plain and d.between == 1:
@@ -128,14 +130,14 @@ def vectors(address: Address, indexing: Indexing, looked_up: Mapping[str, Held] 
 
 
 def _axes(d: Dimension, looked_up: Mapping[str, Held]) -> tuple[str, ...]:
-    """The axes that a dimension moves along, as far as its layout is known."""
+    """The axes that a dimension depends on, as far as its layout is known."""
     if isinstance(d.index, str):
         return looked_up[d.index].tile.axes if d.index in looked_up else ()
     return (d.axis,)
 
 
 def _is_whole(d: Dimension, fastest: bool, count: int, indexing: Indexing) -> bool:
-    """Whether a dimension adds multiples of so many elements; and of the fastest one, whether none is cut in two."""
+    """True if a dimension adds multiples of so many elements, and if it is the fastest, no vector crosses its end."""
     if not d.is_plain:
         return d.stride % count == 0
     piece = d.slice

@@ -1,4 +1,4 @@
-"""Tiles in registers: which thread holds what, and what threads do together: folds, scans, exchanges.
+"""Tiles in registers: layouts over threads, and operations across threads: folds, scans, exchanges.
 
 Imports `language`; knows nothing of memory's buffers or of dots.
 """

@@ -43,7 +43,7 @@ class Arithmetic:
         self._tiles.each(dst.layout, s.dst.axes, [f"{dst.element(at)} = {constant(s.value, s.dst.dtype)};"])
 
     def loop_of(self, s: Statement) -> object:
-        """What statements have in common that one loop over registers can hold; None for those that have their own."""
+        """Key of statements that share a loop over registers; None for those with loops of their own."""
         if not isinstance(s, Map):
             return None
         layout = self._tiles.layout(s.dst.name)
@@ -56,7 +56,7 @@ class Arithmetic:
         self._tiles.each(self._tiles.layout(dst.name), dst.axes, lines)
 
     def _map(self, s: Map) -> str:
-        """One element of what the statement makes."""
+        """One element of the statement's result."""
         layout = self._tiles.layout(s.dst.name)
         at = self._tiles.at(s.dst.axes, layout)
         arguments: list[tuple[str, str] | float | int] = []
@@ -70,7 +70,7 @@ class Arithmetic:
         return f"{dst.element(at)} = {operators.mapped(s, arguments)};"
 
     def reduce(self, s: Reduce) -> None:
-        """Print a fold; what is outside its bound is left out."""
+        """Print a fold; elements outside its bound are left out."""
         source = self._tiles[s.src]
         rest = tuple(a for a in source.tile.axes if a != s.axis)
         if s.dst.axes != rest:
@@ -106,6 +106,6 @@ class Arithmetic:
 
 
 def _is_cut_at_vectors(d: Dimension, spread: Spread) -> bool:
-    """Whether neighbours that a thread holds are all in a dimension, or all outside."""
+    """True if the neighbours that a thread has are all inside a dimension, or all outside."""
     starts = (d.slice.start.offset, *(coefficient for _, coefficient in d.slice.start.terms))
     return d.slice.skew is None and all(x % vector(spread) == 0 for x in (d.size, *starts))

@@ -1,4 +1,4 @@
-"""From one layout to another: threads write what they hold to shared memory, and read what they are to hold.
+"""From one layout to another: threads write their elements to shared memory, and read those of the new layout.
 
 __syncthreads();
 store<2>(scratch + own_m * 136 + own_n …)           rows are padded by 16 bytes, so that columns are in other banks
@@ -46,7 +46,7 @@ class Exchange:
         self.read(target, self.written(source, exchanged_along(source, target)), positions)
 
     def written(self, source: Held, fastest: str) -> Scratch:
-        """The tile in scratch memory, where all threads may read it until they meet again."""
+        """The tile in scratch memory, where all threads may read it until the next barrier."""
         scratch = Scratch(source.tile, fastest)
         self.types.add(source.tile.dtype)
         scratch.at = self._shared.scratch(scratch.bytes)
@@ -63,7 +63,7 @@ class Exchange:
     def read(self, target: Held, scratch: Scratch, positions: Mapping[str, str]) -> None:
         """Set every element of the target to the one of the scratch memory at these positions along its tile's axes.
 
-        Where the positions along the fastest axis are those of the target, neighbours are read together.
+        If the positions along the fastest axis are those of the target, neighbours are read together.
         """
         fastest = scratch.fastest
         together = bool(fastest) and positions[fastest] == self._own(target, fastest)

@@ -1,14 +1,14 @@
-"""Layouts: which thread of a block holds which positions of a tile, and in which of its registers.
+"""Layouts: the positions of a tile in each thread of a block, and their registers.
 
-The positions of every axis are taken apart into digits, least significant first; a digit is counted by registers of a
-thread, by lanes of a warp, or by warps of the block:
+The positions of every axis are split into digits, least significant first; a digit is counted by registers of a thread,
+by lanes of a warp, or by warps of the block:
 
-    n of 512 = register 4, lane 32, warp 4      thread 0 holds 0 … 3, thread 1 holds 4 … 7, warp 1 begins at 128
-    m of 16 = lane 8 (place 4), register 2      lanes 0 … 3 hold rows 0 and 8, lanes 4 … 7 rows 1 and 9
+    n of 512 = register 4, lane 32, warp 4      thread 0 has 0 … 3, thread 1 has 4 … 7, warp 1 begins at 128
+    m of 16 = lane 8 (place 4), register 2      lanes 0 … 3 have rows 0 and 8, lanes 4 … 7 rows 1 and 9
 
-A thread has as many elements along an axis as the sizes of its register digits multiply to; a tile is an array of the
-product over its axes, row-major in the tile's order of axes. Lanes and warps that no digit of the layout names hold
-copies of the same elements.
+The number of a thread's elements along an axis is the product of the sizes of its register digits; a tile is an array
+of the product over its axes, row-major in the tile's order of axes. Lanes and warps that no digit of the layout names
+have copies of the same elements.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from autosched.backends.gpu.warps import WARP
 class Digit:
     """One digit of positions along an axis.
 
-    Of a lane or warp it is `(number // place) % size`; places and sizes of lanes are powers of two. Of registers it is
-    the next digit, least significant first, of the number of the thread's element along the axis; `place` is 1.
+    For a lane or warp it is `(number // place) % size`; places and sizes of lanes are powers of two. For registers it
+    is the next digit, least significant first, of the number of the thread's element along the axis; `place` is 1.
     """
 
     kind: Literal["register", "lane", "warp"]
@@ -41,17 +41,17 @@ Layout = Mapping[str, Spread]
 
 
 def extent(spread: Spread) -> int:
-    """How many positions the axis has."""
+    """Number of positions of the axis."""
     return math.prod(d.size for d in spread)
 
 
 def registers(spread: Spread) -> int:
-    """How many elements a thread has along the axis."""
+    """Number of elements of a thread along the axis."""
     return math.prod(d.size for d in spread if d.kind == "register")
 
 
 def weighted(spread: Spread) -> Iterator[tuple[Digit, int]]:
-    """Every digit, and how many positions its neighbouring values are apart."""
+    """Every digit, with the distance in positions between its neighbouring values."""
     weight = 1
     for digit in spread:
         yield digit, weight
@@ -59,7 +59,7 @@ def weighted(spread: Spread) -> Iterator[tuple[Digit, int]]:
 
 
 def position(spread: Spread, register: int, lane: int, warp: int) -> int:
-    """Where along the axis the thread's element number `register` is."""
+    """Position along the axis of the thread's element number `register`."""
     total = 0
     for digit, weight in weighted(spread):
         match digit.kind:
@@ -74,7 +74,7 @@ def position(spread: Spread, register: int, lane: int, warp: int) -> int:
 
 
 def simplified(digits: Iterable[Digit]) -> Spread:
-    """The same positions in as few digits as say it."""
+    """The same positions in as few digits as possible."""
     merged: list[Digit] = []
     for d in digits:
         last = merged[-1] if merged else None
@@ -88,13 +88,13 @@ def simplified(digits: Iterable[Digit]) -> Spread:
 
 
 def vector(spread: Spread) -> int:
-    """How many neighbours along the axis a thread holds one after the other."""
+    """Number of neighbours along the axis that a thread has one after the other."""
     first = simplified(spread)[:1]
     return first[0].size if first and first[0].kind == "register" else 1
 
 
 def copies(layout: Layout, warps: int) -> tuple[Digit, ...]:
-    """The digits of lanes and warps that no axis names: threads that differ in them hold the same elements."""
+    """The digits of lanes and warps that no axis names: threads that differ in them have the same elements."""
     return (*_unnamed("lane", WARP, layout), *_unnamed("warp", warps, layout))
 
 
@@ -113,10 +113,10 @@ def _unnamed(kind: Literal["lane", "warp"], count: int, layout: Layout) -> Itera
 
 
 def register_offset(spread: Spread, register: str, of_vector: bool = False) -> str:
-    """How far the element number `register` of a thread is from its first, along the axis: `r % 2 + r / 2 * 8`.
+    """Distance along the axis of a thread's element number `register` from its first: `r % 2 + r / 2 * 8`.
 
-    A constant expression where `register` is one. It binds as tightly as a sum. `of_vector`: of the first of the
-    neighbours that the thread holds beside it: `r / 2 * 8`.
+    A constant expression if `register` is one. It binds as tightly as a sum. `of_vector`: of the first one of the
+    element's neighbours in the thread: `r / 2 * 8`.
     """
     digits = [(d, w) for d, w in _merged_weights(spread) if d.kind == "register" and d.size > 1]
     parts = []
@@ -131,7 +131,7 @@ def register_offset(spread: Spread, register: str, of_vector: bool = False) -> s
 
 
 def thread_offset(spread: Spread, warps: int) -> str:
-    """Where along the axis the first element of a thread is, by its `lane` and `warp` of so many: `lane % 4 * 2`."""
+    """Position along the axis of a thread's first element, by its `lane` and `warp` of so many: `lane % 4 * 2`."""
     parts = []
     for digit, weight in _merged_weights(spread):
         if digit.kind != "register" and digit.size > 1:
@@ -151,14 +151,14 @@ def _merged_weights(spread: Spread) -> Iterator[tuple[Digit, int]]:
     return weighted(simplified(spread))
 
 
-# Layouts by what they are for
+# Layouts by purpose
 
 
 def blocked(extents: Mapping[str, int], warps: int, vector: int = 1) -> Layout:
-    """Neighbours to neighbouring threads. The axes come fastest first, as memory has them.
+    """Neighbours in neighbouring threads. The axes come fastest first, as in memory.
 
-    Along the first, a thread has `vector` neighbours where these divide it; then lanes, then warps take what there is
-    of the axes, in order, in powers of two, and registers the rest.
+    Along the first, a thread has `vector` neighbours if these divide it; then lanes, then warps take the positions of
+    the axes, in order, in powers of two, and registers the rest.
     """
     lanes_left, warps_left = WARP, warps
     lane_place = warp_place = 1
@@ -201,7 +201,7 @@ def warp_mma_columns(columns: int, warps: int = 1, place: int = 1) -> Spread:
 
 
 def volta_rows(rows: int, quads: Spread = (), warps: int = 1, place: int = 1) -> Spread:
-    """Rows of float32 accumulators of m8n8k4 products (PTX ISA, mma.m8n8k4), of which a warp makes four at once.
+    """Rows of float32 accumulators of m8n8k4 products (PTX ISA, mma.m8n8k4), of which a warp computes four at once.
 
     `quads`: the lane digits that count these four (places 4 and 8) along rows; the others count along columns. They
     stand within the eight rows of a product, of which each then takes every other four: neighbouring lanes read

@@ -1,5 +1,7 @@
-"""Spreads of parts of an axis: halves, every other position, an axis cut into several. None where a part has none,
-because it begins within a digit of lanes or warps."""
+"""Spreads of parts of an axis: halves, every other position, an axis split into several.
+
+None if a part has none, because it begins within a digit of lanes or warps.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from autosched.backends.cuda.registers.layouts import Digit, Spread, simplified
 
 
 def first_half(spread: Spread) -> Spread | None:
-    """Of the first half of the positions, which a thread has in the first half of its registers."""
+    """Spread of the first half of the positions, in the first half of a thread's registers."""
     digits = simplified(spread)
     if not digits or digits[-1].kind != "register" or digits[-1].size % 2:
         return None
@@ -17,7 +19,7 @@ def first_half(spread: Spread) -> Spread | None:
 
 
 def after_digits(spread: Spread, parts: int) -> Spread | None:
-    """Of every so many-th position."""
+    """Spread of every so many-th position."""
     digits = simplified(spread)
     if not digits or digits[0].kind != "register" or digits[0].size % parts:
         return None
@@ -25,12 +27,12 @@ def after_digits(spread: Spread, parts: int) -> Spread | None:
 
 
 def interleaved(spread: Spread, parts: int) -> Spread:
-    """Of so many tiles' positions in turn."""
+    """Spread of so many tiles' interleaved positions."""
     return simplified((Digit("register", parts), *spread))
 
 
 def cut(spread: Spread, sizes: Sequence[int]) -> list[Spread] | None:
-    """Of the axes that an axis is cut into, the one with neighbours first."""
+    """Spreads of the axes that an axis is split into, the one with neighbours first."""
     left = [*simplified(spread)]
     pieces: list[Spread] = []
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Where a thread's elements lie along the axes of a tile, as C++ text of the variables that count them.
+"""Positions of a thread's elements along the axes of a tile, as C++ text in the variables that count them.
 
 A thread's part of an axis is defined once, the part of its registers is constant where loops over these are unrolled:
 
@@ -28,7 +28,7 @@ class Positions:
         self._warps = warps
 
     def own(self, axis: str, spread: Spread) -> str:
-        """Where along an axis the thread's first element is."""
+        """Position along an axis of the thread's first element."""
         text = thread_offset(spread, self._warps)
         if text == "0":
             return text
@@ -38,7 +38,7 @@ class Positions:
         return name
 
     def register(self, axis: str, spread: Spread) -> str:
-        """How far from its first one of the thread's elements is."""
+        """Distance of one of the thread's elements from its first."""
         return register_offset(spread, self._tiles.at([axis], {axis: spread})[axis])
 
     def counting(self, layout: Layout) -> Mapping[str, str]:
@@ -46,16 +46,16 @@ class Positions:
         return self._tiles.at(layout, layout)
 
     def within(self, axis: str, spread: Spread) -> str:
-        """Where one of the thread's elements is along an axis."""
+        """Position along an axis of one of the thread's elements."""
         return sum_of(self.own(axis, spread), grouped(self.register(axis, spread)))
 
     def of_vector(self, axis: str, spread: Spread) -> str:
-        """Where the first of the neighbours is that the thread holds beside one of its elements."""
+        """Position of the first one of an element's neighbours in the thread."""
         register = self._tiles.at([axis], {axis: spread})[axis]
         return sum_of(self.own(axis, spread), grouped(register_offset(spread, register, of_vector=True)))
 
     def within_at(self, axis: str, spread: Spread, number: str) -> str:
-        """Where the thread's element of this number is along an axis."""
+        """Position along an axis of the thread's element of this number."""
         return sum_of(self.own(axis, spread), grouped(register_offset(spread, grouped(number))))
 
     def position(self, piece: Slice, layout: Layout) -> str:
@@ -79,6 +79,6 @@ class Positions:
         return sum_of(start, count if piece.step == 1 else scaled(count, piece.step))
 
     def behind(self, skew: Skew, layout: Layout) -> str:
-        """How far the positions of a row are moved back."""
+        """Distance by which the positions of a row are moved back."""
         parts = [scaled(self.position(piece, layout), apart) for piece, apart in skew.terms]
         return f"{grouped(sum_of(*parts))} % {skew.vector}"

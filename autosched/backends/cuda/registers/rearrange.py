@@ -1,7 +1,7 @@
-"""Statements that rearrange a tile: parts of it, halves, every other element, axes cut into several.
+"""Statements that rearrange a tile: parts of it, halves, every other element, axes split into several.
 
-The source is brought into the layout in which a thread holds what it is to hold; where it is in that already, as its
-assignment sees to, a thread's elements are only called by other numbers, and nothing is moved.
+The source is converted to the layout in which a thread has the elements of its result; if it has that already, as
+layout assignment arranges, a thread's elements are only renumbered, and nothing is moved.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rearranging:
     def regroup(self, s: Regroup) -> None:
         dst = self._tiles.declare(s.dst)
         axes = self._tiles[s.src].tile.axes
-        # Those in place of the axis, the one with neighbours first.
+        # Axes in place of the axis, the one with neighbours first.
         made = [x for x in reversed(s.dst.axes) if x not in axes or x == s.axis]
         whole = simplified(d for x in made for d in dst.layout[x])
         layout = {**{x: spread for x, spread in dst.layout.items() if x not in made}, s.axis: whole}
@@ -86,7 +86,7 @@ class Rearranging:
         self._take(self._exchange.as_in(self._tiles[s.src], layout), dst, {s.axis: sum_of(*number)})
 
     def _take(self, source: Held, dst: Held, numbers: Mapping[str, str]) -> None:
-        """Set every element to the one of the source that has the same numbers, but for these along some axes."""
+        """Set every element to the source's element with the same numbers, except for these along some axes."""
         at = self._tiles.at(dst.tile.axes, dst.layout)
         line = f"{dst.element(at)} = {source.element({**at, **numbers})};"
         self._tiles.each(dst.layout, dst.tile.axes, [line])

@@ -20,7 +20,7 @@ from search_spaces.programs.tiles import Tile
 
 
 class Folds:
-    """Prints the reductions of one kernel. `used`: the operators, with the types that they fold in."""
+    """Prints the reductions of one kernel. `used`: the operators, with their element types."""
 
     def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, warps: int) -> None:
         self._tiles = tiles

@@ -2,7 +2,7 @@
 
 Before each digit, elements are scanned within blocks that the lower digits count, and all threads of a block have its
 total. The digit then joins so many blocks into one: totals are scanned along it, by a thread in its registers, by lanes
-with shuffles, by warps through shared memory, and what comes before a block is joined to all of its elements.
+with shuffles, by warps through shared memory, and the total before a block is joined to all of its elements.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _ALL = "0xffffffffu"
 
 @dataclass(frozen=True)
 class _Walk:
-    """A scan while it is printed: of these tiles by a device function, blocks being so many registers long, and of so
-    many positions."""
+    """State of a scan while it is printed: of these tiles by a device function.
+
+    Blocks have `length` registers and `positions` positions.
+    """
 
     function: str
     tiles: Sequence[Held]
@@ -55,7 +57,7 @@ class _Walk:
         return f"{self.function}({', '.join((*left, *right))});"
 
     def join_block(self, before: Sequence[str], block: str) -> list[str]:
-        """Statements that join what comes before a block to its elements."""
+        """Statements that join the total before a block to its elements."""
         if self.length == 1:
             return [self.join(before, self.elements(block))]
         own = sum_of(scaled(block, self.length), "i")
@@ -63,7 +65,7 @@ class _Walk:
 
 
 class Scans:
-    """Prints the scans of one kernel. `functions`: what joins two elements, for every scan."""
+    """Prints the scans of one kernel. `functions`: those that join two elements, for every scan."""
 
     def __init__(self, tiles: Tiles, positions: Positions, shared: SharedMemory, warps: int) -> None:
         self._tiles = tiles
@@ -191,13 +193,13 @@ class Scans:
         self._each_block(walk, walk.blocks, lines)
 
     def _number(self, digit: Digit, reverse: bool) -> str:
-        """The value of a digit, counted from where the scan begins."""
+        """The value of a digit, counted from the start of the scan."""
         text = thread_digit(digit, self._warps)
         return f"{digit.size - 1} - {text}" if reverse else grouped(text)
 
 
 def _joining(function: str, combine: Combination) -> str:
-    """A device function that makes the values on the right those of both."""
+    """A device function that sets the right values to the combination of both."""
     names = {t.name: (f"left_{n}", t.dtype) for n, t in enumerate(combine.left)}
     names |= {t.name: (f"right_{n}", t.dtype) for n, t in enumerate(combine.right)}
     parameters = [f"const {held_type(t.dtype)} left_{n}" for n, t in enumerate(combine.left)]

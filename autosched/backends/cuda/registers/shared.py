@@ -1,4 +1,4 @@
-"""Shared memory of a block: what is reserved as long as the kernel runs, and scratch that every exchange uses anew."""
+"""Shared memory of a block: memory reserved as long as the kernel runs, and scratch that every exchange reuses."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from contextlib import contextmanager
 
 from autosched.backends.printing.scope import Block
 
-# What vectors, asynchronous copies and matrix loads ask of addresses; swizzled tiles of the tensor memory accelerator
-# ask for more, and reserve it.
+# Alignment that vectors, asynchronous copies and matrix loads need; swizzled tiles of the tensor memory accelerator
+# need more, and reserve it.
 ALIGNMENT = 16
-# And what matrices of wmma ask (PTX ISA, wmma.load).
+# Alignment of matrices of wmma (PTX ISA, wmma.load).
 _MATRIX_ALIGNMENT = 32
-# What is small enough to have two places, so that one can be written while the other is still read.
+# Small enough to have two places, so that one can be written while the other is still read.
 _SMALL = 4096
 _SMALL_PLACES = ("small_1", "small_2")
 _SCRATCH = "scratch"
 
 
 class SharedMemory:
-    """Counts the bytes that the text of one kernel uses of `shared`, its dynamic shared memory, and says when threads
-    have to meet.
+    """Bytes that the text of one kernel uses of `shared`, its dynamic shared memory, and the barriers needed.
 
     Reserved memory comes first, then two small places for exchanges. Behind them, from the constant `scratch` on, lie
-    places that are taken and given back, one behind the other, and behind those that are taken the scratch memory of
-    large exchanges. What is written to scratch may be read when all threads have met.
+    places that are taken and given back, one behind the other, and behind the taken ones the scratch memory of large
+    exchanges. Data written to scratch may be read after a barrier.
     """
 
     def __init__(self, block: Block) -> None:
@@ -35,7 +34,7 @@ class SharedMemory:
         self._most = 0
         self._uses = 0
         self._written: set[str] = set()
-        # Where threads may still be reading that came by the last barrier.
+        # Places that threads past the last barrier may still be reading.
         self._read: set[str] = set()
         self._groups, self._group = 1, ""
         self._meeting = "__syncthreads();"
@@ -47,7 +46,7 @@ class SharedMemory:
         return first
 
     def place(self, size: int) -> str:
-        """Where so many bytes are, by their distance from `shared`, which nothing else uses until `taken` ends."""
+        """The place of so many bytes, as an offset from `shared`, which nothing else uses until `taken` ends."""
         first = self._taken
         self._uses += 1
         self._taken += _aligned(size, _MATRIX_ALIGNMENT)
@@ -55,29 +54,28 @@ class SharedMemory:
         return f"{_SCRATCH} + {first}" if first else _SCRATCH
 
     def claim(self, size: int) -> str:
-        """The same of memory that may be written at once."""
+        """The same for memory that may be written at once."""
         if _SCRATCH in self._read:
             self.meet()
         return self.place(size)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Give back in the end the places that are taken within."""
+        """Context that gives back in the end the places taken within."""
         before = self._taken
         yield
         self._taken = before
         self.forget()
 
     def share(self, groups: int, group: str, meeting: str) -> None:
-        """Let each of several groups of threads, which print as blocks of their own do, have scratch of its own.
+        """Give each of several groups of threads, which print like whole blocks, scratch of its own.
 
-        `group` is a variable of theirs, the group's number; `meeting`: what makes the threads of one wait for each
-        other.
+        `group` is a variable of theirs, the group's number; `meeting`: the barrier of the threads of one.
         """
         self._groups, self._group, self._meeting = groups, group, meeting
 
     def scratch(self, size: int) -> str:
-        """An expression for where so many bytes of scratch begin, which may be written at once."""
+        """An expression for the start of so many bytes of scratch, which may be written at once."""
         places = _SMALL_PLACES if size <= _SMALL else (_SCRATCH,)
         place = next((p for p in places if p not in self._read), places[0])
         if place in self._read:
@@ -92,22 +90,22 @@ class SharedMemory:
         return f"shared + {_SCRATCH}{own} + {self._taken}" if self._taken else f"shared + {_SCRATCH}{own}"
 
     def _own(self, place: str) -> str:
-        """How far behind the first group's scratch that of a group lies, as a term of a sum."""
+        """Offset of a group's scratch from the first group's, as a term of a sum."""
         return f" + {self._group} * {place}_bytes" if self._groups > 1 else ""
 
     def meet(self) -> None:
-        """All threads wait for each other: what was written may be read."""
+        """Barrier: all threads wait for each other; written data may be read."""
         self._block.write(self._meeting)
         self._uses += 1
         self._read, self._written = self._written, set()
 
     def forget(self) -> None:
-        """Any scratch may still be read: where a loop begins again, or where bodies come together."""
+        """Any scratch may still be read: at the start of a loop's body, or where branches join."""
         self._read = {*_SMALL_PLACES, _SCRATCH}
 
     @contextmanager
     def repeated(self) -> Iterator[None]:
-        """Around what may be run several times, or not at all."""
+        """Context of statements that may run several times, or not at all."""
         before, uses = self._read, self._uses
         self.forget()
         yield
@@ -129,7 +127,7 @@ class SharedMemory:
         return {**begins, _SCRATCH: _aligned(end, _MATRIX_ALIGNMENT)}
 
     def definitions(self) -> list[str]:
-        """What stands at the beginning of the kernel."""
+        """Definitions at the beginning of the kernel."""
         if not self.bytes:
             return []
         lines = ["extern __shared__ __align__(1024) unsigned char shared[];"]
@@ -138,7 +136,7 @@ class SharedMemory:
             if used[place]:
                 each = f", {place}_bytes = {used[place]}" if self._groups > 1 else ""
                 lines.append(f"constexpr int {place} = {begin}{each};")
-        # What matrix loads and asynchronous copies take.
+        # Addresses for matrix loads and asynchronous copies.
         return [*lines, "const uint32 shared_at = __cvta_generic_to_shared(shared);"]
 
 

@@ -1,6 +1,6 @@
 """Tiles as arrays of a thread's registers: their names, declarations and elements.
 
-float x[4 * 8];                                       x: (m 16, n 256), 4 rows and 8 columns of which a thread holds
+float x[4 * 8];                                       x: (m 16, n 256), of which a thread has 4 rows and 8 columns
 for (int r_m = 0; r_m < 4; ++r_m)                     elements of all tiles are counted by the same variables, which
     for (int r_n = 0; r_n < 8; ++r_n)                 makes broadcasting by axis names plain indexing
         y[r_m * 8 + r_n] = x[r_m * 8 + r_n] * scale[r_n];
@@ -24,7 +24,7 @@ from search_spaces.programs.tiles import Tile
 
 @dataclass(frozen=True)
 class Held:
-    """A tile in registers: an array called `name`, or one variable where a thread holds one element."""
+    """A tile in registers: an array called `name`, or one variable if a thread has one element."""
 
     name: str
     tile: Tile
@@ -32,12 +32,12 @@ class Held:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many elements a thread has along every axis."""
+        """Number of elements of a thread along every axis."""
         return {x: registers(self.layout[x]) for x in self.tile.axes}
 
     @property
     def elements(self) -> int:
-        """How many elements a thread has."""
+        """Number of elements of a thread."""
         return math.prod(self.counts.values())
 
     @property
@@ -46,12 +46,12 @@ class Held:
         return f"{held_type(self.tile.dtype)} {self.name}{size};"
 
     def apart(self, axis: str) -> int:
-        """How many elements of the array lie from one along the axis to the next."""
+        """Distance in the array from one element along the axis to the next."""
         axes = self.tile.axes
         return math.prod(self.counts[x] for x in axes[axes.index(axis) + 1 :])
 
     def index(self, at: Mapping[str, str]) -> str:
-        """Which element of the array has these numbers along the axes."""
+        """Index in the array of the element with these numbers along the axes."""
         return sum_of(*(scaled(at[x], self.apart(x)) for x, count in self.counts.items() if count > 1))
 
     def element(self, at: Mapping[str, str]) -> str:
@@ -64,9 +64,9 @@ class Held:
 
 
 class Tiles:
-    """The tiles of one kernel, by the names that its statements give them.
+    """The tiles of one kernel, by their names in its statements.
 
-    `local`: those that one body alone mentions, which are declared where they are made; others outside of all loops.
+    `local`: those that only one body mentions, which are declared where they are made; others outside of all loops.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Tiles:
         return self._identifiers.of(("tile", tile), tile)
 
     def layout(self, name: str) -> Layout:
-        """The layout that the tile called so has, whether it was declared or not."""
+        """The layout of the tile with this name, declared or not."""
         return self._layouts[name]
 
     def declare(self, tile: Tile) -> Held:
-        """The tile as something to write to, declared unless it is."""
+        """The tile as a destination, declared if it is not yet."""
         self._tiles[tile.name] = tile
         held = self[tile.name]
         local = tile.name in self._local
@@ -106,7 +106,7 @@ class Tiles:
         return held
 
     def temporary(self, tile: Tile, wanted: str, layout: Layout) -> Held:
-        """A new array for a moment, of the elements and axes of the tile."""
+        """A new temporary array with the elements and axes of the tile."""
         self._temporaries += 1
         name = self._identifiers.of(("temporary", self._temporaries), wanted)
         held = Held(name, tile, {x: layout[x] for x in tile.axes})
@@ -120,20 +120,20 @@ class Tiles:
         return self._identifiers.of(("register", axis), f"r_{axis}")
 
     def at(self, axes: Iterable[str], layout: Layout) -> dict[str, str]:
-        """The variables that count the elements along these axes; 0 where there is one."""
+        """The variables that count the elements along these axes; 0 for a single one."""
         return {x: self.variable(x) if registers(layout[x]) > 1 else "0" for x in axes}
 
     def each(
         self, layout: Layout, axes: Sequence[str], lines: Sequence[str], steps: Mapping[str, int] | None = None
     ) -> None:
-        """Write the lines for every element that a thread has along these axes; `steps`: along which it has vectors."""
+        """Write the lines for every element of a thread along these axes; `steps`: lengths of vectors along some."""
         counts = {x: registers(layout[x]) for x in axes}
         loops = [(self.variable(x), n, (steps or {}).get(x, 1)) for x, n in counts.items() if n > 1]
         self._block.write(unrolled(loops, lines))
 
 
 def local_tiles(body: tuple[Statement, ...]) -> set[str]:
-    """The tiles that the statements of one body alone mention."""
+    """The tiles that the statements of only one body mention."""
     mentioned: dict[str, set[int]] = defaultdict(set)
     for number, part in enumerate(_bodies(body)):
         for s in part:

@@ -181,31 +181,37 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
-    with _each_position(code, source, panels) as (inside, position, target):
-        yield _address_in_place(inside, source, source.begin + position, panels.width), target
+    with _each_position(code, source, panels) as (inside, position):
+        begin = _address_in_place(inside, source, source.begin + position, panels.width)
+        yield begin, _packed_at(code, source, panels, position)
 
 
 @contextmanager
-def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[Code, Affine, IRValue]]:
-    """Loop over the panels that exist: which position of the tile each begins at, and where it is packed."""
+def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[Code, Affine]]:
+    """Loop over the panels that exist: which position of the tile each begins at."""
     extent = source.load.dst.extent(source.own)
     present = code.remaining(source.begin, extent, source.size)
     variable = f"{source.load.dst.name}.panel"
-    assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:
         code.variables[variable] = position
         # The panels of this tile reach as far as the tile does.
-        inside = replace(code, extents={**code.extents, variable: extent})
-        per_position = _panel_elements(source, panels) // panels.width
-        yield inside, Affine.of((variable, 1)), code.address(source.packed, code.scaled(position, per_position))
+        yield replace(code, extents={**code.extents, variable: extent}), Affine.of((variable, 1))
     del code.variables[variable]
+
+
+def _packed_at(code: Code, source: OperandTile, panels: Panels, position: Affine) -> IRValue:
+    """Where the panel that begins at a position of the tile is packed."""
+    assert source.packed is not None
+    per_position = _panel_elements(source, panels) // panels.width
+    return code.address(source.packed, code.scaled(code.affine(position), per_position))
 
 
 def _pack_each(code: Code, source: OperandTile, panels: Panels) -> None:
     """Copy a tile of which any element may be outside to its panels: vectors along them, or along their rows."""
     code.b.comment(f"pack {source.load.buffer}, where it exists, in panels of {panels.width} along {panels.axis}")
     b, width, lanes, steps = code.b, panels.width, code.lanes, source.steps
-    with _each_position(code, source, panels) as (inside, position, target):
+    with _each_position(code, source, panels) as (inside, position):
+        target = _packed_at(code, source, panels, position)
         first = inside.start(source.begin + position, width, source.size)
         moved = minus(b, first, code.affine(source.begin))
         if panels.interleaved:

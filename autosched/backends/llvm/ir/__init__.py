@@ -1,4 +1,4 @@
 """LLVM IR as text: values, arithmetic on vectors, loops and memory accesses.
 
-Knows nothing of what kernels compute.
+Knows nothing of kernels.
 """

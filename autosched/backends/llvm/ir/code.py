@@ -34,7 +34,7 @@ from search_spaces.programs.tiles import Bound, Slice
 from search_spaces.workloads.dtypes import DTYPES, is_float
 from search_spaces.workloads.expressions.affine import Affine
 
-# What an element is in memory. bfloat16 is handled as the upper half of a float32, bool is a byte that is 0 or not.
+# Elements in memory. bfloat16 is handled as the upper half of a float32, bool is a byte that is 0 or not.
 _STORED: Mapping[str, str] = {
     "float32": F32,
     "float16": F16,
@@ -48,15 +48,15 @@ _STORED: Mapping[str, str] = {
     "uint8": I8,
     "bool": I8,
 }
-# What becomes of a float32 on its way to memory without a truncation of integers. With one, LLVM 22 turns the masked
-# store of a single lane into a store of that lane as it was before: of four bytes where two or one are meant, on
-# processors with AVX-512 (the truncating store that it makes first is not seen as one by what follows).
+# Types that a float32 becomes in memory without a truncation of integers. With one, LLVM 22 turns the masked store of a
+# single lane into a store of that lane as it was before: of four bytes where two or one are meant, on processors with
+# AVX-512 (later passes do not recognise the truncating store that it makes first).
 _NOT_TRUNCATED = frozenset({"float32", "float16", "bool"})
 
 
 @dataclass
 class Code:
-    """An IR builder with what the printers of one kernel share.
+    """An IR builder with the common state of the printers of one kernel.
 
     `variables` holds the grid and loop variables in scope; `extents` how far each runs; `base` the address of every
     buffer; `lanes` the float32 elements of a vector; `marks` where tiles lie that mark iterations: the first element,
@@ -75,7 +75,7 @@ class Code:
 
     @contextmanager
     def loop(self, extent: IRValue, name: str, step: int = 1) -> Iterator[IRValue]:
-        """for name from 0 below extent by step; the body runs at least once, and stands alone if it runs just once."""
+        """for name from 0 below extent by step; the body runs at least once, without a loop if just once."""
         b = self.b
         if extent.number is not None and extent.number <= step:
             yield index(0)
@@ -158,21 +158,21 @@ class Code:
         return times(self.b, value, factor)
 
     def place(self, buffer: str, at: Sequence[Slice | str]) -> Address:
-        """Where a load, a store or a look-up is in a buffer."""
+        """The address of a load, a store or a look-up in a buffer."""
         return address(self.buffers[buffer], at, self.extents)
 
     def offset(self, place: Address, start_of: Callable[[Dimension], IRValue]) -> IRValue:
-        """How many elements after the buffer's first what begins there lies in every dimension."""
+        """Elements from the buffer's first one to the start of a place, given the start along every dimension."""
         offset = index(0)
         for d in place.dimensions:
             offset = plus(self.b, offset, self.scaled(start_of(d), d.stride))
         return offset
 
     def start(self, form: Affine, extent: int, size: int) -> IRValue:
-        """Where a piece of `extent` begins in a dimension of `size`, moved back when it would stick out.
+        """Start of a piece of `extent` in a dimension of `size`, moved back if the piece would reach beyond the end.
 
-        What two overlapping pieces share is computed twice, to the same values, so no second, masked version of the
-        code is needed. A piece longer than the dimension begins at 0.
+        Elements common to two overlapping pieces are computed twice, to the same values, so no second, masked version
+        of the code is needed. A piece longer than the dimension begins at 0.
         """
         if extent >= size:
             return index(0)
@@ -182,7 +182,7 @@ class Code:
         return smaller(self.b, value, index(size - extent))
 
     def trips(self, extent: int, bound: Bound | None, variable: str) -> IRValue:
-        """How many iterations a loop with this bound takes: the bound's form grows with the loop's variable."""
+        """Number of iterations of a loop with this bound, whose form grows with the loop's variable."""
         if bound is None:
             return index(extent)
         step = dict(bound.start.terms)[variable]
@@ -194,7 +194,7 @@ class Code:
         return smaller(self.b, iterations, index(extent))
 
     def remaining(self, form: Affine, extent: int, size: int) -> IRValue:
-        """How many of `extent` positions from the form's value on lie below `size`."""
+        """Number of positions below `size`, of `extent` from the form's value on."""
         if form.maximum(self.extents) + extent <= size:
             return index(extent)
         return smaller(self.b, minus(self.b, index(size), self.affine(form)), index(extent))
@@ -229,8 +229,10 @@ class Code:
         return self._widen(value, dtype, lanes, integral)
 
     def load_apart(self, address: IRValue, stride: int, dtype: str, present: int, integral: bool = False) -> IRValue:
-        """So many elements, `stride` apart, as the first lanes of a vector, as `load` has them; the others are
-        arbitrary."""
+        """So many elements, `stride` apart, as the first lanes of a vector, converted as by `load`.
+
+        The other lanes are arbitrary.
+        """
         if stride == 0:
             return broadcast(self.b, self.load(address, dtype, 1, integral=integral), self.lanes)
         offsets = [index(lane * stride) for lane in range(min(present, self.lanes))]
@@ -239,7 +241,7 @@ class Code:
     def load_each(
         self, base: IRValue, offsets: Sequence[IRValue], dtype: str, lanes: int | None = None, integral: bool = False
     ) -> IRValue:
-        """The elements at these offsets as the first lanes of a vector, as `load` has them, loaded one by one."""
+        """The elements at these offsets as the first lanes of a vector, converted as by `load`, loaded one by one."""
         lanes = lanes or len(offsets)
         stored = poison(lanes, _STORED[dtype])
         for lane, offset in enumerate(offsets):
@@ -276,7 +278,7 @@ class Code:
         self.b.store(narrow, address, lanes * 4 if streaming else DTYPES[dtype].bytes, nontemporal=streaming)
 
     def prefetch(self, address: IRValue, write: bool = False) -> None:
-        # The last two say: into every level of cache, and of data.
+        # The last two arguments: into every level of cache, and of data.
         self.b.call_void("llvm.prefetch.p0", [address, *(int_constant(v, 1) for v in (int(write), 3, 1))])
 
     def position(self, first: IRValue, lanes: int, integral: bool = False) -> IRValue:
@@ -337,7 +339,7 @@ class Code:
                 return value
 
     def phi(self, values: Mapping[Block, IRValue]) -> Phi:
-        """The value that came with the block that was left last."""
+        """The value from the block that was left last."""
         first = next(iter(values.values()))
         node = self.b.phi(first.type)
         for block, value in values.items():

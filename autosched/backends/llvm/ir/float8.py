@@ -1,12 +1,12 @@
-"""8-bit floats, which are held in float32 and lie in memory as bytes.
+"""8-bit floats, which are float32 in registers and bytes in memory.
 
-A byte of 8-bit float has the sign in its uppermost bit, then exponent and mantissa: as the upper bits of a float32 do,
-but with fewer bits for the exponent. Put to the place of a float32's, they are the value divided by a power of two:
+A byte of 8-bit float has the sign in its uppermost bit, then exponent and mantissa: like the upper bits of a float32,
+but with fewer bits for the exponent. In the place of a float32's, they are the value divided by a power of two:
 
     e4m3 s eeee mmm        → s 0000eeee mmm0…0        = value * 2^(7 - 127)
     e5m2 s eeeee mm        → s 000eeeee mm00…0        = value * 2^(15 - 127)
 
-float8_e4m3fn has no infinity: what is too large is its largest, 448, and 0x7F is NaN. float8_e5m2 is the upper byte of
+float8_e4m3fn has no infinity: values too large become its largest, 448; 0x7F is NaN. float8_e5m2 is the upper byte of
 a float16, infinities and NaN included.
 """
 
@@ -54,7 +54,7 @@ def widened(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
     placed = b.bitcast(b.shl(magnitude, int_constant(form.shift, lanes)), vector(F32, lanes))
     number = b.fmul(placed, float_constant(2.0 ** (127 - form.bias), lanes))
     if dtype == "float8_e5m2":
-        # What has all bits of the exponent is an infinity or NaN, as it is in float32.
+        # Values with all bits of the exponent set are infinities or NaN, as in float32.
         special = b.or_(b.shl(magnitude, int_constant(form.shift, lanes)), int_constant(0x7F800000, lanes))
         is_special = b.icmp_signed(">=", magnitude, int_constant(0x7C, lanes))
     else:
@@ -85,7 +85,7 @@ def narrowed(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
 
 
 def _rounded_normal(b: Builder, absolute: IRValue, form: _Format, lanes: int) -> IRValue:
-    """The mantissa cut to its uppermost bits: half of the last kept place is added before, plus its parity."""
+    """The mantissa rounded to its uppermost bits, ties to even: adds half a unit less one bit, plus the parity."""
     bits = b.bitcast(absolute, vector(I32, lanes))
     parity = b.and_(b.lshr(bits, int_constant(form.shift, lanes)), int_constant(1, lanes))
     nearest = b.add(bits, b.add(parity, int_constant((1 << (form.shift - 1)) - 1, lanes)))
@@ -93,7 +93,7 @@ def _rounded_normal(b: Builder, absolute: IRValue, form: _Format, lanes: int) ->
 
 
 def _rounded_subnormal(b: Builder, absolute: IRValue, form: _Format, lanes: int) -> IRValue:
-    """Multiples of the least number: what is added for a moment has that as its last place."""
+    """Multiples of the least number: a large number with that as its last place is added, and subtracted again."""
     unit = form.least_normal / 2**form.mantissa
     large = float_constant(1.5 * 2.0**23 * unit, lanes)
     return b.fsub(b.fadd(absolute, large), large)

@@ -20,7 +20,7 @@ _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 
 
 def emit(b: Builder, term: Term, arguments: Sequence[IRValue], lanes: int) -> IRValue:
-    """The value of a term; `arguments` have the type <lanes x float>. Nothing that is not needed is computed."""
+    """The value of a term; `arguments` have the type <lanes x float>. Only needed terms are computed."""
     return _Emitter(b, arguments, lanes).value(term)
 
 
@@ -30,7 +30,7 @@ class _Emitter:
         self._known: dict[int, IRValue] = {}
 
     def value(self, term: Term) -> IRValue:
-        # By identity: the term that is asked for holds all others.
+        # By identity: the root term keeps all others alive.
         if id(term) not in self._known:
             self._known[id(term)] = self._computed(term)
         return self._known[id(term)]

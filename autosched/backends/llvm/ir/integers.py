@@ -1,4 +1,4 @@
-"""Integers in LLVM IR: values of <lanes x i64>, beside the float32 ones, and conversions between the two."""
+"""Integers in LLVM IR: values of <lanes x i64>, besides the float32 ones, and conversions between the two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from search_spaces.programs.tile_program import Kernel
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.stages import JOINED_BY
 
-# Narrower types, and whether their bits are widened by their sign.
+# Narrower types; true for those that are sign-extended.
 _NARROW = {"int32": (I32, True), "int16": (I16, True), "int8": (I8, True), "uint8": (I8, False)}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "=="}
 _PLAIN = {
@@ -22,14 +22,14 @@ _PLAIN = {
     "bitwise_or": "or",
     "bitwise_xor": "xor",
 }
-# How the type of an integer ends, and that of a vector of them.
+# Ends of the spelling of an integer's type, and of that of a vector of them.
 _INTEGRAL = (I64, f"{I64}>")
 # From here on a float32 is no integer of 64 bits.
 _TOO_LARGE = 2.0**63
 
 
 def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
-    """The tiles that are held as integers: all that are computed as such, and what is read from memory for them."""
+    """The tiles that are kept as integers: all that are computed as such, and those loaded for them."""
     body = list(statements(kernel.body))
     exact: set[str] = set()
     for s in body:
@@ -44,12 +44,12 @@ def tiles_of_integers(kernel: Kernel) -> frozenset[str]:
 
 
 def is_integral(value: IRValue) -> bool:
-    """Whether a value is one of integers."""
+    """True for a value of integers."""
     return value.type.endswith(_INTEGRAL)
 
 
 def first_element(b: Builder, value: IRValue) -> IRValue:
-    """That of a vector of either kind."""
+    """First element of a vector of either kind."""
     return b.extract_element(value, 0, I64 if is_integral(value) else F32)
 
 
@@ -62,7 +62,7 @@ def identity(reduction: str, integral: bool, lanes: int) -> IRValue:
 
 
 def operands(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> list[IRValue]:
-    """The arguments of a statement as it computes with them: integers, or float32."""
+    """The arguments of a statement in the type of its computation: integers, or float32."""
     integral = s.computed == "int64"
     if s.operator != "where":
         return [_operand(b, a, value_of, integral, lanes) for a in s.arguments]
@@ -88,7 +88,7 @@ def to_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
 
 
 def from_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
-    """float32 cut towards 0; -2^63, as x86 has it, where that is no integer of 64 bits."""
+    """float32 cut towards 0; -2^63, as on x86, where that is no integer of 64 bits."""
     size = b.call(f"llvm.fabs.{overload(lanes)}", vector(F32, lanes), [value])
     fits = b.fcmp_ordered("<", size, float_constant(_TOO_LARGE, lanes))
     cut = b.fptosi(b.select(fits, value, float_constant(0.0, lanes)), vector(I64, lanes))
@@ -96,7 +96,7 @@ def from_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
 
 
 def wrapped(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
-    """The lower bits of integers, as those of an element type."""
+    """The lower bits of integers, as values of an element type."""
     if dtype not in _NARROW:
         return value
     stored, signed = _NARROW[dtype]
@@ -105,7 +105,7 @@ def wrapped(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
 
 
 def widened(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
-    """Elements of an integer type, or booleans, as they are in memory, as integers of 64 bits."""
+    """Elements of an integer type, or booleans, from memory as integers of 64 bits."""
     if dtype == "bool":
         is_true = b.icmp_signed("!=", value, int_constant(0, lanes, I8))
         return b.zext(is_true, vector(I64, lanes))
@@ -114,7 +114,7 @@ def widened(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
 
 
 def narrowed(b: Builder, value: IRValue, stored: str, dtype: str, lanes: int) -> IRValue:
-    """Integers as they are stored: as an element type of integers, or as booleans."""
+    """Integers for memory: as an element type of integers, or as booleans."""
     if dtype == "bool":
         return b.zext(b.icmp_signed("!=", value, int_constant(0, lanes, I64)), vector(stored, lanes))
     return value if dtype == "int64" else b.trunc(value, vector(stored, lanes))
@@ -159,7 +159,7 @@ def _quotient(b: Builder, x: IRValue, y: IRValue, lanes: int) -> IRValue:
 
 
 def _shifted(b: Builder, operator: str, x: IRValue, y: IRValue, lanes: int) -> IRValue:
-    # Less than 0 is above 63, without a sign.
+    # As unsigned numbers, negative ones are above 63.
     outside = b.icmp_unsigned(">", y, int_constant(63, lanes, I64))
     if operator == "shift_right":
         return b.ashr(x, b.select(outside, int_constant(63, lanes, I64), y))

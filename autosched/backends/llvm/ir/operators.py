@@ -70,9 +70,9 @@ def apply(b: Builder, operator: str, x: Sequence[IRValue], lanes: int) -> IRValu
 
 
 def _of_any_size(b: Builder, near: IRValue, formula: Callable[[Term], Term], x: IRValue, lanes: int) -> IRValue:
-    """The value `near` 0, and that of a formula where x is as large as polynomials alone do not reduce.
+    """The value `near` 0, and that of a formula for x too large for the reduction of the polynomials.
 
-    As such numbers are rare, they are looked for first.
+    As such numbers are rare, a branch tests for them first.
     """
     limit = float_constant(vector_math.SIN_LIMIT, lanes)
     is_large = b.fcmp_ordered("<=", limit, unary(b, "fabs", x, lanes))
@@ -90,7 +90,7 @@ def _of_any_size(b: Builder, near: IRValue, formula: Callable[[Term], Term], x: 
 
 
 def _extreme(b: Builder, comparison: str, x: IRValue, y: IRValue) -> IRValue:
-    """The larger or smaller one; NaN where either is, as in relu(NaN)."""
+    """The larger or smaller one; NaN if either is, as in relu(NaN)."""
     # "Unordered or greater" lets a NaN on the left through; a constant on the right is none.
     chosen = _chosen(b, comparison, x, y)
     return chosen if is_constant(y) else b.select(b.fcmp_unordered("uno", y, y), y, chosen)
@@ -115,23 +115,23 @@ def folded(b: Builder, reduction: str, value: IRValue, before: IRValue, lanes: i
 
 
 def found_nan(b: Builder, value: IRValue, before: IRValue) -> IRValue:
-    """The value where it is NaN, else what was there before: kept beside a maximum, whose steps do not wait for it."""
+    """The value where it is NaN, else the former one: kept besides a maximum, whose steps do not wait for it."""
     return b.select(b.fcmp_unordered("uno", value, value), value, before)
 
 
 def any_nan(b: Builder, x: IRValue, lanes: int) -> IRValue:
-    """Whether any lane is NaN."""
+    """True if any lane is NaN."""
     return _any(b, b.fcmp_unordered("uno", x, x), lanes)
 
 
 def _any(b: Builder, condition: IRValue, lanes: int) -> IRValue:
-    """Whether a condition holds in any lane."""
+    """True if a condition holds in any lane."""
     bits = f"i{lanes}"
     return b.icmp_signed("!=", b.bitcast(condition, bits), IRValue(bits, "0"))
 
 
 def mapped(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -> IRValue:
-    """What a statement computes of values, which are <lanes x float> or <lanes x i64>."""
+    """The result of a statement on values, which are <lanes x float> or <lanes x i64>."""
     if s.operator == "cast":
         (argument,) = s.arguments
         value = value_of(argument) if isinstance(argument, str) else float_constant(argument, lanes)
@@ -142,7 +142,7 @@ def mapped(b: Builder, s: Map, value_of: Callable[[str], IRValue], lanes: int) -
 
 
 def converted(b: Builder, value: IRValue, dtype: str, lanes: int) -> IRValue:
-    """The value as one of `dtype`, widened again: rounded, cut towards 0, or to its lower bits."""
+    """The value converted to `dtype` and widened again: rounded, cut towards 0, or to its lower bits."""
     if is_integer(dtype):
         whole = value if integers.is_integral(value) else integers.from_float(b, value, lanes)
         return integers.wrapped(b, whole, dtype, lanes)

@@ -31,7 +31,7 @@ _UNORDERED = {"<": "ult", ">": "ugt", ">=": "uge", "!=": "une", "uno": "uno"}
 
 @dataclass(slots=True, eq=False)
 class IRValue:
-    """A value by its type and its spelling; `number` where it is an integer constant."""
+    """A value by its type and its spelling; `number` if it is an integer constant."""
 
     type: str
     text: str
@@ -40,7 +40,7 @@ class IRValue:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A basic block. Its lines may hold phis, which are not complete before the blocks that branch here are."""
+    """A basic block. Its lines may contain phis, which are incomplete until the blocks that branch here are written."""
 
     label: str
     lines: list[str | Phi] = field(default_factory=list)
@@ -48,14 +48,14 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Truth(IRValue):
-    """What a comparison gives, 1.0 or 0.0, with the condition itself for those that can use it."""
+    """The result of a comparison, 1.0 or 0.0, with the condition itself for users of that."""
 
     condition: IRValue | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Mask(IRValue):
-    """Which lanes take part; `active` says how many of the first ones do, where that is known."""
+    """Lanes that take part; `active`: the first so many, if that is known."""
 
     active: int | None = None
 
@@ -75,7 +75,7 @@ class Phi(IRValue):
 
 
 class Module:
-    """Functions and what they refer to. `str` gives the text."""
+    """Functions and their declarations. `str` gives the text."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -124,7 +124,7 @@ class Builder:
     def __init__(self, module: Module, name: str, arguments: Sequence[tuple[str, str]], attributes: str) -> None:
         """`arguments`: a type (with attributes, as "ptr noalias") and a name each."""
         self.module = module
-        # How many values and blocks wanted each name, or got it.
+        # Number of values and blocks that asked for each name, or got it.
         self._names: dict[str, int] = {}
         self._numbers = 0
         self.arguments = tuple(IRValue(t.split()[0], self._named(n)) for t, n in arguments)
@@ -144,7 +144,7 @@ class Builder:
         return "\n".join([*lines, "}"])
 
     def _named(self, name: str) -> str:
-        """A local name that no other value or block has. Those without a name of their own begin with a dot."""
+        """A unique local name. Those without a name of their own begin with a dot."""
         wanted = f"_{name}" if name.startswith(".") else name
         unique, number = wanted, self._names.get(wanted, 0)
         while unique in self._names:
@@ -200,9 +200,9 @@ class Builder:
         return slot
 
     def gep(self, base: IRValue, offset: IRValue, element: str, inbounds: bool = True) -> IRValue:
-        """The address of that many elements after base; a vector of addresses where the offset is one.
+        """The address that many elements after base; a vector of addresses if the offset is one.
 
-        `inbounds`: it is in the memory that base is in, or right behind it.
+        `inbounds`: it is in the memory of base, or right behind it.
         """
         result = _like(offset.type, PTR)
         mark = " inbounds" if inbounds else ""
@@ -243,11 +243,11 @@ class Builder:
         return self._compare(f"icmp {_UNORDERED[comparison]}", x, y)
 
     def fcmp_ordered(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
-        """False where either is NaN."""
+        """False if either is NaN."""
         return self._compare(f"fcmp {_ORDERED[comparison]}", x, y)
 
     def fcmp_unordered(self, comparison: str, x: IRValue, y: IRValue) -> IRValue:
-        """True where either is NaN; "uno" asks for just that."""
+        """True if either is NaN; "uno" tests just that."""
         return self._compare(f"fcmp {_UNORDERED[comparison]}", x, y)
 
     def _compare(self, opcode: str, x: IRValue, y: IRValue) -> IRValue:
@@ -269,7 +269,7 @@ class Builder:
         return self.instruction(element, f"extractelement {x.type} {x.text}, i32 {at}")
 
     def shuffle_vector(self, x: IRValue, y: IRValue, mask: IRValue) -> IRValue:
-        """The lanes of x followed by y that the mask numbers."""
+        """The lanes of x followed by y with the numbers of the mask."""
         result = f"<{mask.type.split()[0][1:]} x {x.type.split()[-1]}"
         return self.instruction(result, f"shufflevector {x.type} {x.text}, {y.type} {y.text}, {mask.type} {mask.text}")
 
@@ -286,7 +286,7 @@ class Builder:
 
 
 def spelled(name: str) -> str:
-    """A name as LLVM reads it: as it is, or quoted, with what is not printable in hexadecimal."""
+    """A name in LLVM's spelling: as it is, or quoted, with unprintable characters in hexadecimal."""
     if _PLAIN_NAME.fullmatch(name):
         return name
     shown = (chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in name.encode())

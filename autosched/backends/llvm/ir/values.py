@@ -121,7 +121,7 @@ def overload(lanes: int, element: str = "f32") -> str:
 
 def fma(b: Builder, x: IRValue, y: IRValue, z: IRValue, lanes: int) -> IRValue:
     """x * y + z, rounded once."""
-    # Polynomials and dots consist of these: a third of what is printed for some kernels.
+    # Polynomials and dots consist of these: a third of the text of some kernels.
     function, of = f"llvm.fma.{overload(lanes)}", x.type
     b.module.declare(function, of, (x, y, z))
     return b.instruction(of, f"call {of} @{function}({of} {x.text}, {of} {y.text}, {of} {z.text})")
@@ -139,7 +139,7 @@ def truth(b: Builder, holds: IRValue, lanes: int) -> Truth:
 
 
 def condition(b: Builder, x: IRValue, lanes: int) -> IRValue:
-    """Whether the value is not 0: what was compared itself, where the value is a comparison's."""
+    """True where the value is not 0: the condition itself, if the value is a comparison's."""
     if isinstance(x, Truth) and x.condition is not None:
         return x.condition
     return b.fcmp_unordered("!=", x, float_constant(0.0, lanes))
@@ -167,7 +167,7 @@ def broadcast(b: Builder, scalar: IRValue, lanes: int) -> IRValue:
 
 
 def both(b: Builder, x: IRValue | None, y: IRValue | None) -> IRValue | None:
-    """Whether both conditions hold; None is one that always does."""
+    """True where both conditions hold; None is one that always does."""
     if x is None or y is None:
         return y if x is None else x
     return b.and_(x, y)
@@ -204,13 +204,13 @@ def transpose_4x4(b: Builder, rows: Sequence[IRValue], lanes: int) -> list[IRVal
     high = [v for q in range(blocks) for v in (4 * q + 2, lanes + 2 + 4 * q, 4 * q + 3, lanes + 3 + 4 * q)]
     pairs = [v for q in range(blocks) for v in (4 * q, 4 * q + 1, lanes + 4 * q, lanes + 4 * q + 1)]
     other = [v for q in range(blocks) for v in (4 * q + 2, 4 * q + 3, lanes + 4 * q + 2, lanes + 4 * q + 3)]
-    # After this, block q of mixed[4*g + j] holds column 4*q + j of rows 4*g … 4*g + 3.
+    # After this, block q of mixed[4*g + j] has column 4*q + j of rows 4*g … 4*g + 3.
     mixed: list[IRValue] = []
     for g in range(0, lanes, 4):
         a, c = shuffle(b, rows[g], rows[g + 1], low), shuffle(b, rows[g + 2], rows[g + 3], low)
         d, e = shuffle(b, rows[g], rows[g + 1], high), shuffle(b, rows[g + 2], rows[g + 3], high)
         mixed += [shuffle(b, a, c, pairs), shuffle(b, a, c, other), shuffle(b, d, e, pairs), shuffle(b, d, e, other)]
-    # LLVM combines shuffles by looking through chains of them, within a block: that took half of a compilation.
+    # LLVM combines shuffles by following chains of them, within a block: that took half of a compilation.
     blocks_of_4 = b.append_basic_block("transposed")
     b.branch(blocks_of_4)
     b.position_at_end(blocks_of_4)

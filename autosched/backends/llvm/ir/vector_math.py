@@ -75,7 +75,7 @@ EXP2_LO = -150.0  # 2**x rounds to 0 below it
 
 
 def _reduced(b: Builder, x: IRValue, lanes: int) -> tuple[IRValue, IRValue, IRValue]:
-    """The integer n nearest to x / ln 2, plus ROUND_MAGIC and as it is, and e**(x - n ln 2)."""
+    """The integer n nearest to x / ln 2, once plus ROUND_MAGIC and once plain, and e**(x - n ln 2)."""
     biased = fma(b, x, float_constant(LOG2E, lanes), float_constant(ROUND_MAGIC, lanes), lanes)
     n = b.fsub(biased, float_constant(ROUND_MAGIC, lanes))
     r = fma(b, n, float_constant(-LN2_HI, lanes), x, lanes)
@@ -93,8 +93,8 @@ def _exp_near_0(b: Builder, r: IRValue, lanes: int) -> IRValue:
 def exp(b: Builder, x: IRValue, lanes: int) -> IRValue:
     """e**x, scaled by two powers of two, the halves of n, so that neither leaves the normal range.
 
-    With AVX-512, whose vectors alone have 16 lanes, one instruction scales by 2**n, right in the whole range. Below it
-    lanes are masked off: a result that underflows takes a hundred cycles, and masks make rows of exp(-inf).
+    With AVX-512, the only one with vectors of 16 lanes, one instruction scales by 2**n, right in the whole range. Lanes
+    below it are masked off: a result that underflows takes a hundred cycles, and masks make rows of exp(-inf).
     """
     t = vector(F32, lanes)
     x = at_most(b, x, EXP_HI, lanes)
@@ -198,7 +198,7 @@ def tanh(b: Builder, x: IRValue, lanes: int) -> IRValue:
     quotient = b.fdiv(b.fmul(t, float_constant(-2.0, lanes)), b.fadd(t, float_constant(1.0, lanes)))
     far = b.fadd(quotient, float_constant(1.0, lanes))
     value = b.select(b.fcmp_ordered("<", a, float_constant(TANH_SMALL, lanes)), near, far)
-    # Of -0 too, of which the polynomial makes 0.
+    # Also for -0, of which the polynomial makes 0.
     return copysign(b, value, x, lanes)
 
 
@@ -242,26 +242,26 @@ HALF_PI_LO = 6.123233995736766e-17
 TWO_OVER_PI = 0.6366197723675814
 # Adding 1.5 * 2**52 rounds |v| < 2**51 to the nearest integer, which is then in the low bits.
 ROUND_MAGIC_DOUBLE = 6755399441055744.0
-# From here on the rounding of 2/pi lets what is left exceed pi/4, which polynomials are made for, by 0.006 and more.
+# From here on the rounding of 2/pi lets the remainder exceed pi/4, the range of the polynomials, by 0.006 and more.
 SIN_LIMIT = 2.0**46
 
 
 def sin(b: Builder, x: IRValue, lanes: int) -> IRValue:
-    # Of -0 the polynomial makes 0.
+    # The polynomial makes 0 of -0.
     is_zero = b.fcmp_ordered("==", x, float_constant(0.0, lanes))
     return b.select(is_zero, x, _sine(b, x, 0, lanes))
 
 
 def cos(b: Builder, x: IRValue, lanes: int) -> IRValue:
-    """The sine of a quarter turn more."""
+    """Cosine, as the sine of an angle larger by pi/2."""
     return _sine(b, x, 1, lanes)
 
 
 def _sine(b: Builder, x: IRValue, quarters: int, lanes: int) -> IRValue:
     """sin(x + quarters * pi/2).
 
-    Cody and Waite's reduction, in float64: n * HALF_PI_HI is subtracted without an error, and what the two doubles lack
-    of pi/2, times n, is below 2^-56. No float32 but 0 is nearer than 2^-30 to a multiple of pi/2.
+    Cody and Waite's reduction, in float64: n * HALF_PI_HI is subtracted without an error, and the error of the two
+    doubles as pi/2, times n, is below 2^-56. No float32 but 0 is nearer than 2^-30 to a multiple of pi/2.
     """
     n, r = _quadrant(b, x, lanes)
     y = b.fmul(r, r)

@@ -1,4 +1,4 @@
-"""Parts of Triton source that its printers share: expressions, indices, grids and folds as text.
+"""Common parts of Triton's printers: expressions, indices, grids and folds as text.
 
 Knows nothing of compiling.
 """

@@ -1,4 +1,4 @@
-"""Row folds: tiles that a loop carries and folds a reduction into in every iteration.
+"""Row folds: loop-carried tiles into which every iteration folds a reduction.
 
 Triton moves the reduction of such a loop behind it (its pass OptimizeThreadLocality), and its compiler stops with a
 failed assertion when the loop's result is then read more than once. The printer makes it be read once.

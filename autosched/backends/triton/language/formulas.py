@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from autosched.backends.formulas.terms import Term, argument
-from autosched.backends.formulas.text import COMPARISONS, NAMES, printed
+from autosched.backends.formulas.text import COMPARISONS, NAMES, bare, printed
 
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "shl": "<<", "shr": ">>"}
 
@@ -18,17 +18,17 @@ def function(name: str, formula: Callable[..., Term], arity: int) -> str:
     # A number that is no tensor becomes one.
     given = [f"{x} = tl.cast({x}, tl.float32)" for x in names]
     head = ["@triton.jit", f"def {name}({', '.join(names)}):"]
-    return "\n".join([*head, *(f"    {line}" for line in (*given, *lines, f"return {_bare(result)}"))]) + "\n"
+    return "\n".join([*head, *(f"    {line}" for line in (*given, *lines, f"return {bare(result)}"))]) + "\n"
 
 
 class _Triton:
     def definition(self, name: str, term: Term, text: str) -> str:
-        return f"{name} = {_bare(text)}"
+        return f"{name} = {bare(text)}"
 
     def made(self, term: Term, x: Sequence[str]) -> str:
         match term.operation:
             case "choose":
-                chosen = f"tl.where({', '.join(map(_bare, x))})"
+                chosen = f"tl.where({', '.join(map(bare, x))})"
                 numbers = all(a.operation == "constant" for a in term.arguments[1:])
                 return f"{chosen}.to(tl.{term.kind})" if numbers else chosen
             case "bitcast":
@@ -38,7 +38,7 @@ class _Triton:
             case "neg":
                 return f"(-{x[0]})"
             case "abs" | "sqrt" | "floor" as operation:
-                return f"tl.{operation}({_bare(x[0])})"
+                return f"tl.{operation}({bare(x[0])})"
             case "fused":
                 return f"({x[0]} * {x[1]} + {x[2]})"
             case operation:
@@ -51,15 +51,3 @@ class _Triton:
             text = f'float("{abs(term.number)}")'
             return f"(-{text})" if term.number < 0 else text
         return repr(float(term.number)) if term.number >= 0 else f"({float(term.number)!r})"
-
-
-def _bare(text: str) -> str:
-    """Without the parentheses that every operation has."""
-    if not text.startswith("("):
-        return text
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text[1:-1] if place == len(text) - 1 else text
-    return text

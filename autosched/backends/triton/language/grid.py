@@ -1,4 +1,4 @@
-"""Which program of a kernel does which tile, as Triton text: row-major, grouped, or persistent."""
+"""Assignment of tiles to programs, as Triton text: row-major, grouped, or persistent."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def print_grid(kernel: Kernel, indexing: Indexing, root: Scope, block: Block) ->
 
 
 def stream_iterations(grid: Grid, variable: str) -> str | None:
-    """The first and the end of a program's iterations of the loop over `variable`, where the grid streams that loop."""
+    """The first and the end of a program's iterations of the loop over `variable`, if the grid streams that loop."""
     return "turn, turn_end" if grid.stream is not None and grid.stream[0] == variable else None
 
 
 def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> None:
-    """Open the tile loop of a program that does an equal share of all (tile, turn) pairs (see `grid.Grid`)."""
+    """Open the tile loop of a program with an equal share of all (tile, iteration) pairs (see `grid.Grid`)."""
     assert grid.stream is not None
     iterations = grid.stream[1]
     share, longer = divmod(grid.pieces, grid.programs)
@@ -65,5 +65,5 @@ def _open_stream(grid: Grid, indexing: Indexing, root: Scope, block: Block) -> N
 
 
 def position(grid: Grid, indexing: Indexing, number: str) -> list[str]:
-    """Definitions that take a tile's number apart into the grid variables; those of extent 1 are left out."""
+    """Definitions that compute the grid variables from a tile's number; those of extent 1 are left out."""
     return grids.position(grid, Words(indexing), number)

@@ -1,4 +1,4 @@
-"""Where a tile lies in a buffer, as Triton text: offsets, masks and pointers.
+"""Places of a tile in a buffer, as Triton text: offsets, masks and pointers.
 
 Offsets and masks are vectors along one axis of a tile, defined once per start and extent in the outermost loop where
 the start is known:
@@ -90,7 +90,7 @@ class Indexing:
         return self._define(mask, " & ".join(f"({t})" for t in tests) if len(tests) > 1 else tests[0], piece)
 
     def positions(self, piece: Slice) -> Along:
-        """The positions of a slice, as a vector, or as a tile where they are moved back along other axes."""
+        """The positions of a slice, as a vector, or as a tile if they are moved back along other axes."""
         axis = piece.axis
         along = self._along(axis, piece)
         if piece.skew is None:
@@ -103,7 +103,7 @@ class Indexing:
         return Along(name, axes)
 
     def inside(self, d: Dimension) -> Along | None:
-        """The condition that positions exist; None where they always do."""
+        """The condition that positions exist; None if they always do."""
         piece, axis = d.slice, d.axis
         if piece.skew is None:
             mask = self.mask(d)
@@ -117,7 +117,7 @@ class Indexing:
         return Along(name, at.axes)
 
     def place(self, pointer: str, address: Address, axes: tuple[str, ...], stored: bool = False) -> Place:
-        """Where a tile with `axes` lies in the buffer that begins at the pointer."""
+        """The place of a tile with `axes` in the buffer that begins at the pointer."""
         if column := address.column_at_vectors(stored):
             return self._by_vectors(pointer, address, column, axes)
         start = self.affine(address.base, address.wide)
@@ -129,7 +129,7 @@ class Indexing:
         return Place(" + ".join(terms), " & ".join(filter(None, masks)))
 
     def looked_up(self, pointer: str, address: Address, index: Mapping[str, Along], axes: tuple[str, ...]) -> Place:
-        """The same where some dimensions are indexed by integers of 64 bits, by the names of their tiles."""
+        """The same with some dimensions indexed by integers of 64 bits, by the names of their tiles."""
         terms, masks = [pointer], list[str]()
         for d in address.dimensions:
             if isinstance(d.index, str):
@@ -149,7 +149,7 @@ class Indexing:
         return Place(" + ".join(terms), " & ".join(filter(None, masks)))
 
     def _term(self, d: Dimension, address: Address, axes: tuple[str, ...], wide: bool = False) -> str:
-        """What a dimension adds to the offset of a tile; `wide`: in 64 bits in any case."""
+        """The term of a dimension in the offset of a tile; `wide`: in 64 bits in any case."""
         piece, wide = d.slice, wide or address.wide
         if not d.axis:
             chosen = self._along(_row(address), piece)
@@ -165,7 +165,7 @@ class Indexing:
         return inside.name + expand(inside.axes, axes) if inside else ""
 
     def _by_vectors(self, pointer: str, address: Address, column: Dimension, axes: tuple[str, ...]) -> Place:
-        """The place of rows that begin anywhere, from the vector on that each begins in."""
+        """The place of rows that begin anywhere, from the vector on in which each begins."""
         skew = column.slice.skew
         assert skew is not None
         rows, along, masks = list[str](), "", list[str]()
@@ -181,14 +181,14 @@ class Indexing:
         return Place(f"{pointer} + {begin} + {along}", " & ".join(filter(None, masks)))
 
     def _end(self, d: Dimension, skew: Skew) -> str:
-        """The identifier of where rows end that are moved back: after whole vectors, or loads would not be."""
+        """The identifier of the end of rows that are moved back: after whole vectors, or loads would not be."""
         end = self._identifiers.of(("end", d.axis, skew, d.size), f"end_{d.axis}")
         text = f"({self._skew(d.axis, skew)} + {d.size + skew.vector - 1}) // {skew.vector} * {skew.vector}"
         self._block.define(end, f"{end} = {text}", self._skewed_by(skew))
         return end
 
     def _skew(self, axis: str, skew: Skew) -> str:
-        """The identifier of how far positions along an axis are moved back."""
+        """The identifier of the distance by which positions along an axis are moved back."""
         name = self._identifiers.of(("skew", axis, skew), f"skew_{axis}")
         parts = []
         for piece, apart in skew.terms:
@@ -205,7 +205,7 @@ class Indexing:
         return frozenset(v for piece, _ in skew.terms for v in self.variables(piece.start))
 
     def _along(self, axis: str, piece: Slice) -> str:
-        """The identifier of the positions of a slice; the text of a single one that is not chosen among others."""
+        """The identifier of the positions of a slice; the text of a single one that is not selected among others."""
         if piece.before:
             return self._chosen(axis, piece)
         if piece.extent is None:
@@ -227,14 +227,14 @@ class Indexing:
         return self._define(name, along if begin == "0" else f"{begin} + {along}", piece)
 
     def _chosen(self, axis: str, piece: Slice) -> str:
-        """The identifier of positions that are those of the first slice that applies."""
+        """The identifier of selected positions: those of the first slice that applies."""
         text = self._along(axis, replace(piece, before=()))
         for b in reversed(piece.before):
             text = f"tl.where({self._along(axis, b.at)} < {b.size}, {self._along(axis, b.then)}, {text})"
         return self._define(self._identifiers.of(("chosen", axis, piece), f"chosen_{axis}"), text, piece)
 
     def _clamped(self, d: Dimension) -> str:
-        """The identifier of the positions of a slice, those outside the dimension being its first or last."""
+        """The identifier of the positions of a slice; outside the dimension, its first or last."""
         name = self._identifiers.of(("clamped", d.axis, d.slice, d.size), f"near_{d.axis}")
         positions = self._along(d.axis, d.slice)
         positions = f"tl.maximum({positions}, 0)" if d.precedes else positions
@@ -259,7 +259,7 @@ def _scaled(offsets: str, stride: int) -> str:
 
 
 def _row(address: Address) -> str:
-    """What single positions in a buffer are called."""
+    """The name of single positions in a buffer."""
     return f"{address.buffer.name}_row"
 
 

@@ -1,12 +1,12 @@
-"""Loops over the iterations that a tile marks, as Triton text: as many turns, each of which looks for the next one.
+"""Loops over the iterations that a tile marks, as Triton text: each iteration computes the next marked one.
 
     c0_0_marked = (kept != 0) & (offs_c0 < 6)
     c0_0 = -1
     for _ in tl.range(tl.sum(c0_0_marked.to(tl.int32), axis=0), num_stages=3):
         c0_0 = tl.min(tl.where(c0_0_marked & (offs_c0 > c0_0), offs_c0, 8), axis=0)
 
-So what an iteration loads can be on its way while those before it compute, which it could not under a condition. A loop
-that is all of its body makes one loop with it, to the same end:
+So an iteration's loads can be in flight while earlier ones compute, which they could not under a condition. An only
+loop in the body becomes one loop with it, to the same end:
 
     for c0_0_turn in tl.range(tl.sum(c0_0_marked.to(tl.int32), axis=0) * 2, num_stages=3):
         c_0 = c0_0_turn % 2
@@ -26,9 +26,9 @@ from search_spaces.workloads.expressions.affine import Affine
 def open_marked(
     loop: For, marks: Tile, name: str, indexing: Indexing, block: Block, staged: bool = True
 ) -> tuple[Statement, ...]:
-    """Start the block of the loop's body, and give the statements that it has.
+    """Start the block of the loop's body, and return its statements.
 
-    `name`: that of the tile that marks. `staged`: the compiler brings tiles ahead.
+    `name`: that of the marking tile. `staged`: the compiler loads tiles ahead.
     """
     inner = _only_loop(loop)
     variable, (axis,), (length,) = indexing.variable(loop.variable), marks.axes, marks.shape
@@ -60,7 +60,7 @@ def _range(times: str, loop: For, staged: bool) -> str:
 
 
 def _only_loop(loop: For) -> For | None:
-    """The loop with all of its iterations that is the body of another one."""
+    """The loop with all of its iterations that is the whole body of another one."""
     match loop.body:
         case (For(extent=extent, bound=None, useful=(), until=(), since=(), marks="") as inner,) if extent > 1:
             return inner

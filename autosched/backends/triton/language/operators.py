@@ -135,10 +135,10 @@ def _round_bfloat16(x):
     )
 """
 
-# Operators that Triton itself does not have (tanh is only in the vendor's library), as functions of the module.
-# Polynomials are minimax fits made for this file.
-# Triton's erf is the vendor's, right to the last place at twice the instructions; this one is within 1.3 * 2^-23: the
-# fit makes the largest absolute error least, which is what gelu asks for, and what `checking.rounding` allows.
+# Operators that Triton itself lacks (tanh is only in the vendor's library), as functions of the module. Polynomials are
+# minimax fits made for this file. Triton's erf is the vendor's, right to the last place at twice the instructions; this
+# one is within 1.3 * 2^-23: the fit minimises the largest absolute error, which is the one that gelu needs, and which
+# `checking.rounding` allows.
 _FUNCTIONS: Mapping[str, str] = {
     "tanh": _TANH,
     "erf": _ERF,
@@ -160,7 +160,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "div": lambda a, b: f"{a} / {b}",
     "maximum": lambda a, b: f"tl.maximum({a}, {b}, tl.PropagateNan.ALL)",
     "minimum": lambda a, b: f"tl.minimum({a}, {b}, tl.PropagateNan.ALL)",
-    # Triton 3.6 makes 0 - x of -x, which of 0 is 0 and not -0.
+    # Triton 3.6 makes 0 - x of -x, which for 0 is 0 and not -0.
     "neg": lambda a: f"{a} * -1",
     "abs": lambda a: f"tl.abs({a})",
     "exp": lambda a: f"tl.exp({a})",
@@ -180,7 +180,7 @@ _PRINTERS: Mapping[str, Callable[..., str]] = {
     "cast": lambda a: a,
 }
 
-# What joins two values of a fold, as functions of the module; Triton has one of its own for sums.
+# Functions of the module that join two values of a fold; Triton has one of its own for sums.
 COMBINING: Mapping[str, str] = {"max": _MAX, "min": _MIN, "prod": _PROD}
 
 
@@ -196,7 +196,7 @@ def apply(operator: str, arguments: list[str]) -> str:
 
 
 def functions(used: Collection[str]) -> list[str]:
-    """The functions that a module needs which applies these operators."""
+    """The functions of a module that applies these operators."""
     texts = [text for name, text in _FUNCTIONS.items() if name in used]
     made = (name for name in FORMULAS if name in used and name not in {*_FUNCTIONS, *_PRINTERS})
     return texts + [formulas.function(f"_{n}", FORMULAS[n], OPERATORS[n][0]) for n in made]
@@ -210,10 +210,10 @@ def fold(operator: str, values: str, axis: int) -> str:
 
 
 def constant(value: float) -> str:
-    """A float32 as Triton reads it."""
+    """A float32 in Triton's notation."""
     held = ctypes.c_float(value).value
     if 0 < abs(held) < _SMALLEST_NORMAL:
-        # Triton takes a number that is no normal float32 to be a float64.
+        # Triton takes a number that is no normal float32 for a float64.
         return f"tl.full([], {held!r}, tl.float32)"
     if math.isinf(held):
         return 'float("inf")' if value > 0 else '-float("inf")'

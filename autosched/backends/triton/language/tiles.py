@@ -1,4 +1,4 @@
-"""Tiles as Triton text: their names, and what they are as operands."""
+"""Tiles as Triton text: their names, and their text as operands."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MAX_INDEX = 2.0**31
 
 
 class Layouts(Protocol):
-    """Which threads hold what of a tile, where the text says so."""
+    """Layouts of tiles over threads, for languages whose text contains them."""
 
     def of(self, tile: Tile) -> str:
-        """What is said of a new tile, behind its shape and type; "" leaves it to the compiler."""
+        """Layout argument of a new tile, after its shape and type; "" leaves it to the compiler."""
         ...
 
     def moved(self, text: str, tile: Tile, axes: tuple[str, ...]) -> str:
-        """The text of a tile, as an operand of something with `axes` needs it."""
+        """The text of a tile, as an operand of something with `axes`."""
         ...
 
 
@@ -96,7 +96,7 @@ class Tiles:
         return self._layouts.moved(text, tile, axes) + expand(order, axes)
 
     def take_apart(self, s: Deinterleave) -> None:
-        """Halves of halves: `tl.split` takes every other element apart, along a last dimension of two."""
+        """Deinterleave by halves of halves: `tl.split` separates every other element, along a last dimension of two."""
         source = self[s.src]
         at, parts = source.axes.index(s.axis), len(s.dst)
         shape = [*source.shape[:at], source.shape[at] // parts, parts, *source.shape[at + 1 :]]
@@ -132,7 +132,7 @@ class Tiles:
         return text if len(parts) == 2 else f"{text}.reshape({[*shape, len(parts)]})"
 
     def as_index(self, tile: Tile, axes: tuple[str, ...]) -> Along:
-        """The tile's values as integers of 64 bits, in the order of `axes`; what cannot be an index, NaN say, as -1."""
+        """The tile's values as integers of 64 bits, in the order of `axes`; impossible indices, such as NaN, as -1."""
         name = self._identifiers.of(("index", tile.name), f"{tile.name}_at")
         order = tuple(a for a in axes if a in tile.axes)
         value = self.operand(tile, order, tile.dtype)

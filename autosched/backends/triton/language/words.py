@@ -1,4 +1,4 @@
-"""What iterations and tiles are counted with, as Triton text: the words of `printing.grid` and `printing.loops`."""
+"""Triton's syntax for counting iterations and tiles: the `Words` of `printing.grid` and `printing.loops`."""
 
 from __future__ import annotations
 

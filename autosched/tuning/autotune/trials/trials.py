@@ -18,9 +18,8 @@ from autosched.tuning.autotune.configurations import Configuration
 from autosched.tuning.autotune.settings import Hooks, TuningSettings
 from autosched.tuning.autotune.trials import launching
 from autosched.tuning.autotune.trials.agreement import Agreement, compared
-from autosched.tuning.autotune.trials.bench_timer import BenchTimer
-from autosched.tuning.autotune.trials.compiling import MOST_THREADS
-from autosched.tuning.autotune.trials.paired_hooks import PairedHooks
+from autosched.tuning.autotune.trials.callbacks import BenchTimer, PairedHooks
+from autosched.tuning.autotune.trials.launching import MOST_THREADS
 from autosched.tuning.autotune.trials.saved_tensors import SavedTensors
 from search_spaces import AutoschedError, Target
 from tuning_logs import CompileFacts, Measurement

@@ -14,9 +14,9 @@ import torch
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
-from autosched.backends.triton.gluon.walks.divisions import divided_by_rows
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
+from search_spaces.programs.roles.divisions import divided_by_rows
 from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Position, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
@@ -258,7 +258,7 @@ class TestRefusing:
         [
             (Attention(tile=(64, 64)), "32 rows for a warp group; expected a multiple of 64"),
             (Attention(launch=replace(FREE, num_warps=2)), "num_warps=2; expected 4, 8 or 12"),
-            (Attention(launch=replace(FREE, producer_warps=2)), "producer_warps=2, num_ctas=1; expected 1 and 1"),
+            (Attention(launch=replace(FREE, producer_warps=2)), "producer_warps=2; expected 1"),
             (Attention(tile=(64, 64), launch=replace(TURNS, num_warps=4)), "alternating with num_warps=4; expected 8"),
             (Attention(stages=1), "1 stages; expected at least 2"),
             (Attention(dtype="float32"), "dot of float32 and float32; expected 16-bit types"),

@@ -325,7 +325,7 @@ class TestCompiling:
         space = build(ops.softmax(64, 4096, "float32"), H200)
         values = {"rows": (4, 16), "columns": (4, 1024), "online": False, "accumulate": "row"}
         values |= {"warps": 16, "stages": 1, "streaming": False}
-        program = space.bind(Schedule("row_looped", tuple(values.items()))).program
+        program = space.bind(Schedule("reduction", tuple(values.items()))).program
         BACKEND.compile(BACKEND.render(program, "", H200), program, H200)
 
     def test_a_register_cap_is_kept(self):

@@ -20,7 +20,7 @@ import best_spaces
 from autosched import trace
 from autosched.checking.functions.judgement import Expected
 from autosched.kernels import checked_kernels
-from autosched.machine import free_memory
+from autosched.machine import memory
 from autosched.machine.devices import cpu_target
 from autosched.tracing import DynamicKernel, LoadedFunction, TracedKernel, UncheckedWarning, loaded
 from autosched.tracing.callables import identity, whole_check
@@ -265,7 +265,7 @@ def test_what_pytorch_refuses_for_random_inputs_is_not_compared() -> None:
 
 def test_what_there_is_no_memory_for_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(difference, X, Y)
-    monkeypatch.setattr(free_memory, "free_bytes", lambda device: 20_000)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 20_000)
     with pytest.warns(UncheckedWarning, match="out of memory: the results of difference.* in float64 need"):
         torch.testing.assert_close(kernel(X, Y), difference(X, Y))
 

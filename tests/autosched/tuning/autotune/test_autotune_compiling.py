@@ -15,7 +15,7 @@ import torch
 import autosched
 from autosched.tuning.autotune.calls.call import Call
 from autosched.tuning.autotune.configurations import Configuration
-from autosched.tuning.autotune.trials.compiling import MOST_THREADS, wait_for_most
+from autosched.tuning.autotune.trials.launching import MOST_THREADS, wait_for_most
 from fake_kernels import SCALE, FakeKernel, records, scale, tensors, time_instantly
 
 Compiler = Callable[[Configuration], Future[object]]
@@ -117,8 +117,8 @@ def test_a_compiler_that_never_ends_holds_no_thread_that_another_needs() -> None
 
 def test_the_slower_half_is_waited_for_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.perf_counter", iter([10.0, 13.0]).__next__)
-    monkeypatch.setattr("autosched.tuning.autotune.trials.compiling.wait", lambda some, most_s: waited.append(most_s))
+    monkeypatch.setattr("autosched.tuning.autotune.trials.launching.perf_counter", iter([10.0, 13.0]).__next__)
+    monkeypatch.setattr("autosched.tuning.autotune.trials.launching.wait", lambda some, most_s: waited.append(most_s))
     some = [ended(), ended(), Future[object]()]
     wait_for_most(some, some, 60.0)
     assert waited == [3.0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autosched.strategies.bayesian import History
-from autosched.tuning.autotune.other_tables import tables_of_kernel, told_elsewhere
+from autosched.tuning.autotune.kernel_records import tables_of_kernel, told_elsewhere
 from log_records import record
 from recorded_tables import small_table
 from search_spaces import InputError, LogError, Schedule, target_named

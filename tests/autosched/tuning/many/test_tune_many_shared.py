@@ -27,18 +27,18 @@ def log(tmp_path: Path) -> Path:
 class Listening(Random):
     """Remembers what it was told of other workloads."""
 
-    heard: ClassVar[set[str]] = set()
+    distinguished: ClassVar[set[str]] = set()
 
     def tell(self, records: Sequence[TuningRecord], *, elsewhere: bool = False) -> None:
         super().tell(records, elsewhere=elsewhere)
         if elsewhere:
-            self.heard |= {r.workload.key for r in records}
+            self.distinguished |= {r.workload.key for r in records}
 
 
 def test_similar_kernels_learn_from_each_other(log: Path) -> None:
-    Listening.heard = set()
+    Listening.distinguished = set()
     search(log, FakeMeasurer(), 96, (SMALL, 1), (LARGE, 1), (ROWS, 1), strategy=Listening)
-    assert Listening.heard & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
+    assert Listening.distinguished & {SMALL.key, LARGE.key, ROWS.key} == {SMALL.key, LARGE.key}
 
 
 @pytest.mark.parametrize("history", [None, ()])

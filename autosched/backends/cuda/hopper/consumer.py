@@ -1,0 +1,240 @@
+"""A warp group: dots of what lies in the slots of the ring, and the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autosched.backends.cuda.hopper.extras import Extras
+from autosched.backends.cuda.hopper.group_tiles import GroupTile
+from autosched.backends.cuda.hopper.instructions import dot_name
+from autosched.backends.cuda.hopper.loops import Loops
+from autosched.backends.cuda.hopper.ring import RingPlan
+from autosched.backends.cuda.hopper.stores import GroupStores
+from autosched.backends.cuda.language.index import scaled, sum_of
+from autosched.backends.cuda.language.scope import call, open_braces
+from autosched.backends.cuda.printer import KernelPrinter
+from autosched.backends.gpu.kernel import TensorMap
+from autosched.backends.gpu.warps import GROUP_ROWS
+from autosched.backends.printing.scope import Block
+from search_spaces.programs.roles.halves import HALF
+from search_spaces.programs.roles.products import TILE, ProductRoles
+from search_spaces.programs.roles.statements import (
+    TURNS,
+    Advance,
+    Await,
+    Finish,
+    Give,
+    Issue,
+    Partial,
+    Promote,
+    Release,
+    RoleStatement,
+    Settle,
+    Skip,
+    Start,
+    Steps,
+    Take,
+    Tiles,
+)
+from search_spaces.programs.statements import Fill, Statement
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Prints what a group does. `stored`: the tiles that its epilogue stores by way of shared memory, by the number of
+    the store there; `maps`: what tensor maps are called."""
+
+    loops: Loops
+    ring: RingPlan
+    extras: Extras
+    stores: GroupStores
+    stored: Mapping[int, GroupTile]
+    maps: Mapping[TensorMap, str]
+
+    @property
+    def roles(self) -> ProductRoles:
+        return self.loops.roles
+
+    @property
+    def printer(self) -> KernelPrinter:
+        return self.loops.printer
+
+    @property
+    def block(self) -> Block:
+        return self.printer.block
+
+    def write(self) -> None:
+        role, groups = self.roles.consumer, self.roles.groups
+        if groups > 1:
+            self.block.write(f"more_registers<{role.registers}>();")
+        self.block.write(f"const int {HALF} = group;" if groups > 1 else f"constexpr int {HALF} = 0;")
+        self._write(role.body)
+
+    def _write(self, body: Sequence[RoleStatement]) -> None:
+        for s in body:
+            match s:
+                case Start(position, by_group):
+                    self._start(position, by_group)
+                case Tiles(body=inner, every=every):
+                    self._tiles(inner, every)
+                case Steps(body=inner):
+                    # Whose dots run while the next one's operands are waited for.
+                    if any(isinstance(x, Release) and x.ahead < 0 for x in inner):
+                        self.block.write("int last = slot;")
+                    self.loops.open_steps()
+                    self._write(inner)
+                    self.block.close()
+                case Finish(body=inner):
+                    self._finish(inner)
+                case Fill(dst=dst):
+                    # Not by the first dot: ptxas 12.6 makes all dots wait for each other where nothing defines sums.
+                    self._clear(self.printer.tiles.name(dst.name))
+                case Issue() | Settle() | Partial() | Promote():
+                    self._multiply(s)
+                case _:
+                    self._synchronise(s)
+
+    def _start(self, position: str, by_group: int) -> None:
+        slots = self.roles.operands.slots
+        if position == TURNS:
+            self.block.write(f"int turn = 1 - {HALF};")
+        elif position == TILE:
+            self.block.write("int extra_parity = 0;")
+        elif by_group:
+            slot, parity = by_group % slots, by_group // slots % 2
+            self.block.write(f"int slot = {HALF} * {slot}, parity = {HALF} * {parity};")
+        else:
+            self.block.write("int slot = 0, parity = 0;")
+
+    def _tiles(self, body: Sequence[RoleStatement], every: int) -> None:
+        self.loops.open_tiles(every)
+        for tile in self.roles.accumulators:
+            self.printer.tiles.declare(tile)
+        self._write(body)
+        if self.stored:
+            # Anything behind the loop over tiles would make ptxas forget who has how many registers.
+            self.block.write(f"if (thread == 0 && {self.loops.is_last}) stores_read<0>();")
+        self.block.close()
+
+    # Barriers and turns
+
+    def _synchronise(self, s: RoleStatement) -> None:
+        block = self.block
+        match s:
+            case Await(ring) if ring.apart:
+                block.write(f"barrier_wait(extras_full + 8 * {self._half}, extra_parity);")
+            case Await():
+                block.write("barrier_wait(full + 8 * slot, parity);")
+                block.write(f"const uint32 here = ring + slot * {self.ring.slot_bytes};")
+            case Release(ring) if ring.apart:
+                block.write(f"barrier_arrive(extras_empty + 8 * {self._half});")
+            case Release(where="behind the first"):
+                block.write(self._release("last", f"{self.loops.step} > 0"))
+                block.write("last = slot;")
+            case Release(where="had any"):
+                block.write(self._release("last", f"{self.loops.steps} > 0" if self.roles.loop.bound else ""))
+            case Release():
+                block.write(self._release("slot"))
+            case Advance(position) if position == TILE:
+                block.write("extra_parity ^= 1;")
+            case Advance():
+                self.loops.advance()
+            case Skip(by=skipped):
+                slots = self.roles.operands.slots
+                block.write(f"slot += {skipped % slots}, parity ^= {skipped // slots % 2};")
+                block.write(f"if (slot >= {slots}) slot -= {slots}, parity ^= 1;")
+            case Take():
+                block.write(f"barrier_wait(order + 8 * {HALF}, turn);")
+                block.write("turn ^= 1;")
+            case Give():
+                block.write(f"if (thread == 0) barrier_arrive(order + 8 * (1 - {HALF}));")
+            case _:
+                raise AssertionError(f"a group has no {type(s).__name__}")
+
+    @property
+    def _half(self) -> str:
+        return self.printer.indexing.variable(HALF)
+
+    # Dots
+
+    def _multiply(self, s: Issue | Settle | Partial | Promote) -> None:
+        block, sums = self.block, ["sums"] if self.roles.promotes else self._sums
+        count = self.roles.rows * self.roles.columns // 128
+        match s:
+            case Partial():
+                block.write(f"float sums[{count}];")
+                self._clear("sums")
+            case Issue():
+                self._issue(sums)
+            case Settle(left=left):
+                # Those of an iteration are waited for together.
+                block.write(f"dots_wait<{int(left > 0)}>();")
+                self._settle(sums)
+            case Promote():
+                (acc,) = self._sums
+                block.write(f"#pragma unroll\nfor (int i = 0; i < {count}; ++i) {acc}[i] += sums[i];")
+
+    @property
+    def _sums(self) -> list[str]:
+        return [self.printer.tiles.name(d.dst.name) for d in self.roles.dots]
+
+    def _clear(self, acc: str) -> None:
+        count = self.roles.rows * self.roles.columns // 128
+        self.block.write(f"#pragma unroll\nfor (int i = 0; i < {count}; ++i) {acc}[i] = 0;")
+
+    def _settle(self, sums: Sequence[str]) -> None:
+        for acc in sums:
+            self.block.write(f"settled({acc});")
+
+    def _issue(self, sums: list[str]) -> None:
+        """Every dot instruction of a step."""
+        roles, block = self.roles, self.block
+        if not roles.promotes:
+            self._settle(self._sums)
+        block.write("dots_begin();")
+        for dot, acc in zip(roles.dots, sums, strict=True):
+            a, b = (self.ring.operands[x] for x in roles.sides(dot))
+            share = a.operand.offset(0, roles.rows) if roles.shares_tile else 0
+            at = [scaled(HALF, share)] if share else []
+            name = dot_name(roles.columns, a.operand.along_k, b.operand.along_k)
+            places = {"a": (sum_of("here", str(a.place), *at), a), "b": (sum_of("here", str(b.place)), b)}
+            open_braces(block, "")
+            for side, (place, operand) in places.items():
+                block.write(f"const uint64 {side} = matrix({place}, {operand.operand.descriptor:#x}ull);")
+            for step in range(a.operand.steps):
+                for row in range(0, roles.rows, GROUP_ROWS):
+                    held = sum_of(acc, str(row * roles.columns // 128))
+                    added = "0" if roles.promotes and not step else "1"
+                    rows = sum_of("a", str(a.operand.offset(step, row) // 16))
+                    columns = sum_of("b", str(b.operand.offset(step) // 16))
+                    block.write(call(name, held, rows, columns, added) + ";")
+            block.close()
+        block.write("dots_issued();")
+
+    def _release(self, slot: str, condition: str = "") -> str:
+        """Let the slot be filled again: in every block of the cluster, since all bring parts of what is in it."""
+        blocks = self.roles.blocks
+        tests = [condition] if condition else []
+        tests.append("thread == 0" if blocks == 1 else f"thread < {blocks}")
+        barrier = f"empty + 8 * {slot}"
+        arrive = f"barrier_arrive({barrier})" if blocks == 1 else f"barrier_arrive_at({barrier}, thread)"
+        return f"if ({' && '.join(tests)}) {arrive};"
+
+    # The epilogue
+
+    def _finish(self, body: Sequence[RoleStatement]) -> None:
+        self.printer.shared.forget()
+        before, number = 0, 0
+        others = iter(self.printer.kernel.body[1 + len(self.roles.accumulators) :])
+        for s in body:
+            if not isinstance(s, Statement):
+                self._synchronise(s)
+                continue
+            tile = self.stored.get(number)
+            if tile:
+                self.stores.write(tile, before, self.printer, self.maps[tile.map])
+                before += tile.pieces
+            elif other := next(others):
+                self.extras.read(number, self.printer) if number in self.extras.tiles else self.printer.print(other)
+            number += 1

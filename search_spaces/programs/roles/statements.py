@@ -1,0 +1,285 @@
+"""Statements of warp-specialised kernels: rings of buffers, the barriers on them, and what producer and consumers do.
+
+    ring operands: 4 slots of a_tile, b_tile; a slot is empty when 2 groups have released it
+    producer, 1 warp of 40 registers:              consumers, 2 groups of 4 warps of 232 registers:
+      for each tile:                                 for each tile:
+        for k.0 in 8:                                  acc = 0
+          acquire operands                             for k.0 in 8:
+          copy a_tile, b_tile into operands              await operands
+          advance step                                   issue acc += dot(a_tile, b_tile)
+      drain operands                                     settle: 1 dot may be left
+                                                         release operands of the iteration before
+                                                         advance step
+                                                       settle: all dots; release operands; epilogue
+
+Every slot has two barriers, full and empty, whose phases alternate: position `step` is slot `step % slots` in phase
+`step // slots % 2`. In CUTLASS a ring is a `PipelineTmaAsync` (`producer_acquire`, `consumer_wait`, `consumer_release`,
+`producer_tail`), its position a `PipelineState`, and turns are an `OrderedSequenceBarrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from search_spaces.programs.statements import Dot, For, Load, Statement
+from search_spaces.programs.tile_program import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """`slots` places in shared memory, each for the tiles of all `loads`, which fill one slot after the other.
+
+    A slot is full when these have arrived, and empty when `readers` groups of every block have released it. `position`
+    counts what was filled; rings with the same position advance together. `apart`: every group has such slots of its
+    own, and `readers` is 1. `others`: tiles of the same shape that other loops fill it with.
+    """
+
+    name: str
+    loads: tuple[Load, ...]
+    slots: int
+    readers: int
+    position: str
+    apart: bool = False
+    others: tuple[Load, ...] = ()
+
+    @property
+    def tiles(self) -> frozenset[str]:
+        """The names of all tiles that lie there."""
+        return frozenset(load.dst.name for load in (*self.loads, *self.others))
+
+    @property
+    def bytes(self) -> int:
+        """Of one slot."""
+        return sum(load.dst.bytes for load in self.loads)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A position is 0, or so much for the second group, and twice that for the third. `TURNS` counts those taken."""
+
+    position: str
+    by_group: int = 0
+
+
+TURNS = "turns"
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Wait until the slot is empty, as one never filled is; its full barrier expects the bytes of all loads."""
+
+    ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Load a tile into the slot that was acquired; the copy arrives at its full barrier when it is done."""
+
+    ring: Ring
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until the slot is full: that of the position, or `ahead` of it."""
+
+    ring: Ring
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Arrive at the slot's empty barrier: that of the position, or `ahead` of it.
+
+    `where`: only in iterations behind the first one of their loop, or only where the loop before had any.
+    """
+
+    ring: Ring
+    ahead: int = 0
+    where: Literal["", "behind the first", "had any"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The position becomes so much greater."""
+
+    position: str
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The same past what another group has of the ring."""
+
+    position: str
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until every slot is empty: a block stays as long as others arrive at its barriers."""
+
+    ring: Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Wait for the group's turn: the first one has the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """The turn is the next group's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Put the operands of these dots that were computed into the registers that dots read."""
+
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """Every warp has all of the tiles that these load, which mark iterations: to look for one takes no barrier."""
+
+    loads: tuple[Load, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Load the rows of a dot into registers, from the slot of the position or `ahead` of it."""
+
+    ring: Ring
+    load: Load
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What was fetched ahead is the operand of the next dot."""
+
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Sums of one step of these dots, apart from those of the tile: `Promote` adds them up."""
+
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Begin dots, which read their operands from slots of the position or `ahead` of it until they are settled.
+
+    `anew`: the names of sums that start from 0. `partial`: they add to the sums of one step.
+    """
+
+    dots: tuple[Dot, ...]
+    ahead: int = 0
+    anew: frozenset[str] = frozenset()
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Wait for these dots, until so many that have begun are left."""
+
+    dots: tuple[Dot, ...]
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Add the sums that were kept apart to those of the tile, in float32."""
+
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The body once for each iteration of the loop, or for some of them."""
+
+    loop: For
+    body: tuple[RoleStatement, ...]
+    part: Literal["all", "first", "behind the first", "before the last"] = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The body once for each tile of a program, or for the group's: every one of so many."""
+
+    body: tuple[RoleStatement, ...]
+    every: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EachGroup:
+    """The body for the slots of each group, or with `alternating` for those of the group that has this tile."""
+
+    body: tuple[RoleStatement, ...]
+    alternating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The epilogue of a tile, of one group's part."""
+
+    body: tuple[RoleStatement, ...]
+
+
+Waiting = Acquire | Await | Drain | Take | Settle
+Moving = Start | Copy | Release | Advance | Skip | Give | Keep | Everywhere | Fetch | Next | Partial | Issue | Promote
+Nested = Steps | Tiles | EachGroup | Finish
+RoleStatement = Waiting | Moving | Nested | Statement
+
+
+@dataclass(frozen=True)
+class Role:
+    """So many warps that do the same, and the registers of each of their threads (0: as the kernel is launched)."""
+
+    warps: int
+    registers: int
+    body: tuple[RoleStatement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So much of a tile along an axis, that of the number that the variable is (of a block, or a group of it)."""
+
+    axis: str
+    size: int
+    variable: str
+
+
+class Roles(Protocol):
+    """A kernel with a producer, and groups of consumers that all do the same."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def rings(self) -> tuple[Ring, ...]: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+
+    @property
+    def producer(self) -> Role: ...
+
+    @property
+    def consumer(self) -> Role: ...
+
+
+def nested(body: tuple[RoleStatement, ...]) -> Iterator[RoleStatement]:
+    """Every statement, outer before inner, in order."""
+    for s in body:
+        yield s
+        if isinstance(s, Nested):
+            yield from nested(s.body)

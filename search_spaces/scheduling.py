@@ -1,0 +1,81 @@
+"""Whether a workload has schedules, and around what its kernel is made: what is asked of a workload before any space.
+
+Who cuts functions into kernels asks this of thousands of workloads, for most of which no space is ever built. So do
+backends and checks that need to know what dot units multiply.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search_spaces.errors import UnmatchedError
+from search_spaces.structure.axes import structure_of
+from search_spaces.structure.chains.finding import chain_of
+from search_spaces.structure.contraction import contraction, multiplied
+from search_spaces.structure.crossed import crossed_of
+from search_spaces.structure.windows import MAX_WINDOW
+from search_spaces.workloads.workload import Workload
+
+__all__ = ["MAX_WINDOW", "ChainSize", "Scheduling", "has_dots", "multiplied", "scheduling_of"]
+
+
+@dataclass(frozen=True)
+class ChainSize:
+    """The extents of chained products: positions of the `outer` axes, of which a program has one; rows; columns; and
+    all axes that are `streamed`, which no output has unless it is `stored` with them."""
+
+    outer: int
+    rows: int
+    columns: int
+    streamed: tuple[int, ...]
+    stored: bool
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """`why`: the reason that no kernel computes the workload, "" where one does. `is_dots`: it is made around dots of
+    two operands; `chain`: around dots that follow on dots."""
+
+    why: str = ""
+    is_dots: bool = False
+    chain: ChainSize | None = None
+
+
+def scheduling_of(workload: Workload, chained: bool = False, computed: bool = False) -> Scheduling:
+    """How a workload is scheduled: as chained products where that is asked, or else around the first anchor that fits.
+
+    `computed`: operands of dots may be computed on the way, and summed over several axes.
+    """
+    workload = workload.scheduled
+    if chained:
+        return _chained(workload)
+    sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
+    product = contraction(workload) if sums else None
+    # What does not move along an axis of the batch has rows or columns of several axes.
+    if product and (computed or (product.multiplies_tensors and len(product.reduced) == 1)):
+        return Scheduling(is_dots=True)
+    try:
+        structure_of(workload)
+    except UnmatchedError as why:
+        try:
+            crossed_of(workload)
+        except UnmatchedError:
+            return Scheduling(str(why))
+    return Scheduling()
+
+
+def has_dots(workload: Workload) -> bool:
+    """Whether its sums are made of dots of two operands, whatever these are computed from."""
+    return contraction(workload) is not None
+
+
+def _chained(workload: Workload) -> Scheduling:
+    try:
+        chain = chain_of(workload)
+    except UnmatchedError as why:
+        return Scheduling(str(why))
+    streamed = tuple(x.extent for x in chain.walked)
+    outer = math.prod(x.extent for x in chain.outer)
+    size = ChainSize(outer, chain.m.extent, chain.c.extent, streamed, bool(chain.points))
+    return Scheduling(chain.why_not_held or "", chain=size)

@@ -1,0 +1,45 @@
+"""Element types of what dots multiply: the narrowest that holds all values of an operand, computed or not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from search_spaces.workloads.dtypes import round_to
+from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.operators import ROUNDINGS
+
+# What dots with prologues multiply.
+MULTIPLIED = ("float32", "float16", "bfloat16")
+# Operators whose values are among those of their operands, up to the sign.
+_CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
+
+
+def is_computed(operand: Expression) -> bool:
+    """Whether an operand is more than a tensor read where it lies."""
+    return not isinstance(operand, Access)
+
+
+def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
+    """The narrowest of float32, float16 and bfloat16 that holds every value of the expression.
+
+    None for integers, booleans and 8-bit floats, which dots with prologues do not multiply. `dtypes` are those of the
+    inputs.
+    """
+    match expression:
+        case Access(tensor) | Gather(tensor):
+            return dtypes[tensor] if dtypes[tensor] in MULTIPLIED else None
+        case Apply(operator) if operator in ROUNDINGS:
+            return ROUNDINGS[operator] if ROUNDINGS[operator] in MULTIPLIED else None
+        case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):
+            chosen = arguments[1:] if operator == "where" else arguments
+            types = {element_type(a, dtypes) for a in chosen if not isinstance(a, Literal)}
+            narrow = types.pop() if len(types) == 1 else None
+            literals = [a.value for a in chosen if isinstance(a, Literal)]
+            return narrow if narrow and all(_holds(narrow, v) for v in literals) else "float32"
+        case _:
+            return "float32"
+
+
+def _holds(dtype: str, value: float) -> bool:
+    with np.errstate(over="ignore"):
+        return float(round_to(np.array([value], np.float32), dtype)[0]) == value

@@ -1,0 +1,33 @@
+"""What is asked of a workload before there is a space: whether it has schedules, and around what its kernel is made."""
+
+from __future__ import annotations
+
+from chained_workloads import attention
+from fused_workloads import gated, prepared
+from search_spaces import ops
+from search_spaces.scheduling import has_dots, scheduling_of
+
+
+def test_a_product_of_two_tensors_is_made_around_dots() -> None:
+    assert scheduling_of(ops.matmul(64, 64, 64, dtype="float16")).is_dots
+    assert has_dots(ops.matmul(64, 64, 64, dtype="float16"))
+
+
+def test_dots_of_what_is_computed_have_to_be_asked_for() -> None:
+    assert not scheduling_of(prepared(64, 64, 64)).is_dots
+    assert scheduling_of(prepared(64, 64, 64), computed=True).is_dots
+    assert scheduling_of(gated(64, 64, 64), computed=True).is_dots
+
+
+def test_rows_are_made_around_no_dots() -> None:
+    found = scheduling_of(ops.softmax(8, 100))
+    assert (found.is_dots, found.why, found.chain) == (False, "", None)
+
+
+def test_chained_products_have_sizes_and_what_is_none_a_reason() -> None:
+    chain = scheduling_of(attention(2, 128, 256, 64), chained=True).chain
+    assert chain is not None
+    assert (chain.outer, chain.rows, chain.columns, chain.streamed, chain.stored) == (2, 128, 256, (256,), False)
+    refused = scheduling_of(ops.softmax(8, 100), chained=True)
+    assert refused.chain is None
+    assert refused.why
