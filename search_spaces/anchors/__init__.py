@@ -1,7 +1,7 @@
 """Anchors: what kernels are made around, and the decisions that apply to each; a module derives a sketch of them.
 
 A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; where the structure does not match, it is
-empty, or an `UnmatchedError` says why. `offers`: what backends have words for beside what all have. Modules are found
+empty, or an `UnmatchedError` says why. `offers`: words that some backends have besides those of all. Modules are found
 by listing this folder: adding an anchor is adding a file. Rooms hold what its base programs are made of.
 
 Imports every room below; only `search_spaces.build` imports it.
@@ -21,7 +21,7 @@ from search_spaces.workloads.workload import Workload
 
 
 class Anchoring(Protocol):
-    """What a module of this package offers."""
+    """A module of this package."""
 
     def derive(self, workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]: ...
 

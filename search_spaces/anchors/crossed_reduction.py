@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, fold_along, folded_in, identity, spread
 from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, most_elements, thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
-from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.tiling import counted
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.memory.streaming import streaming
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.tiling import counted
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis

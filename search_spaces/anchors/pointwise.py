@@ -17,17 +17,17 @@ from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
 from search_spaces.anchors.points.unrolling import Unrolling, is_shared
 from search_spaces.anchors.thread_tiles import thread_tiles
-from search_spaces.decisions.addressing import selected
-from search_spaces.decisions.class_axes import flat_points
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
-from search_spaces.decisions.persistence import Units, persistence
-from search_spaces.decisions.prefetching import prefetching
-from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.tiling import tiling
-from search_spaces.decisions.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.decisions.unrolling import unrolled_columns, unrolled_rows
-from search_spaces.decisions.vectors import across, vectorizing
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.loops.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
+from search_spaces.decisions.loops.unrolling import unrolled_columns, unrolled_rows
+from search_spaces.decisions.loops.vectors import across, vectorizing
+from search_spaces.decisions.memory.addressing import selected
+from search_spaces.decisions.memory.prefetching import prefetching
+from search_spaces.decisions.memory.streaming import streaming
+from search_spaces.decisions.programs.persistence import Units, persistence
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.class_axes import flat_points
+from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis

@@ -24,18 +24,18 @@ from search_spaces.anchors.rows.shared_scans import shared_scans_program
 from search_spaces.anchors.rows.starts import starts
 from search_spaces.anchors.rows.streamed import column_tilings, streamed_program, why_not_streamed
 from search_spaces.anchors.rows.thread_parts import accumulations
-from search_spaces.decisions.addressing import aligned
 from search_spaces.decisions.decision import Anchor, Decision, derived
-from search_spaces.decisions.folding import POINT, accumulation, online_folds
-from search_spaces.decisions.ordering import ROW_MAJOR, group, order
-from search_spaces.decisions.persistence import ONE_TILE, Units, persistence
-from search_spaces.decisions.pipelining import pipelining
-from search_spaces.decisions.prefetching import prefetching
-from search_spaces.decisions.splitting import splitting
-from search_spaces.decisions.streaming import streaming
-from search_spaces.decisions.tiling import nested
-from search_spaces.decisions.vectors import vectorizing
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.loops.folding import POINT, accumulation, online_folds
+from search_spaces.decisions.loops.pipelining import pipelining
+from search_spaces.decisions.loops.vectors import vectorizing
+from search_spaces.decisions.memory.addressing import aligned
+from search_spaces.decisions.memory.prefetching import prefetching
+from search_spaces.decisions.memory.streaming import streaming
+from search_spaces.decisions.programs.ordering import ROW_MAJOR, group, order
+from search_spaces.decisions.programs.persistence import ONE_TILE, Units, persistence
+from search_spaces.decisions.programs.splitting import splitting
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.tiling import nested
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.tile_program import TileProgram

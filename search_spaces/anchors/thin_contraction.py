@@ -31,14 +31,14 @@ from search_spaces.anchors.contractions.thin_form import (
     turns_of,
 )
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
-from search_spaces.decisions.eviction import eviction
-from search_spaces.decisions.folding import POINT, ROW, accumulation
-from search_spaces.decisions.ordering import order_of_parts
-from search_spaces.decisions.pipelining import pipelining
-from search_spaces.decisions.splitting import splitting
-from search_spaces.decisions.tiling import tiling
-from search_spaces.decisions.unrolling import unrolling
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.loops.folding import POINT, ROW, accumulation
+from search_spaces.decisions.loops.pipelining import pipelining
+from search_spaces.decisions.loops.unrolling import unrolling
+from search_spaces.decisions.memory.eviction import eviction
+from search_spaces.decisions.programs.ordering import order_of_parts
+from search_spaces.decisions.programs.splitting import splitting
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of

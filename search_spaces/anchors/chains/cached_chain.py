@@ -26,18 +26,18 @@ from search_spaces.anchors.chains.cached_points import CachedPoints, runs_along
 from search_spaces.anchors.chains.marked_walks import conditions_along, skips
 from search_spaces.anchors.chains.walk_parts import mask_of
 from search_spaces.decisions.decision import Anchor, Decision, derived
-from search_spaces.decisions.packing import packing
-from search_spaces.decisions.prefetching import prefetching_rows
-from search_spaces.decisions.register_tiles import (
+from search_spaces.decisions.loops.skipping import is_skipping
+from search_spaces.decisions.loops.unrolling import unrolling
+from search_spaces.decisions.loops.vectors import vectorizing
+from search_spaces.decisions.memory.packing import packing
+from search_spaces.decisions.memory.prefetching import prefetching_rows
+from search_spaces.decisions.tiles.register_tiles import (
     REGISTER_ROWS,
     register_tiles,
     register_tiling,
     why_too_many_registers,
 )
-from search_spaces.decisions.skipping import is_skipping
-from search_spaces.decisions.tiling import nested, tiling
-from search_spaces.decisions.unrolling import unrolling
-from search_spaces.decisions.vectors import vectorizing
+from search_spaces.decisions.tiles.tiling import nested, tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis

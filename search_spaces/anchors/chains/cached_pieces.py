@@ -16,7 +16,7 @@ from functools import cached_property
 
 from search_spaces.anchors.chains.marked_walks import conditions_along, walked_along
 from search_spaces.anchors.chains.walk_parts import mask_of, ruled_out
-from search_spaces.decisions.skipping import is_skipping
+from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import For, Load, Reduce, Statement, Store
 from search_spaces.programs.tile_program import Buffer

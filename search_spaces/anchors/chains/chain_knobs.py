@@ -12,16 +12,16 @@ from search_spaces.anchors.chains.specialized_walks import is_specialized, speci
 from search_spaces.anchors.chains.walk_parts import mask_of
 from search_spaces.anchors.contractions.dot_knobs import least_tile
 from search_spaces.decisions.decision import Decision, start
-from search_spaces.decisions.max_registers import max_registers
-from search_spaces.decisions.ordering import direction, group
-from search_spaces.decisions.overlapping import overlapping
-from search_spaces.decisions.persistence import Units, persistence
-from search_spaces.decisions.pipelining import pipelining
-from search_spaces.decisions.specialization import specialization
-from search_spaces.decisions.splitting import join, splitting
-from search_spaces.decisions.tiling import tiling
-from search_spaces.decisions.transfers import loads, stores
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.loops.overlapping import overlapping
+from search_spaces.decisions.loops.pipelining import pipelining
+from search_spaces.decisions.memory.transfers import loads, stores
+from search_spaces.decisions.programs.max_registers import max_registers
+from search_spaces.decisions.programs.ordering import direction, group
+from search_spaces.decisions.programs.persistence import Units, persistence
+from search_spaces.decisions.programs.specialization import specialization
+from search_spaces.decisions.programs.splitting import join, splitting
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import EARLY_LAUNCH, Descriptors
 from search_spaces.devices.target import Target

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from search_spaces.anchors.chains.chain_program import ChainProgram
 from search_spaces.anchors.chains.walk_parts import Mask, mask_of
 from search_spaces.decisions.decision import Decision
-from search_spaces.decisions.skipping import is_skipping, skipping
+from search_spaces.decisions.loops.skipping import is_skipping, skipping
 from search_spaces.programs.statements import Reduce, Regroup, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Values, padded

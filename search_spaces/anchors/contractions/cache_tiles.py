@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from search_spaces.decisions.decision import Decision, modulo
-from search_spaces.decisions.ordering import nesting, order
-from search_spaces.decisions.packing import packing
-from search_spaces.decisions.prefetching import prefetching_rows
-from search_spaces.decisions.register_tiles import REGISTER_ROWS, register_tiles, register_tiling
-from search_spaces.decisions.tiling import counted, nested
-from search_spaces.decisions.unrolling import unrolling
+from search_spaces.decisions.loops.unrolling import unrolling
+from search_spaces.decisions.memory.packing import packing
+from search_spaces.decisions.memory.prefetching import prefetching_rows
+from search_spaces.decisions.programs.ordering import nesting, order
+from search_spaces.decisions.tiles.register_tiles import REGISTER_ROWS, register_tiles, register_tiling
+from search_spaces.decisions.tiles.tiling import counted, nested
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import KnobValue, Values, cover, nearest
 from search_spaces.structure.contraction import Contraction

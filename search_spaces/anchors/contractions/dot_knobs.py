@@ -11,21 +11,21 @@ from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positi
 from search_spaces.anchors.contractions.operand_copies import operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.specialization import WARPS
-from search_spaces.decisions.class_axes import class_axes
-from search_spaces.decisions.clusters import clusters
 from search_spaces.decisions.decision import Decision
-from search_spaces.decisions.max_registers import max_registers
-from search_spaces.decisions.ordering import group, order
-from search_spaces.decisions.peeling import peeling
-from search_spaces.decisions.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, Units, persistence
-from search_spaces.decisions.pipelining import pipelining
-from search_spaces.decisions.specialization import specialization
-from search_spaces.decisions.splitting import partials, splitting
-from search_spaces.decisions.subtiles import subtiles
-from search_spaces.decisions.swapping import swapping
-from search_spaces.decisions.tiling import tiling
-from search_spaces.decisions.transfers import loads, stores
-from search_spaces.decisions.warps import num_warps
+from search_spaces.decisions.loops.peeling import peeling
+from search_spaces.decisions.loops.pipelining import pipelining
+from search_spaces.decisions.memory.transfers import loads, stores
+from search_spaces.decisions.programs.clusters import clusters
+from search_spaces.decisions.programs.max_registers import max_registers
+from search_spaces.decisions.programs.ordering import group, order
+from search_spaces.decisions.programs.persistence import FLAT, ONE_TILE, PERSISTENT, STREAM_K, Units, persistence
+from search_spaces.decisions.programs.specialization import specialization
+from search_spaces.decisions.programs.splitting import partials, splitting
+from search_spaces.decisions.programs.warps import num_warps
+from search_spaces.decisions.tiles.class_axes import class_axes
+from search_spaces.decisions.tiles.subtiles import subtiles
+from search_spaces.decisions.tiles.swapping import swapping
+from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target

@@ -15,7 +15,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.specialization import KINDS
-from search_spaces.decisions.persistence import STREAM_K
+from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction

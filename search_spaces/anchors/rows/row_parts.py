@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from search_spaces.anchors.rows.column_walk import ColumnWalk
 from search_spaces.decisions.decision import Decision
-from search_spaces.decisions.tiling import tiling
+from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import GridAxis

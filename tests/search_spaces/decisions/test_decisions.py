@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import best_spaces
 import search_spaces
@@ -34,7 +35,8 @@ TARGETS = (
     cpu("a CPU", lanes=8, threads=4, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11),
 )
 CROSSED = trace(lambda x: (x.sum(1), x.sum(0)), torch.empty(600, 80)).workloads[0]
-# Together these have every anchor.
+MIRRORED = trace(lambda x: F.pad(x, (2, 3), mode="reflect"), torch.empty(40, 70)).workloads[0]
+# Together these have every anchor and every decision.
 WORKLOADS = (
     ops.matmul(130, 200, 96, dtype="float16"),
     ops.matmul(64, 64, 64),
@@ -43,6 +45,8 @@ WORKLOADS = (
     attention(2, 64, 96, 32, scores=Scores(padding=True)),
     ops.softmax(24, 600),
     ops.row_sum(2, 40_000),
+    ops.row_sum(70, 4001, "float16"),
+    MIRRORED,
     ops.gelu_scale(5000),
     recurrence(2, 8192),
     convolution((9, 8), (3, 3), padding=1),
@@ -73,6 +77,11 @@ def test_a_decision_shows_what_it_does_and_says_where_it_is_not(name: str) -> No
 
 def test_no_two_modules_have_a_decision_of_one_name() -> None:
     assert sorted(NAMES) == sorted(set(NAMES))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_decision_applies_somewhere(name: str) -> None:
+    assert any(anchors_with(MODULES[name], target) for target in TARGETS)
 
 
 def test_every_decision_of_a_space_has_a_module() -> None:

@@ -30,7 +30,7 @@ Counts = Callable[[Values], tuple[int, int]]
 
 
 def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None) -> Decision:
-    """Which of the last two axes of the grid varies fastest; `several`: both may have more than one tile.
+    """The axis, of the last two of the grid, that varies fastest; `several`: both may have more than one tile.
 
     `counts`: how many the decisions `tiled` make of them. Of one row or column of tiles all orders are one.
     """
@@ -42,7 +42,7 @@ def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None
 
 
 def group(several: bool, tiled: Sequence[str], counts: Counts, sizes: tuple[int, ...] = _GROUPS) -> Decision:
-    """How many tiles along the slower of the last two axes take turns.
+    """Tiles along the slower of the last two axes that are interleaved.
 
     `counts`: how many tiles the decisions `tiled` make, `order` among these where there is one. All sizes that hold all
     of them along the slower axis are one, and so are those of one row or column of tiles.

@@ -34,5 +34,5 @@ def skipping(tiled: str, iterations: Callable[[Values], int]) -> Decision:
 
 
 def is_skipping(values: Values) -> bool:
-    """Whether a schedule makes only what a mask leaves."""
+    """True if a schedule computes only what a mask leaves."""
     return "skip" in values and values.flag("skip")

@@ -1,4 +1,4 @@
-"""Epilogues in parts: accumulators are cut along their columns, and each part is finished and stored in turn.
+"""Epilogues in parts: accumulators are cut along their columns, and each part is finished and stored by itself.
 
 Before:  out_tile = epilogue(acc);  store out[…] = out_tile
 After (subtiles=2):  left, right = split acc;  store out[…] = epilogue(left);  store out[… + 64] = epilogue(right)

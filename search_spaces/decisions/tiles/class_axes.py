@@ -26,7 +26,7 @@ WHERE_NOT = "Where a class has one axis; no range of it where slices cannot say 
 
 
 def class_axes(name: str, axes: int, ranged: bool) -> tuple[Decision, ...]:
-    """How tiles lie along so many axes of a class, where there is a choice; `ranged`: also as ranges of all."""
+    """Boxes or ranges of so many axes of a class, where there is a choice; `ranged`: also as ranges of all."""
     fused = ("fused",) if name == "k_axes" and axes > 1 else ()
     values = ("box", *fused, *(("range",) if ranged else ()))
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()

@@ -47,7 +47,7 @@ def persistence(
     grids: tuple[str, ...] = (ONE_TILE, PERSISTENT),
     dots: bool = False,
 ) -> tuple[Decision, ...]:
-    """Whether programs are persistent, and how many there are: fewer than tiles, or they are none.
+    """Persistent programs or none, and their number: fewer than tiles, or they are none.
 
     `tiles`: how many tiles the decisions `tiled` make; `dots`: what a loop over tiles keeps takes resources.
     """
