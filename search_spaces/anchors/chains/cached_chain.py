@@ -29,7 +29,7 @@ from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.decisions.loops.unrolling import unrolling
 from search_spaces.decisions.loops.vectors import vectorizing
-from search_spaces.decisions.memory.packing import packing
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS, ROWS, packing
 from search_spaces.decisions.memory.prefetching import prefetching_rows
 from search_spaces.decisions.tiles.register_tiles import (
     REGISTER_ROWS,
@@ -134,7 +134,7 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
         replace(nested("c", chain.c.extent, ("loop", "tile"), _pieces(chain.c.extent)), bears_on="nothing"),
         register_tiling("inner_register", _register_tiles(rows, chain.c, target), target),
         register_tiling("carried_register", _register_tiles(rows, axis, target), target),
-        packing("pack_rows", _packing(chain, inner.a, inner.summed[0], "rows")),
+        packing("pack_rows", _packing(chain, inner.a, inner.summed[0], ROWS)),
         packing("pack_walked", _packing(chain, inner.b, chain.c)),
         packing("pack_carried", _packing(chain, carried.b, axis)),
         *skips(chain),
@@ -157,13 +157,13 @@ def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[
     return found
 
 
-def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = "panels") -> tuple[KnobValue, ...]:
+def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = PANELS) -> tuple[KnobValue, ...]:
     """How an operand may be read: in place where it runs along an axis, or copied."""
     assert isinstance(e, Access)
     plain = runs_along(chain, e, along)
-    if otherwise == "rows":
-        return ("no", "rows", "panels") if plain else ("no", "panels")
-    return ("no", "panels") if plain else ("panels",)
+    if otherwise == ROWS:
+        return (IN_PLACE, ROWS, PANELS) if plain else (IN_PLACE, PANELS)
+    return (IN_PLACE, PANELS) if plain else (PANELS,)
 
 
 def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tuple[Values, ...]:

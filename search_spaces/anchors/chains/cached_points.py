@@ -19,6 +19,7 @@ from functools import cached_property
 from search_spaces.anchors.chains.cached_folds import CachedFolds
 from search_spaces.anchors.chains.cached_pieces import Pieces, is_in_pieces
 from search_spaces.anchors.chains.walk_parts import Mask, mask_of
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Statement, Store, View
 from search_spaces.programs.tile_program import Buffer
@@ -247,7 +248,7 @@ class CachedPoints:
 
     def _packing(self, knob: str, axis: Axis, width: int) -> Panels | None:
         word = self.values.word(knob)
-        return None if word == "no" else Panels(axis.name, width, word == "panels")
+        return None if word == IN_PLACE else Panels(axis.name, width, word == PANELS)
 
     def _end(self, variable: str, columns: int) -> Bound | None:
         """The end of the columns that a mask leaves to the program's rows, if all beyond it is unused."""

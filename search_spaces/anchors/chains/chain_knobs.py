@@ -16,7 +16,7 @@ from search_spaces.decisions.loops.overlapping import overlapping
 from search_spaces.decisions.loops.pipelining import pipelining
 from search_spaces.decisions.memory.transfers import loads, stores
 from search_spaces.decisions.programs.max_registers import max_registers
-from search_spaces.decisions.programs.ordering import direction, group
+from search_spaces.decisions.programs.ordering import ASCENDING, DESCENDING, direction, group
 from search_spaces.decisions.programs.persistence import Units, persistence
 from search_spaces.decisions.programs.specialization import specialization
 from search_spaces.decisions.programs.splitting import join, splitting
@@ -146,8 +146,8 @@ def _directions(chain: Chain) -> tuple[KnobValue, ...]:
     """Orders of the rows; the last is the one in which rows with the most work under the mask go first."""
     grows = [dict(form.terms).get(chain.m.name, 0) for form in mask_of(chain).forms]
     if not grows:
-        return ("ascending",)
-    return ("ascending", "descending") if max(grows) > 0 else ("descending", "ascending")
+        return (ASCENDING,)
+    return (ASCENDING, DESCENDING) if max(grows) > 0 else (DESCENDING, ASCENDING)
 
 
 def _cut(chain: Chain, carried: Sequence[Axis], least: int) -> tuple[Decision, ...]:

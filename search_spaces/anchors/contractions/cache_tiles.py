@@ -8,7 +8,7 @@ from functools import partial
 
 from search_spaces.decisions.decision import Decision, modulo
 from search_spaces.decisions.loops.unrolling import unrolling
-from search_spaces.decisions.memory.packing import packing
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS, ROWS, packing
 from search_spaces.decisions.memory.prefetching import prefetching_rows
 from search_spaces.decisions.programs.ordering import nesting, order
 from search_spaces.decisions.tiles.register_tiles import REGISTER_ROWS, register_tiles, register_tiling
@@ -31,10 +31,10 @@ MAX_CACHE_TILE = 4096
 def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     """Every decision of a contraction on a CPU."""
     a, b = form.tensors
-    by_rows = ("rows",) if form.map_of(a).runs_along(form.k.name) else ()
-    packing_a: tuple[KnobValue, ...] = (*(("no",) if form.is_plain(a) else ()), *by_rows, "panels")
+    by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
+    packing_a: tuple[KnobValue, ...] = (*((IN_PLACE,) if form.is_plain(a) else ()), *by_rows, PANELS)
     in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = ("no", "panels") if in_place else ("panels",)
+    packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if in_place else (PANELS,)
     tiles = register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)
     m = counted("m", _cuts(form.m.extent, GRID_PIECES))
     n = nested("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
@@ -61,7 +61,7 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
     columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
-    packed_a = next(way for way in by_name["pack_a"].values if way != "no")
+    packed_a = next(way for way in by_name["pack_a"].values if way != IN_PLACE)
     packed_b = by_name["pack_b"].values[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.anchors.contractions.cache_tiles import column_tiles, row_tiles
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
@@ -100,13 +101,13 @@ class _Parts:
         if self.pack_in_i:
             place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
         packing = self.values["pack_a"]
-        panels = None if packing == "no" else Panels(self.form.m.name, self.rows, packing == "panels")
+        panels = None if packing == IN_PLACE else Panels(self.form.m.name, self.rows, packing == PANELS)
         return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels)
 
     def sweep(self) -> For:
         """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
         place = Slice(self.n_start, self.sweep_n, self.form.n.name)
-        panels = None if self.values["pack_b"] == "no" else Panels(self.form.n.name, self.columns)
+        panels = None if self.values["pack_b"] == IN_PLACE else Panels(self.form.n.name, self.columns)
         load = self._load(self.form.tensors[1], "b", place, panels)
         bound = Bound(self.n_start, self.form.n.extent)
         return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from search_spaces.anchors.rows.aligned_rows import vector_of_rows
 from search_spaces.anchors.rows.row_parts import RowTiles, folded_in, spread
+from search_spaces.decisions.loops.folding import BY_THREAD, POINT, ROW
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Reduce
@@ -72,9 +73,9 @@ Accumulated = Literal["row", "point"] | ThreadParts
 def accumulations(structure: Structure) -> tuple[str, ...]:
     """Where running values may be kept on a GPU."""
     if structure.outer or not structure.folds:
-        return ("point",)
+        return (POINT,)
     in_order = structure.kept or structure.scans or any(gathers(structure.body_of(s)) for s in structure.folds)
-    return ("row", "point") if in_order else ("row", "point", "thread")
+    return (ROW, POINT) if in_order else (ROW, POINT, BY_THREAD)
 
 
 def accumulated(structure: Structure, target: Target, values: Values, by_vectors: bool) -> Accumulated:

@@ -20,7 +20,7 @@ from search_spaces.schedules.knobs import Choice
 NAMES = ("accumulate", "online")
 WHERE_NOT = "Where whole rows are folded at once, one fold needs no other's result, or dots have the running values."
 
-ROW, POINT, THREAD = "row", "point", "thread"
+ROW, POINT, BY_THREAD = "row", "point", "thread"
 
 
 def accumulation(ways: Iterable[str]) -> Decision:
