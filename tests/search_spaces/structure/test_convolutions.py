@@ -126,7 +126,7 @@ def test_what_is_multiplied_channel_by_channel_has_no_dot() -> None:
 
 
 def test_windows_that_are_kept_are_no_taps() -> None:
-    """The window is an output, beside its product with a matrix."""
+    """The window is an output, next to its product with a matrix."""
     window = Access("x", (Affine.of(("q", 32), ("k", 1)),))
     product = ex.mul(window, Access("w", (axis_index("k"), axis_index("f"))))
     q, k, f = Axis("q", 7), Axis("k", 96), Axis("f", 24)
