@@ -28,9 +28,12 @@ from cost_models.program_counts import count
 from cuda_on_cpu import EmulatedProgram
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
-from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
+from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.statements import Dot, For, Gather, statements
 from search_spaces.structure.contraction import contraction
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 # So few units that persistent programs have several tiles each.
 SMALL = replace(target_named("h200"), num_sms=4)
@@ -120,6 +123,16 @@ def test_what_is_multiplied_channel_by_channel_has_no_dot() -> None:
     depthwise = convolution((9, 7), (3, 3), padding=1, channels=16, filters=16, groups=16)
     assert contraction(depthwise.scheduled) is None
     assert all("dot" not in s.name for s in best_spaces.build(depthwise, SMALL).sketches)
+
+
+def test_windows_that_are_kept_are_no_taps() -> None:
+    """The window is an output, next to its product with a matrix."""
+    window = Access("x", (Affine.of(("q", 32), ("k", 1)),))
+    product = ex.mul(window, Access("w", (axis_index("k"), axis_index("f"))))
+    q, k, f = Axis("q", 7), Axis("k", 96), Axis("f", 24)
+    stages = (Stage("kept", (q, k), window), Stage("out", (q, f), product, Reduction("sum", (k,))))
+    inputs = (Tensor("x", (288,), "float32"), Tensor("w", (96, 24), "float32"))
+    assert contraction(Workload("kept", inputs, stages, output_names=("kept", "out"))) is None
 
 
 def test_integers_are_summed_as_integers() -> None:
