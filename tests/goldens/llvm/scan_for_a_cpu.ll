@@ -1,4 +1,4 @@
-; row_whole rows=8x1 vectors=2 prefetch=0 streaming=False
+; reduction columns=24 split=1 rows=8x1 online=False vectors=2 prefetch=0 streaming=False
 ;
 ; kernel scan_scan_8x24: grid r.0 in 8  [lanes 4, vectors 2]
 ;   in0: (r 1, c 24) float32 = load in0[r.0 : +1, 0 : +24]

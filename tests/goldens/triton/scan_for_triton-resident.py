@@ -1,4 +1,4 @@
-# row_whole
+# resident
 #
 # kernel scan_scan_2x4096: grid r.0 in 2  [warps 4, stages 1]
 #   in0: (r 1, c 4096) float32 = load in0[r.0 : +1, 0 : +4096]

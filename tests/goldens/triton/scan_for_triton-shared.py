@@ -1,4 +1,4 @@
-# scan_split
+# shared
 #
 # kernel scan_scan_2x4096_totals: grid r.0 in 2, s in 4  [warps 4, stages 1]
 #   t0_carry: (r 1) float32 = 0

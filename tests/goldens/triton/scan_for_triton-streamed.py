@@ -1,4 +1,4 @@
-# row_looped
+# streamed
 #
 # kernel scan_scan_2x4096: grid r.0 in 2  [warps 4, stages 1]
 #   t0_carry: (r 1) float32 = 0
