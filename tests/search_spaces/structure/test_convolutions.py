@@ -16,10 +16,9 @@ import torch
 
 import best_spaces
 from autosched import backends
-from autosched.backends import Backend, spaces
+from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
@@ -224,18 +223,18 @@ def test_cuda_kernels_compute_convolutions(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "backend"),
     [
-        ("3x3", "h200", TritonBackend()),
-        ("integers", "h200", TritonBackend()),
-        ("3x3", "a100", CudaBackend()),
-        ("channels first", "h200", CudaBackend()),
+        ("3x3", "h200", "triton"),
+        ("integers", "h200", "triton"),
+        ("3x3", "a100", "cuda"),
+        ("channels first", "h200", "cuda"),
     ],
     ids=str,
 )
-def test_kernels_of_convolutions_compile(name: str, target: str, backend: Backend) -> None:
-    device = target_named(target)
-    schedule = spaces.build(CONVOLUTIONS[name], device, [backend]).sample(np.random.default_rng(0))
+def test_kernels_of_convolutions_compile(name: str, target: str, backend: str) -> None:
+    device, maker = target_named(target), backends.named(backend)
+    schedule = spaces.build(CONVOLUTIONS[name], device, [maker]).sample(np.random.default_rng(0))
     assert dots(schedule)
-    build(schedule.program, schedule.one_line, device, backend)
+    build(schedule.program, schedule.one_line, device, maker)
 
 
 @pytest.mark.parametrize("name", [x for x in CONVOLUTIONS if x not in ("integers", "block of activated")])
