@@ -269,7 +269,7 @@ class For:
     those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
     `marks`: the name of a tile along one axis; of these iterations only those are made that it holds another number
     than 0 for, the first of its elements being for the first iteration. It may hold more than there are iterations.
-    `digits`: what the body has beside the variable where the loop is several ones, fused.
+    `digits`: what the body has besides the variable where the loop is several ones, fused.
     """
 
     variable: str

@@ -82,7 +82,7 @@ class Contraction:
 
     @property
     def around(self) -> tuple[Axis, ...]:
-        """What is reduced beside the axis that tiles lie along."""
+        """What is reduced besides the axis that tiles lie along."""
         return tuple(x for x in self.reduced if x != self.k)
 
     @property

@@ -39,6 +39,8 @@ def _read(workload: Workload) -> Iterator[Access]:
 
 def _channels(workload: Workload, axis: Axis) -> int:
     """How many channels the positions of an axis are of, if it is a window; or 0."""
+    if any(x.name == axis.name for s in workload.stages for x in s.axes):
+        return 0
     shapes = {t.name: t.shape for t in workload.inputs}
     read = [a for a in _read(workload) if any(i.step(axis.name) for i in a.index)]
     names = {a.tensor for a in read}

@@ -75,8 +75,8 @@ class DotTile:
     def _loops(self) -> list[tuple[str, int]]:
         reduced = self.reduced
         around = [] if reduced.kind == FUSED else [(f"{x.name}.0", x.extent) for x in reduced.others]
-        held = around and reduced.count == self.splits == 1
-        return [*around, *([] if held else [("k.0", -(-reduced.count // self.splits))])]
+        whole = around and reduced.count == self.splits == 1
+        return [*around, *([] if whole else [("k.0", -(-reduced.count // self.splits))])]
 
     @property
     def uneven(self) -> bool:

@@ -24,10 +24,10 @@ from search_spaces.structure.contraction import Contraction
 def with_ranges(form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     """The rules of a contraction, and those of the decisions between boxes and ranges that it has."""
     ranged = tuple(axes for axes in (f"{name}_axes" for name in CLASSES) if axes in knobs)
-    return (*_range_rules(form, ranged, knobs), *(_beside_ranges(rule, ranged) for rule in rules))
+    return (*_range_rules(form, ranged, knobs), *(_with_axes(rule, ranged) for rule in rules))
 
 
-def _beside_ranges(rule: Rule, ranged: Sequence[str]) -> Rule:
+def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
     """The rule, which reads with the size of a tile also what it lies along."""
     axes = tuple(x for x in ranged if x.partition("_")[0] in rule.knobs and x not in rule.knobs)
     return Rule((*rule.knobs, *axes), rule.why_broken)

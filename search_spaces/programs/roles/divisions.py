@@ -22,7 +22,7 @@ _EXPONENTIALS = frozenset({"exp", "exp2", "exp2_normal"})
 def divided_by_rows(
     body: Sequence[Statement], loops: Sequence[Statement], tiles: Mapping[str, Tile], rows: str
 ) -> tuple[Statement, ...]:
-    """Statements with reciprocals of their rows' divisors; `loops`: what folds these, `tiles`: all there are."""
+    """The statements with the reciprocals of their rows' divisors; `loops` fold these, `tiles` are all there are."""
     names, sums = Names({*tiles}), _sums_of_exponentials(loops)
     divisors = {name: t for name, t in tiles.items() if name in sums and t.axes == (rows,)}
     return tuple(new for s in body for new in _divided(s, divisors, names))

@@ -12,7 +12,7 @@
 #
 # Tuned on NVIDIA H200: 12.3 µs with cold caches (torch 2.9, triton 3.6; generator 0123456789ab).
 #
-# row_whole rows=8x8 warps=8 order=row_major group=1 grid=tiles per_sm=1 streaming=False
+# reduction columns=1000 split=1 rows=8x8 online=False accumulate=point warps=8 stages=1 order=row_major group=1 grid=tiles per_sm=1 streaming=False
 # kernel max_sum_64: grid r.0 in 8  [warps 8, stages 1]
 #   in0: (r 8, c 1024) float32 = load in0[r.0*8 : +8, 0 : +1024]
 #   t1: (r 8) float32 = max of in0 over c

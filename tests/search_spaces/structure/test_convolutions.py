@@ -16,10 +16,9 @@ import torch
 
 import best_spaces
 from autosched import backends
-from autosched.backends import Backend, spaces
+from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
@@ -28,9 +27,12 @@ from cost_models.program_counts import count
 from cuda_on_cpu import EmulatedProgram
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
-from search_spaces import Schedule, SearchSpace, Target, Workload, ops, target_named
+from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.programs.statements import Dot, For, Gather, statements
 from search_spaces.structure.contraction import contraction
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 # So few units that persistent programs have several tiles each.
 SMALL = replace(target_named("h200"), num_sms=4)
@@ -122,6 +124,16 @@ def test_what_is_multiplied_channel_by_channel_has_no_dot() -> None:
     assert all("dot" not in s.name for s in best_spaces.build(depthwise, SMALL).sketches)
 
 
+def test_windows_that_are_kept_are_no_taps() -> None:
+    """The window is an output, next to its product with a matrix."""
+    window = Access("x", (Affine.of(("q", 32), ("k", 1)),))
+    product = ex.mul(window, Access("w", (axis_index("k"), axis_index("f"))))
+    q, k, f = Axis("q", 7), Axis("k", 96), Axis("f", 24)
+    stages = (Stage("kept", (q, k), window), Stage("out", (q, f), product, Reduction("sum", (k,))))
+    inputs = (Tensor("x", (288,), "float32"), Tensor("w", (96, 24), "float32"))
+    assert contraction(Workload("kept", inputs, stages, output_names=("kept", "out"))) is None
+
+
 def test_integers_are_summed_as_integers() -> None:
     for schedule in drawn(space_of(CONVOLUTIONS["integers"]), 2):
         assert {d.dst.dtype for d in dots(schedule)} == {"int32"}
@@ -211,18 +223,18 @@ def test_cuda_kernels_compute_convolutions(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target", "backend"),
     [
-        ("3x3", "h200", TritonBackend()),
-        ("integers", "h200", TritonBackend()),
-        ("3x3", "a100", CudaBackend()),
-        ("channels first", "h200", CudaBackend()),
+        ("3x3", "h200", "triton"),
+        ("integers", "h200", "triton"),
+        ("3x3", "a100", "cuda"),
+        ("channels first", "h200", "cuda"),
     ],
     ids=str,
 )
-def test_kernels_of_convolutions_compile(name: str, target: str, backend: Backend) -> None:
-    device = target_named(target)
-    schedule = spaces.build(CONVOLUTIONS[name], device, [backend]).sample(np.random.default_rng(0))
+def test_kernels_of_convolutions_compile(name: str, target: str, backend: str) -> None:
+    device, maker = target_named(target), backends.named(backend)
+    schedule = spaces.build(CONVOLUTIONS[name], device, [maker]).sample(np.random.default_rng(0))
     assert dots(schedule)
-    build(schedule.program, schedule.one_line, device, backend)
+    build(schedule.program, schedule.one_line, device, maker)
 
 
 @pytest.mark.parametrize("name", [x for x in CONVOLUTIONS if x not in ("integers", "block of activated")])
