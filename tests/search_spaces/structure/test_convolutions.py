@@ -66,7 +66,7 @@ every = pytest.mark.parametrize("name", CONVOLUTIONS)
 def space_of(workload: Workload, target: Target = SMALL) -> SearchSpace:
     """The schedules of the sketch with dots."""
     whole = best_spaces.build(workload, target)
-    return whole.restricted(next(s.name for s in whole.sketches if s.name.startswith("tiled_dot")))
+    return whole.restricted("contraction")
 
 
 def drawn(space: SearchSpace, count: int, seed: int = 0) -> Iterator[Schedule]:
