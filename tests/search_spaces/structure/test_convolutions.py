@@ -65,8 +65,7 @@ every = pytest.mark.parametrize("name", CONVOLUTIONS)
 @lru_cache
 def space_of(workload: Workload, target: Target = SMALL) -> SearchSpace:
     """The schedules of the sketch with dots."""
-    whole = best_spaces.build(workload, target)
-    return whole.restricted("contraction")
+    return best_spaces.build(workload, target).restricted("contraction")
 
 
 def drawn(space: SearchSpace, count: int, seed: int = 0) -> Iterator[Schedule]:
