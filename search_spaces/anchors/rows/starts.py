@@ -22,6 +22,8 @@ _NEARLY = 0.7
 _STREAMED = slice(1, 5)
 # Rows of a tile, where one has several that lie along memory.
 _SEVERAL = 4
+# A program of so many times the waves, with as many vectors a thread, where it has the whole row to itself.
+_WIDER = 4
 # Columns of an iteration where rows are neighbours in memory, of fewer and of more waves. Scans fold across the threads
 # of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
 _ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
@@ -54,7 +56,7 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
-    for (rows, width, warps), online in product(_shapes(reduced, not programs), reduced.walks.starts):
+    for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.walks.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
@@ -63,8 +65,6 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
         # By point an exponential more is computed for every element of what is rescaled.
         by_row = online and len(reduced.walks.starts) == 1 and not structure.outer
         ways = ("thread", "point" if programs else "row") if by_row else ("point",)
-        # Fewer programs of more waves are resident, so each has more in flight.
-        stages = 1 if programs else _STAGES_SCANNED if structure.scans and structure.outer else warps // 4
         yield Values(
             columns=nearest(columns.restricted(pieces), width),
             split=nearest(knobs["split"], split),
@@ -99,14 +99,25 @@ def _on_cpu(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]
             yield Values(columns=columns, rows=rows, online=online, vectors=vectors, prefetch=prefetch)
 
 
-def _shapes(reduced: ReducedRows, several: bool) -> list[tuple[int, int, int]]:
-    """(rows, columns, warps) of the tiles of pieces; one with several rows, where these lie along memory."""
+def _shapes(reduced: ReducedRows, alone: bool) -> list[tuple[int, int, int, int]]:
+    """(rows, columns, warps, stages) of the tiles of pieces; `alone`: one program has the whole row.
+
+    Fewer programs of more waves are resident, so each has more stages in flight; one of many waves has enough loads.
+    """
     tiles = thread_tiles(reduced.target)[_STREAMED]
     if reduced.structure.outer:
-        widths = _SCANNED if reduced.structure.scans else _ACROSS
-        return [(size // width, width, warps) for (size, warps), width in zip(tiles, widths, strict=False)]
-    shapes = [(1, size, warps) for size, warps in tiles]
-    return [*shapes, *((_SEVERAL, size // _SEVERAL, warps) for _, size, warps in shapes[:several])]
+        scans = reduced.structure.scans
+        widths = _SCANNED if scans else _ACROSS
+        return [
+            (size // width, width, warps, 1 if not alone else _STAGES_SCANNED if scans else warps // 4)
+            for (size, warps), width in zip(tiles, widths, strict=False)
+        ]
+    shapes = [(1, size, warps, warps // 4 if alone else 1) for size, warps in tiles]
+    if not alone:
+        return shapes
+    _, size, warps, stages = shapes[0]
+    wide = [(1, size * _WIDER, warps * _WIDER, 1)] if warps * _WIDER <= reduced.target.most_waves else []
+    return [*shapes, (_SEVERAL, size // _SEVERAL, warps, stages), *wide]
 
 
 def _is_cut(columns: KnobValue) -> bool:
