@@ -151,7 +151,7 @@ def test_an_object_steers_a_search_as_a_cost_model(tmp_path: Path) -> None:
     tune(OP, TARGET, 48, cost_model=model, log=log, measurer=RemoteMeasurer())
     assert model.asked
     assert model.fitted
-    assert sum(map(panelled, tried(log))) > 0.7 * 48
+    assert sum(map(panelled, tried(log))) > 0.6 * 48
 
 
 @pytest.mark.parametrize("arguments", [{"strategy": 7}, {"cost_model": 7}, {"cost_model": XGBoostModel}])

@@ -122,7 +122,7 @@ _SUMS = 3.8e-06
 
 
 def _error(got, exact, usual):
-    """The largest error as a fraction of the tolerance.
+    """The largest error as a fraction of what is allowed.
 
     That is 4 times the largest error of PyTorch in float32, one rounding to the type of the result, and `_SUMS` of the
     largest value. Integers are compared where PyTorch has the same ones in float64.
@@ -150,7 +150,7 @@ _BAND = 2**16
 
 
 class _Guards:
-    """Allocates like torch.empty_strided, between two guard bands, all filled with bits that no kernel computes."""
+    """Allocates like torch.empty_strided, between two bands, and fills all of it with what kernels do not compute."""
 
     def __init__(self):
         self.memory = []
@@ -166,14 +166,14 @@ class _Guards:
         return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
 
     def damaged(self):
-        """True if a band was written to."""
+        """Whether a band was written to."""
         return any(bool((band != fill).any()) for band, fill in self.bands)
 
 
 def _worst(device):
-    """The kernels' largest error on random inputs, as a fraction of the tolerance.
+    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
 
-    Infinite if they leave a part of a result unwritten, or write to their inputs or outside any tensor.
+    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
     """
     guards = _Guards()
     inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
@@ -189,7 +189,7 @@ def _worst(device):
 
 @functools.cache
 def _checked(device):
-    """Raise RuntimeError unless the kernels are right on this device: checked once, before the first call there."""
+    """Raise RuntimeError unless the kernels are right on this device: asked once, before the first call there."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("softmax checks its kernels at its first call; expected one before a graph is captured")
     worst = _worst(device)
@@ -201,7 +201,7 @@ def _checked(device):
 
 
 def _latency_us(call):
-    """Latency of a call with hot caches, in a CUDA graph, where no launch waits for Python."""
+    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
     call()
     torch.cuda.synchronize()
     graph, calls = torch.cuda.CUDAGraph(), 20
@@ -218,7 +218,7 @@ def _latency_us(call):
 
 
 def _self_test():
-    """Print one line; True if the results are right."""
+    """Print one line; whether the results are right."""
     # On a CPU with TRITON_INTERPRET=1 only.
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     worst = _worst(device)
