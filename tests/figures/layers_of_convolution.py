@@ -1,6 +1,6 @@
 """Convolutions written as workloads: tuned on a GPU, every trial checked, and then timed in turn with cuDNN.
 
-python tests/figures/convolutions.py [--trials 48] [--log FILE] [--only NAME ...]
+python tests/figures/layers_of_convolution.py [--trials 48] [--log FILE] [--only NAME ...]
 
 The table counts the trials by outcome: only `ok`, and failures to compile or to load, are allowed. cuDNN gets the same
 tensors as channels last, its weights laid out as it likes them, and searches its algorithms first (`benchmark`).
