@@ -13,7 +13,7 @@ the same dimension of a tensor at theirs (`axis_names`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,10 +151,17 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     """The dimensions of an input: those that reads name, and digits of their other addresses; outermost first."""
     fixed: dict[_Dimension, None] = {}
     rest: list[tuple[Address, Mapping[_Dimension, Affine]]] = []
+    looked_up = [
+        _alike((step, size) for _, size, step in _table(g))
+        for x in lines
+        for g in gathers(x.expression)
+        if g.tensor == tensor
+    ]
+    if looked_up:
+        if any(other != looked_up[0] for other in looked_up):
+            raise UnspellableError(f"{tensor} is looked up by several tables")
+        return looked_up[0]
     for line in lines:
-        for gather in gathers(line.expression):
-            if gather.tensor == tensor:
-                return [_Dimension(step.offset, size.offset) for _, size, step in _table(gather)]
         for access in distinct_accesses(line.expression):
             if access.tensor == tensor:
                 fixed |= dict.fromkeys(_guarded(access))
@@ -175,12 +182,22 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     raise UnspellableError(f"{tensor} is read outside of its dimensions")
 
 
+def _alike(steps: Iterable[tuple[Affine, Affine]]) -> list[_Dimension]:
+    """Dimensions of these strides and sizes; those alike are numbered."""
+    found: list[_Dimension] = []
+    for step, size in steps:
+        alike = sum((d.stride, d.size) == (step.offset, size.offset) for d in found)
+        found.append(_Dimension(step.offset, size.offset, alike))
+    return found
+
+
 def _index(
     address: Address, guarded: Mapping[_Dimension, Affine], dimensions: Sequence[_Dimension]
 ) -> dict[_Dimension, Affine] | None:
     """The index of an address along every dimension; None if it has none within them."""
     free = [d for d in dimensions if d not in guarded and d.stride]
-    free.sort(key=lambda d: -d.stride)
+    # Of dimensions of one stride, those of several positions first: the others have one.
+    free.sort(key=lambda d: (-d.stride, -(d.size or 1)))
     found = digits(address, [d.stride for d in free])
     if found is None or not {*dimensions} >= {*guarded}:
         return None
@@ -193,11 +210,8 @@ def _index(
 
 def _guarded(access: Access) -> dict[_Dimension, Affine]:
     """The dimensions along which an access may be outside, and its index along them."""
-    found: dict[_Dimension, Affine] = {}
-    for index, size, step in guards_of(access):
-        alike = sum((d.stride, d.size) == (step.offset, size.offset) for d in found)
-        found[_Dimension(step.offset, size.offset, alike)] = index
-    return found
+    guards = tuple(guards_of(access))
+    return dict(zip(_alike((step, size) for _, size, step in guards), (index for index, _, _ in guards), strict=True))
 
 
 def _table(gather: Gather) -> list[tuple[Affine | Expression, Affine, Affine]]:
