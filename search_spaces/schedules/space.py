@@ -213,7 +213,7 @@ class SearchSpace:
         return self._broken[ruling]
 
     def _ruling(self, schedule: Schedule) -> tuple[str, str, tuple[KnobValue | None, ...]]:
-        """What decides which resources a schedule's program takes."""
+        """The backend, sketch and knob values that decide the resources of a schedule's program."""
         sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
         deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
         return schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding])

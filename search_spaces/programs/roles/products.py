@@ -10,8 +10,8 @@ After:   ring operands: slots of a, b and b2
            settle; release; epilogue, which reads what the producer copied into a ring of its own
 
     cooperative    groups have equal parts of the rows of every tile
-    ping-pong      two groups do every other tile each, and issue their main loops in turn
-    clusters       the blocks of a cluster have equal parts of a tile, and each copies a part of what they share
+    ping-pong      two groups compute alternate tiles, and issue their main loops alternately
+    clusters       the blocks of a cluster have equal parts of a tile, and each copies a part of the shared operand
 
 (CUTLASS: `KernelTmaWarpSpecializedCooperative`, `KernelTmaWarpSpecializedPingpong`; Bauer et al., "CudaDMA", SC 2011.)
 """
@@ -75,16 +75,17 @@ from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype, is_promoted
 
-# What positions of the two rings are called: iterations of the main loop, and tiles of the outputs.
+# Names of the positions of the two rings: iterations of the main loop, and tiles of the outputs.
 STEP, TILE = "step", "tile"
 
 
 @dataclass(frozen=True)
 class ProductRoles:
-    """A kernel taken apart. Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
-    columns, whichever were written first.
+    """A kernel with its parts and roles.
 
-    `epilogue`: that of one group of a block, of its part; `extras`: those of its loads that are a producer's.
+    Tiles of `rows_read` have the rows of the accumulators and those of `columns_read` their columns, in either order of
+    the operands. `epilogue`: that of one group of a block, for its part; `extras`: the loads of it that the producer
+    issues.
     """
 
     kernel: Kernel
@@ -102,7 +103,7 @@ class ProductRoles:
         """The roles in a kernel of this form; `kept_registers`: of a thread of the producer (0: the least).
 
         Raises:
-            UnmatchedError: why it has none.
+            UnmatchedError: the kernel has another form.
         """
         loop, epilogue = _parts(kernel)
         loads, dots = _operands(kernel, loop)
@@ -123,17 +124,17 @@ class ProductRoles:
 
     @cached_property
     def operands(self) -> Ring:
-        """The ring of what dots multiply."""
+        """The ring of the dots' operands."""
         return Ring("operands", self.loads, self.stages, self.groups if self.shares_tile else 1, STEP)
 
     @cached_property
     def extra(self) -> Ring:
-        """The ring of what epilogues read, of one slot for each group."""
+        """The ring of the epilogue's tiles, of one slot for each group."""
         return Ring("extras", self.extras, 1, 1, TILE, apart=True)
 
     @property
     def copied(self) -> tuple[Load, ...]:
-        """The loads that are the producer's."""
+        """The loads that the producer issues."""
         return (*self.loads, *self.extras)
 
     @property
@@ -142,7 +143,7 @@ class ProductRoles:
 
     @cached_property
     def producer(self) -> Role:
-        # What an epilogue reads is needed last, and its place free late.
+        # The tiles of an epilogue are needed last, and their place is free late.
         ring, extras = self.operands, EachGroup(_filled(self.extra), self.alternating)
         body: tuple[RoleStatement, ...] = (Steps(self.loop, (*_filled(ring), Advance(STEP))),)
         body += (extras, Advance(TILE)) if self.extras else ()
@@ -151,7 +152,7 @@ class ProductRoles:
 
     @cached_property
     def consumer(self) -> Role:
-        """What each group does."""
+        """The role of each consumer group."""
         extent, turns = self.loop.extent, self.alternating
         starts: list[RoleStatement] = [Start(STEP, extent if turns else 0)]
         starts += [Start(TURNS)] if turns else []
@@ -201,8 +202,11 @@ class ProductRoles:
 
     @property
     def _hand_over(self) -> list[RoleStatement]:
-        """Let the other group begin: every slot of this tile has been waited for, so none is mistaken for one of an
-        earlier turn of the ring, and the dots of both do not compete."""
+        """Pass the main loop to the other group.
+
+        Every slot of this tile has been waited for, so none is mistaken for one of an earlier phase of the ring, and
+        the dots of both groups do not compete.
+        """
         return [Give()] if self.alternating else []
 
     @property
@@ -224,7 +228,7 @@ class ProductRoles:
 
     @property
     def alternating(self) -> bool:
-        """Whether two groups do every other tile each."""
+        """True if two groups compute alternate tiles."""
         return self.kernel.launch.alternating
 
     @property
@@ -259,7 +263,7 @@ class ProductRoles:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What a group has of a tile."""
+        """The part of a tile that one group computes."""
         block = Part(self.cut_axis, self.cut_size, BLOCK)
         group = Part(self.dot.dst.axes[0], self.rows, HALF)
         return (block,) * (self.blocks > 1) + (group,) * self.shares_tile

@@ -1,10 +1,10 @@
-"""Simulated roles: whether producer and consumers get along, whoever is fast or slow, and what they compute.
+"""Simulated roles: synchronisation of producer and consumers at any relative speed, and the values they compute.
 
-    deadlock                     everybody waits for somebody
-    overwritten                  a slot is filled that somebody still reads, or has not read
-    read before it is filled     what lies in a slot is not what its position says
+    deadlock                     every agent waits for another one
+    overwritten                  a slot is filled that an agent still reads, or has not read
+    read before it is filled     a slot contains the tiles of another position
     released while dots read it  dots that were issued are not settled
-    sums in flight               what dots add to is read or written before they are settled
+    sums in flight               an accumulator is read or written before its dots are settled
 
 A barrier is an mbarrier: a wait for a phase's parity passes where the phase before the present one has that parity, so
 that a barrier which was never used counts as passed for odd phases (PTX ISA, "mbarrier.test_wait").
@@ -60,8 +60,10 @@ class _UnsoundError(Exception):
 
 
 def why_unsound(roles: Roles, rng: np.random.Generator, orders: int = 4, tiles: int = 5) -> str | None:
-    """What goes wrong in the first tiles of a kernel's first program, in some orders of who goes on: one as it comes,
-    and others in which some always go before others; or None. Nothing is computed."""
+    """Reason that the first tiles of a kernel's first program synchronise wrongly in some order, or None.
+
+    One order is round-robin; in the others some agents always precede others. Nothing is computed.
+    """
     grid = roles.kernel.grid
     numbers = range(0, grid.tiles, grid.programs)[:tiles]
     try:
@@ -261,7 +263,7 @@ class _Simulation:
             agent.computed.variables[s.loop.variable] = made[-1]
 
     def _iterations(self, loop: For, agent: _Agent, tile: int) -> Sequence[int]:
-        """Those that are made; where nothing is computed, as many as there are, of marked ones any number."""
+        """The iterations that run; without computation all of them, or any number of marked ones."""
         if not agent.computed:
             trips = iterations_at(loop, self._tiles[tile])
             if loop.marks:
@@ -413,5 +415,5 @@ class _Simulation:
 
 
 def _kept(number: int) -> str:
-    """What the operand in registers is called of one of several dots."""
+    """Name of the register operand of a numbered dot."""
     return f"operand of dot {number}"
