@@ -215,7 +215,7 @@ def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
 
 
 def _compiled(candidates: Sequence[_Predicted], space: SearchSpace, errors: Errors, count: int) -> list[Prediction]:
-    """Compile from the front, until so many turn out well, or too many do not."""
+    """Compile from the front, until `count` are free of drawbacks, or too many are not."""
     found: list[Prediction] = []
     for begin in range(0, min(len(candidates), max(_MOST_COMPILED, 2 * count)), count):
         part = candidates[begin : begin + count]

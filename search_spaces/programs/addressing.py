@@ -203,7 +203,7 @@ def _one(outer: Dimension, inner: Dimension, extents: Mapping[str, int]) -> Dime
 
 
 def _last(piece: Slice, extents: Mapping[str, int]) -> int:
-    """The last of the positions that a slice counts."""
+    """The greatest position that a slice counts."""
     last = (piece.extent or 1) - 1
     if piece.flat is None:
         return last

@@ -59,11 +59,10 @@ KEPT = "kept"
 
 @dataclass(frozen=True)
 class ChainRoles:
-    """A kernel with its parts and roles: `kept`, loads of tiles resident over all loops; work before the loops; the
-    loops; and the epilogue.
+    """A kernel with its parts and roles.
 
-    `loops` are the kernel's, for all rows of a tile; `start`, `shares` (the same loops) and `epilogue` are one group's,
-    for its `rows`.
+    `kept`: loads of tiles resident over all loops. `loops` are the kernel's, for all rows of a tile; `start`, the work
+    before them, `shares`, the same loops, and `epilogue` are one group's, for its `rows`.
     """
 
     kernel: Kernel

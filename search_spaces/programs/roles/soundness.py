@@ -62,7 +62,7 @@ class _UnsoundError(Exception):
 def why_unsound(roles: Roles, rng: np.random.Generator, orders: int = 4, tiles: int = 5) -> str | None:
     """Reason that the first tiles of a kernel's first program synchronise wrongly in some order, or None.
 
-    One order is round-robin; in the others some agents always precede others. Nothing is computed.
+    In one order the next agent is random; in the others some agents always precede others. Nothing is computed.
     """
     grid = roles.kernel.grid
     numbers = range(0, grid.tiles, grid.programs)[:tiles]

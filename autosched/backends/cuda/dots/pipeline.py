@@ -35,17 +35,17 @@ from autosched.backends.printing.scope import Block
 
 
 class Steps(Protocol):
-    """A dot in steps along k, each of parts that are read from shared memory before."""
+    """A dot in steps along k, each of parts that are read from shared memory before it."""
 
     @property
     def steps(self) -> int: ...
 
     def parts(self, sets: str) -> str:
-        """The definition of so many sets of parts."""
+        """The definition of `sets` sets of parts."""
         ...
 
     def take(self, which: str) -> Iterator[str]:
-        """Read the parts of `step`, into one of the sets."""
+        """Read the parts of `step` into one of the sets."""
         ...
 
     def multiply(self, which: str) -> Iterator[str]: ...
@@ -53,8 +53,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop. `depth`: so many iterations are in shared memory at most; `loads`: what threads bring ahead
-    for themselves."""
+    """Prints one such loop. `depth`: most iterations staged in shared memory; `loads`: a thread's own loads ahead."""
 
     turns: Iterations
     depth: int

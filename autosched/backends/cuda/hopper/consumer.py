@@ -213,7 +213,7 @@ class Consumer:
         block.write("dots_issued();")
 
     def _release(self, slot: str, condition: str = "") -> str:
-        """Let the slot be filled again: in every block of the cluster, since all bring parts of what is in it."""
+        """Release the slot, in every block of the cluster, since all load parts of its tiles."""
         blocks = self.roles.blocks
         tests = [condition] if condition else []
         tests.append("thread == 0" if blocks == 1 else f"thread < {blocks}")

@@ -118,7 +118,7 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, uint32 from, {n
 
 
 def _starts(rank: int) -> list[str]:
-    """Where a tile starts, innermost first."""
+    """Names of a tile's coordinates, innermost first."""
     return [f"at_{i}" for i in range(rank)]
 
 

@@ -27,7 +27,7 @@ from search_spaces.devices.features import Features
 from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
-# Names that the text uses beside those of every kernel.
+# Names in the text besides those of every kernel.
 _OWN = (
     *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
     *("extras_full", "extras_empty", "extra_tile", "extra_parity", "to", "x", "piece", "row", "column"),
@@ -87,7 +87,7 @@ class HopperPrinter:
 
     @property
     def launched(self) -> CudaKernel:
-        """How the kernel is launched; a producer's warp group comes beside those that compute."""
+        """Launch parameters of the kernel; the producer's warp group is additional to the consumers."""
         launch, printer = self.kernel.launch, self._printer
         return CudaKernel(
             name=function_name(self.kernel),
@@ -129,7 +129,7 @@ class HopperPrinter:
         return printer.function([lane], (roles.groups + 1) * WARP_GROUP * WARP, maps)
 
     def _begin(self) -> None:
-        """The thread that brings operands makes the barriers, before any other waits for one."""
+        """The producer's thread initialises the barriers, before any other waits for one."""
         roles, block = self._roles, self._printer.block
         counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
         counts["extras_empty"] = WARP_GROUP * WARP

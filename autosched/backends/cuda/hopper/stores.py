@@ -45,7 +45,7 @@ class GroupStores:
         block.close()
 
     def _slot(self, stored: GroupTile, before: int) -> str:
-        """The slot of the piece called `piece`: they take turns."""
+        """The slot of the piece `piece`; pieces use the slots in rotation."""
         first = before % self.slots
         if stored.pieces == 1 or self.slots == 1:
             return str(first)

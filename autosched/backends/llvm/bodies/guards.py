@@ -35,7 +35,7 @@ _NARROW = 2**30
 
 @dataclass(frozen=True)
 class Positions:
-    """The indices that the columns of a row have in one dimension of a buffer: `first + column * step`, of `size`."""
+    """The indices of a row's columns in one dimension of a buffer: `first + column * step`, of `size`."""
 
     first: IRValue
     step: int
@@ -47,7 +47,7 @@ class Positions:
         return Positions(first, d.slice.step, d.size, max(map(abs, (d.least, d.most, d.size))) < _NARROW)
 
     def vector(self, b: Builder, at: IRValue, lanes: int, element: str = I64) -> IRValue:
-        """Those of the columns from `at` on."""
+        """The indices of the columns from `at` on."""
         start = plus(b, self.first, times(b, at, self.step))
         if element != I64:
             start = b.trunc(start, element) if start.number is None else int_constant(start.number, 1, element)
@@ -57,7 +57,7 @@ class Positions:
         return b.add(broadcast(b, start, lanes), steps)
 
     def inside(self, b: Builder, at: IRValue, lanes: int) -> IRValue:
-        """Which of the columns from `at` on exist. What is negative is a large number here."""
+        """A mask of the columns from `at` on that exist; negative indices compare as large numbers."""
         element = I32 if self.narrow else I64
         return b.icmp_unsigned("<", self.vector(b, at, lanes, element), int_constant(self.size, lanes, element))
 

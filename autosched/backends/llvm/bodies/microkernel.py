@@ -17,7 +17,7 @@ Cell = tuple[int, int]
 
 
 def vectors_of(columns: int, lanes: int) -> int:
-    """How many vectors of so many lanes hold these columns."""
+    """Vectors of `lanes` lanes for these columns."""
     return -(-columns // lanes)
 
 

@@ -30,7 +30,7 @@ ROW_PADDING = 16
 class Panel:
     """Element (x, k) of a panel is at `base + x * own_stride + k * reduction_stride`, stored as `dtype`.
 
-    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched, unless it is
+    `valid` positions of the panel exist; the others are outside the buffer and must not be accessed, unless it is
     `packed`.
     """
 
@@ -73,7 +73,7 @@ class OperandTile:
 
     @property
     def ends(self) -> bool:
-        """Whether the buffer ends where the reduction may."""
+        """True if the end of the buffer bounds the reduction."""
         return not self.load.guarded and self.along(self.reduction).slice.step == 1
 
     @property
@@ -86,7 +86,7 @@ class OperandTile:
         return self.along(self.reduction).stride
 
     def remaining_steps(self, code: Code) -> IRValue:
-        """How many reduction positions of this tile are inside the buffer."""
+        """Number of reduction positions of this tile that are inside the buffer."""
         d = self.along(self.reduction)
         return code.remaining(d.slice.start, self.steps, d.size)
 
@@ -200,7 +200,7 @@ def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[
 
 
 def _packed_at(code: Code, source: OperandTile, panels: Panels, position: Affine) -> IRValue:
-    """Where the panel that begins at a position of the tile is packed."""
+    """Address of the packed panel that begins at a position of the tile."""
     assert source.packed is not None
     per_position = _panel_elements(source, panels) // panels.width
     return code.address(source.packed, code.scaled(code.affine(position), per_position))

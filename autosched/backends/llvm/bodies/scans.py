@@ -1,4 +1,4 @@
-"""Scans of the columns of one row: prefixes within a vector, by shuffles, and what was before in every lane of one.
+"""Scans of the columns of one row: prefixes within a vector, by shuffles, and the carry in every lane of another.
 
 x   a b c d                    y = x after steps of 1, 2 …
 +     a b c    a step of 1     y = before + y, but in the first vector
@@ -24,7 +24,7 @@ _LANES = "lanes"
 
 @dataclass
 class RunningScan:
-    """One scan within a pass; `integral`: the tiles that are held as integers."""
+    """One scan within a pass; `integral`: the tiles with integers."""
 
     code: Code
     statement: Scan

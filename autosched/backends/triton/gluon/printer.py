@@ -290,7 +290,7 @@ class _Printer:
 
 
 def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
-    """What each is called: by the name, then with numbers behind it."""
+    """A name for each: the given one, followed by numbers from the second on."""
     return {x: f"{name}{number if number > 1 else ''}" for number, x in enumerate(of, 1)}
 
 

@@ -113,5 +113,5 @@ class _Group:
 
 
 def _kept(number: int) -> str:
-    """What the operand in registers is called of one of several dots."""
+    """Name of the register operand of a numbered dot."""
     return f"rows_{number}"

@@ -116,7 +116,7 @@ class _Printer:
 
     @property
     def _marking(self) -> list[str]:
-        """Where it is read what marks iterations."""
+        """Pointers to the buffers of the marks."""
         return list(dict.fromkeys(self._parameters.pointers[s.buffer] for s in self._roles.marking))
 
     @property
