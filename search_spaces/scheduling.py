@@ -52,7 +52,7 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
         return _chained(workload)
     sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
     product = contraction(workload) if sums else None
-    # What does not move along an axis of the batch has rows or columns of several axes.
+    # Operands without a batch axis have it among their rows or columns, which are several axes then.
     if product and (computed or (product.multiplies_tensors and len(product.reduced) == 1)):
         return Scheduling(is_dots=True)
     try:

@@ -19,7 +19,7 @@ from search_spaces.workloads.workload import Tensor, Workload
 
 
 class Laid(Protocol):
-    """An array as it lies in memory: a buffer of a program."""
+    """An array with its layout in memory: a buffer of a program."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

@@ -32,7 +32,7 @@ class GroupLimits(Protocol):
 
 @dataclass(frozen=True)
 class LoadedTile:
-    """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
+    """A tile of an operand in shared memory, in rows of `neighbours` elements, along the reduction or not."""
 
     buffer: str
     neighbours: int

@@ -47,12 +47,10 @@ Run = Callable[[Kernel, TileProgram, dict[str, Array]], None]
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array], run: Run | None = None) -> tuple[Array, ...]:
-    """The outputs of the program for these inputs (in buffer order; any type that holds them), rounded to their dtypes.
+    """The outputs of the program for these inputs, rounded to their element types.
 
-    `run`: what runs a kernel, if it is not run as it stands.
-
-    Elements that no statement stores come out as NaN, in an output of integers as the smallest, as True in one of
-    booleans.
+    `inputs` are in buffer order, of any element type; `run`: runs a kernel; by default, every program one after the
+    other. Elements that no statement stores are NaN, the smallest integer, or True.
     """
     given = iter(inputs)
     memory: dict[str, Array] = {}

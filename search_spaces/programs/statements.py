@@ -213,7 +213,7 @@ class Interleave:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
+    """`buffer[slices] = src`, rounded to the buffer's element type; `atomic`: added to the elements there.
 
     `streaming`: bypass the caches (CPU), evict first (GPU).
     """

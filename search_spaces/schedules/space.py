@@ -24,7 +24,7 @@ from search_spaces.workloads.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
-# Combinations that are checked to count a space: a second's work, and within a few per cent where that is a sample.
+# Combinations that are checked to count a space: a second's work, and within a few per cent for a sample.
 _MOST_COUNTED = 20_000
 
 
@@ -34,12 +34,12 @@ class Sketch:
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `rules` restrict values of knobs together (divisibility, combinations), beyond the limits of every target;
-    `decided_first` names knobs in the order in which they are decided, where that is not their own. `resource_knobs`:
-    the legality knobs that determine the resources of a program, if not all do. `seeds` are points worth trying first,
-    as the literature would choose them by hand. `depth_knob` names the knob that gives way in a start that does not
-    fit: it gets the largest value below its own that fits. `remarks`: restrictions of the space for this workload, with
-    reasons. `words`: values that backends tell apart; `rules_of` and `words_of`: the same of each backend that can make
-    less. `plain`: the simplest values that make the same program.
+    `decided_first` names knobs in the order of their decision, if that is not their own. `resource_knobs`: the legality
+    knobs that determine the resources of a program, if not all do. `seeds` are points worth trying first, as the
+    literature would choose them by hand. `depth_knob` names the knob that gives way in a start that does not fit: it
+    gets the largest value below its own that fits. `remarks`: restrictions of the space for this workload, with
+    reasons. `words`: values that backends distinguish; `rules_of` and `words_of`: the same for each backend with fewer.
+    `plain`: the simplest values for the same program.
     """
 
     name: str
@@ -128,7 +128,7 @@ class SearchSpace:
     _broken: dict[tuple[str, str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    # What is said otherwise of the same knobs, so that the kernel is the same.
+    # Plain equivalents of values of the same knobs, for the same kernel.
     _plainer: dict[tuple[str, str, tuple[KnobValue | None, ...]], Mapping[str, KnobValue]] = field(
         default_factory=dict, compare=False, repr=False
     )

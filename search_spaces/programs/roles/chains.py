@@ -1,4 +1,4 @@
-"""Warp specialisation of chained dots: loops in which dots follow on other dots, as those of attention do.
+"""Warp specialisation of chained dots: loops in which dots multiply results of other dots, as in attention.
 
 Before:  load q by descriptor; top, total, acc = …
          for c.0: load k, v by descriptor; s = 0; s += dot(q, k); …; p = …; acc = acc * …; acc += dot(p, v)
@@ -9,7 +9,7 @@ After:   rings: one slot of q; slots of k; slots of v
            for c.0: await k; issue s; settle; release k; …; p = …; acc = acc * …; await v; issue acc; settle; release v
            release q; epilogue
 
-Rows of a tile are divided among the groups: every dot has them, and what it multiplies them by is in shared memory.
+Groups divide the rows of a tile: every dot has them, and its other operand is in shared memory.
 Tiles of an iteration have rings of their own, so that a slot is free as soon as the dots are done that read it. Groups
 may issue their first dots alternately (ping-pong), and dots may overlap with the pointwise work of other iterations.
 

@@ -211,7 +211,7 @@ class ProductRoles:
 
     @property
     def _finish(self) -> Iterator[RoleStatement]:
-        """The epilogue, what it reads of the producer's awaited before the first of that, released after the last."""
+        """The epilogue; tiles from the producer are awaited before their first load, and released after the last."""
         numbers = [n for n, s in enumerate(self.epilogue) if s in self.extras]
         for number, s in enumerate(self.epilogue):
             if numbers and number == numbers[0]:

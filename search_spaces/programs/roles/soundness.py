@@ -76,7 +76,7 @@ def why_unsound(roles: Roles, rng: np.random.Generator, orders: int = 4, tiles: 
 
 @dataclass(frozen=True)
 class RunRoles:
-    """Runs kernels by roles, for `interpreter.interpret`; `made`: the roles of a kernel, None where it has none."""
+    """Runs kernels by roles, for `interpreter.interpret`; `made`: the roles of a kernel, None if it has none."""
 
     made: Callable[[Kernel], Roles | None]
     rng: np.random.Generator
@@ -106,7 +106,7 @@ class RunRoles:
 
 @dataclass
 class _Barrier:
-    """An mbarrier, of which a phase ends with so many arrivals."""
+    """An mbarrier, whose phases end after `arrivals` arrivals."""
 
     arrivals: int
     arrived: int = 0
@@ -136,8 +136,11 @@ class _Slot:
 
 @dataclass
 class _Agent:
-    """A producer or a group, of one block: its positions, the slots that it has, dots that are not settled with the
-    slots that they read, and what it computes. `trips`: of the last loop."""
+    """A producer or a group of one block.
+
+    It has positions, acquired slots, and unsettled dots with the slots that they read. `computed`: its values; `trips`:
+    of the last loop.
+    """
 
     block: int
     group: int
@@ -148,7 +151,7 @@ class _Agent:
     trips: int = 0
 
     def among(self, group: int, several: int) -> _Agent:
-        """The producer where it fills what is a group's own, in every one of several tiles."""
+        """The producer as it fills slots of one group, which has one of `several` tiles."""
         positions = {position: at // several for position, at in self.positions.items()}
         computed = self.computed and replace(self.computed, variables=self.computed.variables | {HALF: group})
         return _Agent(self.block, group, computed, positions)
@@ -213,7 +216,7 @@ class _Simulation:
             raise _UnsoundError("a slot was filled that nobody released")
 
     def _arrive(self) -> None:
-        """A copy is done, whichever."""
+        """Complete a random copy."""
         slot, position, place, tile = self._copies.pop(int(self._rng.integers(len(self._copies))))
         if slot.position != position:
             raise _UnsoundError(f"a copy for position {position} came to a slot that was filled for {slot.position}")
@@ -362,7 +365,7 @@ class _Simulation:
         rings = [r for r in self._roles.rings if {dot.a, dot.b} & r.tiles]
         if not rings:
             raise _UnsoundError(f"the dot of {dot.a} and {dot.b} reads no ring")
-        # What is kept for all iterations is at the position before, since its own has advanced.
+        # Resident tiles are at the previous position, since their own has advanced.
         at = {r: agent.positions[r.position] + (s.ahead if r.slots > 1 else -1) for r in rings}
         for ring, position in at.items():
             self._take(ring, position, agent, {dot.a, dot.b} & ring.tiles)
@@ -375,7 +378,7 @@ class _Simulation:
             agent.computed.step(replace(dot, dst=sums, a=a, b=b))
 
     def _take(self, ring: Ring, position: int, agent: _Agent, names: Collection[str]) -> None:
-        """Read tiles of these names from a slot: of each what the group has."""
+        """Read the group's parts of tiles with these names from a slot."""
         self._check_had(ring, position, agent)
         if not agent.computed:
             return

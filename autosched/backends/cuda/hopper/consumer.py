@@ -1,4 +1,4 @@
-"""A warp group: dots of what lies in the slots of the ring, and the epilogue."""
+"""A consumer warp group: dots of tiles in the slots of the ring, and the epilogue."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ from search_spaces.programs.statements import Fill, Statement
 
 @dataclass(frozen=True)
 class Consumer:
-    """Prints what a group does. `stored`: the tiles that its epilogue stores by way of shared memory, by the number of
-    the store there; `maps`: what tensor maps are called."""
+    """Prints the role of a consumer group.
+
+    `stored`: the tiles that its epilogue stores through shared memory, by the number of the store there; `maps`: the
+    names of tensor maps.
+    """
 
     loops: Loops
     ring: RingPlan
@@ -117,7 +120,7 @@ class Consumer:
             self.block.write(f"if (thread == 0 && {self.loops.is_last}) stores_read<0>();")
         self.block.close()
 
-    # Barriers and turns
+    # Barriers and the order of groups
 
     def _synchronise(self, s: RoleStatement) -> None:
         block = self.block
@@ -168,7 +171,7 @@ class Consumer:
             case Issue():
                 self._issue(sums)
             case Settle(left=left):
-                # Those of an iteration are waited for together.
+                # All dots of an iteration are waited for together.
                 block.write(f"dots_wait<{int(left > 0)}>();")
                 self._settle(sums)
             case Promote():

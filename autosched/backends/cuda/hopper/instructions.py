@@ -242,7 +242,7 @@ MOVES = {
 
 
 def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
-    """`dot_256_kn`: of so many columns, the memory of a running along k and that of b along columns."""
+    """`dot_256_kn`: of 256 columns, with a contiguous along k and b along columns."""
     return f"dot_{columns}_{'k' if a_along_k else 'm'}{'k' if b_along_k else 'n'}"
 
 

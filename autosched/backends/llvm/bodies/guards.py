@@ -4,7 +4,7 @@
     x[r - 1, c] else 0        a row that does not exist masks all lanes off
     x[r, 40 - c] else -inf    neighbours in the opposite order
 
-No address outside the buffer is ever read: what is masked off reads nothing, or the first element, which is dropped.
+No address outside the buffer is ever read: masked lanes read nothing, or the first element, which is dropped.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class GuardedLoad:
     def _once(self, code: Code, offset: IRValue) -> IRValue:
         buffer = self.load.buffer
         dtype = code.buffers[buffer].dtype
-        # Where no row is, this is another one's, and where there are no columns, the first one's.
+        # If the row does not exist, this reads another one's element; without columns, the first one's.
         return code.load(code.address(code.base[buffer], offset, dtype), dtype, 1, integral=self.integral)
 
     def _neighbours(self, code: Code, at: IRValue, readable: IRValue | None) -> IRValue:
@@ -143,7 +143,7 @@ class GuardedLoad:
         return code.load_each(code.base[buffer], each, code.buffers[buffer].dtype, integral=self.integral)
 
     def _filled(self, b: Builder, value: IRValue, inside: IRValue | None, lanes: int, is_zero: bool = False) -> IRValue:
-        """`is_zero`: what was masked off is 0 already."""
+        """`is_zero`: masked lanes are 0 already."""
         if inside is None or (is_zero and self.load.fill == 0):
             return value
         return b.select(inside, value, constant(self.load.fill, self.integral, lanes))

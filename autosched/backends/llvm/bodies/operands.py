@@ -1,8 +1,8 @@
 """Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
 
 An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
-reads of it: `width` positions of its own axis, over the whole reduction tile. What skips elements, is shifted or lies
-outside of its buffer, as the operands of convolutions do, is always packed.
+reads of it: `width` positions of its own axis, over the whole reduction tile. A tile that skips elements, is shifted or
+exceeds its buffer, like the operands of convolutions, is always packed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def operand(code: Code, load: Load, reduction: str, stored: Mapping[str, tuple[A
     place = code.place(load.buffer, load.slices)
     along, steps = (next(d for d in place.dimensions if d.axis == x) for x in (own, reduction))
     begin, size = stored.get(own, (along.slice.start, along.size))
-    # What a kernel has made for itself is as long as it needs.
+    # Workspaces are as long as the kernel needs.
     whole = place.buffer.role != "input" or along.size == size
     in_order = whole and not load.guarded and along.slice.step == steps.slice.step == 1
     begin = along.slice.start if in_order else begin
@@ -162,7 +162,7 @@ def _address_in_place(code: Code, source: OperandTile, own_start: Affine, width:
 
 
 def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
-    """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
+    """Copy the tile to its panels: rows of memory in order if they run along the panels, else panel by panel."""
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
     steps, valid = source.remaining_steps(code), min(panels.width, source.size)
@@ -180,7 +180,7 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
-    """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
+    """Loop over the panels of the tile that exist, with the address of each in the buffer and of its packed copy."""
     with _each_position(code, source, panels) as (inside, position):
         begin = _address_in_place(inside, source, source.begin + position, panels.width)
         yield begin, _packed_at(code, source, panels, position)

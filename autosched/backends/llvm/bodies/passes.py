@@ -116,7 +116,7 @@ def _folded(done: Pass) -> set[str]:
 
 
 def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile], carried: frozenset[str]) -> None:
-    """Give every pass what it uses of earlier ones: by repeating cheap statements, or through scratch memory."""
+    """Connect passes to results of earlier ones: repeat cheap statements, or pass results through scratch memory."""
     source: dict[str, tuple[int, Statement]] = {}
     for number, piece in enumerate(cut):
         if not isinstance(piece, Pass):

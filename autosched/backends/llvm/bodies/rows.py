@@ -1,7 +1,7 @@
 """Prints the body of a pointwise or row-reduction kernel: one row after the other, each in vectorised passes.
 
-Tiles with columns exist one vector at a time, or in scratch memory when a later pass needs what is dear to compute
-again.
+Tiles with columns exist one vector at a time, or in scratch memory if a later pass needs them and recomputation is
+dear.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RowPrinter:
     # -- passes over the columns
 
     def _pass(self, walk: Pass) -> None:
-        """A main loop over whole groups of vectors, then a masked loop over what is left."""
+        """A main loop over whole groups of vectors, then a masked loop over the rest."""
         code, lanes = self.code, self.code.lanes
         count, vectors = self._count(walk), self.row.kernel.launch.vectors
         group = lanes * vectors
@@ -173,7 +173,7 @@ class RowPrinter:
 def _last(code: Code, columns: IRValue, step: int) -> IRValue:
     """The first column of the last step over these columns."""
     if columns.number is not None:
-        # What is known here is known of masks, too.
+        # A constant count makes the masks constant, too.
         return index((columns.number - 1) // step * step)
     return code.scaled(code.b.sdiv(plus(code.b, columns, index(-1)), index(step)), step)
 

@@ -1,4 +1,4 @@
-"""A warp group of chained dots: these, what is computed between them, and when it waits for either."""
+"""A consumer group of chained dots: the dots, the pointwise work between them, and the waits for both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def group(roles: ChainRoles, places: Places, layouts: GroupLayouts, printer: Ker
 
 @dataclass(frozen=True)
 class _Group:
-    """Prints what a warp group does."""
+    """Prints the role of a consumer group."""
 
     roles: ChainRoles
     places: Places
@@ -100,7 +100,7 @@ class _Group:
         self.printer.block.write(f"{names} = hopper.warpgroup_mma_wait({left}, deps=({deps}))")
 
     def _shared(self, tile: str, dot: Dot, ahead: int, of_rows: bool) -> str:
-        """An operand in shared memory: of rows those of the group, whichever way round it is stored."""
+        """An operand in shared memory, in either layout; of rows, the group's part."""
         load = self.roles.shared[tile]
         text = self.places.place(load, ahead) + self.places.reshaped(load)
         if of_rows and self.roles.groups > 1:

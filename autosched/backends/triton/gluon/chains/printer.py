@@ -53,7 +53,7 @@ class _Printer:
     def _finish(self) -> str:
         roles = self._roles
         moves = GroupMoves(Counter(), self._stored, pieces=1)
-        # What is stored of rows lies as sums do, so that all addresses of rows are the same.
+        # Stored tiles of rows have the accumulators' layout, so that all addresses of rows are the same.
         stored = next((t.axes[1] for t in roles.finished if len(t.axes) == 2), roles.points_axis)
         layouts = GroupLayouts(roles.rows_axis, stored, roles.computed)
         printer = KernelPrinter(self._program, roles.finishing, moves, layouts, OWN)
@@ -128,7 +128,7 @@ class _Printer:
         return ["ring"] if self._stored else []
 
     def _dots_arguments(self, half: str) -> list[str]:
-        """Every pointer, and the descriptors of what is stored."""
+        """Every pointer, and the descriptors of stores."""
         return [*self._parameters.pointers.values(), *self._stored, *self._places.names, *self._stored_rings, half]
 
     def _function(self, part: str, parameters: list[str], lines: list[str]) -> str:
@@ -137,7 +137,7 @@ class _Printer:
 
 
 def _allocate(block: Block, name: str, of: str, slots: int | None) -> None:
-    """A place for a tile of a descriptor, or so many of them."""
+    """Allocate a place for a tile of a descriptor, or `slots` places."""
     shape = f"{of}.block_type.shape" if slots is None else f"[{slots}] + {of}.block_type.shape"
     block.write(f"{name} = gl.allocate_shared_memory({of}.dtype, {shape}, {of}.layout)")
 
