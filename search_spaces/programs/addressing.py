@@ -147,7 +147,7 @@ class Address:
 
 
 def why_uncounted(grid: Grid) -> str | None:
-    """Reason that a GPU cannot count the tiles of a grid in 32-bit integers, or None."""
+    """Reason that a GPU cannot count a grid's pieces of work in 32-bit integers, or None."""
     # A persistent program counts to the end in steps of as many programs as there are.
     counted = grid.pieces if grid.persistent is None else grid.pieces + grid.programs
     return f"a grid of {grid.pieces} tiles; GPUs count at most {LARGEST_OFFSET}" if counted > LARGEST_OFFSET else None

@@ -22,9 +22,9 @@ from search_spaces.programs.roles.trip_counts import fewest_iterations
 from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.workloads.dtypes import dtype
 
-# Groups of a program of chained dots, whose threads have 160 registers where there are three.
+# Consumer groups of chained dots; of three, every thread has 160 registers.
 _MOST_GROUPS = 3
-# Of operands that dots take from registers.
+# Size of the elements that dots can take from registers.
 _OPERAND_BYTES = 2
 
 

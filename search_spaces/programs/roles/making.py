@@ -22,7 +22,7 @@ def roles_of(
     """Its roles; `kept_registers`: of a thread of the producer of a contraction (0: the least).
 
     Raises:
-        UnmatchedError: why it has none.
+        UnmatchedError: it has no legal roles.
     """
     if follows_dots(kernel):
         chain = ChainRoles.of(kernel, units)

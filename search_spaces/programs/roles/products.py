@@ -174,14 +174,14 @@ class ProductRoles:
 
     @property
     def _in_flight(self) -> list[RoleStatement]:
-        """The dots of one iteration run while the barrier of the next one's operands is waited for."""
+        """The dots of one iteration run during the wait for the next one's operands."""
         ring, dots = self.operands, self.dots
         step = (Await(ring), Issue(dots), Settle(dots, len(dots)), Release(ring, -1, "behind the first"), Advance(STEP))
         return [Steps(self.loop, step), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
     def _through_registers(self) -> list[RoleStatement]:
-        """Rows go through registers: those of the next dot are loaded while one runs on those of the last."""
+        """Rows go through registers: those of the next dot are loaded while the previous dot runs."""
         ring, dots = self.operands, self.dots
         following, done = (Await(ring, 1), Fetch(ring, self.a, 1)), (Settle(dots), Release(ring))
         step = (Issue(dots), *following, *done, Next(self.a), Advance(STEP))
@@ -190,10 +190,10 @@ class ProductRoles:
 
     @property
     def _promoted(self) -> list[RoleStatement]:
-        """The sums of a step are added up in float32 before the next dot begins; other groups' dots run meanwhile.
+        """The accumulators of a step are added up in float32 before the next dot begins.
 
-        Two dots in flight would be serialised by ptxas, which refuses to read the sums of one while the other runs (its
-        note C7514).
+        Other groups' dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to read the
+        accumulators of one while the other runs (its note C7514).
         """
         ring, dots = self.operands, self.dots
         issue = Issue(dots, anew=frozenset(d.dst.name for d in dots), partial=True)
@@ -248,7 +248,7 @@ class ProductRoles:
 
     @property
     def dot(self) -> Dot:
-        """The first one; all have tiles of the same shape."""
+        """The first dot; all have tiles of the same shape."""
         return self.dots[0]
 
     def sides(self, dot: Dot) -> tuple[str, str]:
@@ -286,7 +286,7 @@ class ProductRoles:
 
     @property
     def cut_size(self) -> int:
-        """Positions of it in one block."""
+        """Positions of the cut axis in one block."""
         return self.dot.dst.extent(self.cut_axis) // self.blocks
 
     @property
@@ -319,7 +319,7 @@ class ProductRoles:
 
     @property
     def promotes(self) -> bool:
-        """True if the sums of a step are kept apart and added up in float32, since tensor cores keep fewer bits."""
+        """True if the accumulators of a step are apart and added up in float32, since tensor cores keep fewer bits."""
         return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property

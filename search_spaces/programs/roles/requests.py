@@ -46,7 +46,7 @@ def why_no_stages(stages: int) -> str | None:
 
 
 def why_capped(units: WaveGroups, warps: int, max_registers: int) -> str | None:
-    """Reason that the registers of a product's threads have no cap, or None.
+    """Reason that the registers of a product's threads must not be capped, or None.
 
     Several groups take the registers that a producer gives up.
     """
@@ -101,7 +101,7 @@ def refuse(kernel: Kernel, reason: str) -> NoReturn:
 
 
 def k_major(load: Load, dot: Dot) -> bool:
-    """True if neighbours in memory are neighbours along the summed axis."""
+    """True if the tile is contiguous along the dot's reduction axis."""
     return load.dst.axes[-1] == dot.axis
 
 

@@ -82,7 +82,7 @@ class Consumer:
                 case Tiles(body=inner, every=every):
                     self._tiles(inner, every)
                 case Steps(body=inner):
-                    # Whose dots run while the next one's operands are waited for.
+                    # Dots that run during the wait for the next operands release the previous slot.
                     if any(isinstance(x, Release) and x.ahead < 0 for x in inner):
                         self.block.write("int last = slot;")
                     self.loops.open_steps()
@@ -116,7 +116,7 @@ class Consumer:
             self.printer.tiles.declare(tile)
         self._write(body)
         if self.stored:
-            # Anything behind the loop over tiles would make ptxas forget who has how many registers.
+            # With any code behind the loop over tiles, ptxas would lose the register counts of the warp groups.
             self.block.write(f"if (thread == 0 && {self.loops.is_last}) stores_read<0>();")
         self.block.close()
 

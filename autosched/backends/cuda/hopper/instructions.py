@@ -123,9 +123,9 @@ def _starts(rank: int) -> list[str]:
 
 
 def write_pairs(element: str) -> str:
-    """Functions that write sums of a warp group to a piece of rows in shared memory, rounded to 16 bits.
+    """Functions that write a warp group's accumulators to a piece of rows in shared memory, rounded to 16 bits.
 
-    `down` and `across`: how far apart a thread holds neighbours of its rows and columns.
+    `down` and `across`: registers between neighbouring rows and columns of a thread.
     """
     return f"""\
 // Four matrices of 8 x 8 to shared memory, the rows of each to where eight of the lanes say.
@@ -247,9 +247,10 @@ def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
 
 
 def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
-    """One dot instruction: 64 rows of sums. A thread has two rows of them, 8 apart, each a quarter of the columns.
+    """One dot instruction with 64 rows of accumulators.
 
-    The instruction takes pairs of neighbouring columns, of one row and then of the other.
+    A thread has two rows of them, 8 apart, each a quarter of the columns. The instruction takes pairs of neighbouring
+    columns, of one row and then of the other.
     """
     products, kinds, either_way = _KINDS[element]
     count, row = columns // 2, columns // 4

@@ -4,7 +4,7 @@ The roles of warps are those of `programs.roles.products`: a thread that is the 
 consumers. As programs go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an
 epilogue runs.
 
-What follows the loop of dots is printed as in any other kernel, but for stores by descriptor.
+The epilogue is printed as in any other kernel, except for stores by descriptor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWN = (
 
 
 class _Sums(NoProducts):
-    """Dots that were printed before: their accumulators have these layouts."""
+    """Dots that are printed elsewhere: their accumulators have these layouts."""
 
     def __init__(self, anchored: dict[str, Layout]) -> None:
         self.anchored = anchored
@@ -68,7 +68,7 @@ class HopperPrinter:
         return self._text
 
     def functions(self) -> list[str]:
-        """The device functions that the text uses, but for those of element types, operators and memory."""
+        """The device functions in the text, except those of element types, operators and memory."""
         roles, plan = self._roles, self._plan
         loads = {(len(o.map.box), o.shares > 1) for o in plan.ring.operands.values()}
         loads |= {(len(t.map.box), False) for t in plan.loads.values()}

@@ -64,7 +64,7 @@ store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_s
 # Registers of a thread of a producer, whose addresses Triton keeps in them; those that it gives up go to the others.
 PRODUCER_REGISTERS = 40
 _INSTRUCTION_ROWS = 16
-# Bits of an operand that one dot instruction adds up, along the axis that is summed over.
+# Depth of one dot instruction, in bits of an operand.
 _INSTRUCTION_BITS = 256
 
 

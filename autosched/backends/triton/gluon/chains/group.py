@@ -58,7 +58,7 @@ class _Group:
     finish: str
 
     def write(self, s: RoleStatement) -> bool:
-        """Print a statement that is about tiles, and say whether it is one."""
+        """Print a statement if it concerns tiles; False for others."""
         match s:
             case Everywhere(loads):
                 hold_marks(loads, self.printer, WARP_GROUP)
@@ -85,7 +85,7 @@ class _Group:
                 self.printer.block.write(f"{_kept(number)} = gl.convert_layout({self._name(rows)}, {layout})")
 
     def _issue(self, number: int, dot: Dot, s: Issue) -> None:
-        """Begin a dot, one of several from this number on."""
+        """Begin a dot, with its number among the group's."""
         rows, columns = sides(dot, self.roles.tiles)
         a = self._shared(rows, dot, s.ahead, True) if rows in self.roles.shared else _kept(number)
         b = self._shared(columns, dot, s.ahead, False)

@@ -26,7 +26,7 @@ from search_spaces.programs.tile_program import TileProgram
 
 
 def print_kernel(program: TileProgram, roles: ChainRoles) -> str:
-    """The functions of a kernel with these roles, in which dots follow on dots."""
+    """The functions of a kernel of chained dots with these roles."""
     return _Printer(program, roles).text()
 
 
@@ -111,7 +111,7 @@ class _Printer:
 
     @property
     def _loading(self) -> list[str]:
-        """The descriptors that the producer goes by."""
+        """The descriptors of the producer's loads."""
         return list(dict.fromkeys(self._places.descriptor(load) for ring in self._roles.rings for load in ring.loads))
 
     @property

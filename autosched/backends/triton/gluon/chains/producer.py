@@ -1,4 +1,4 @@
-"""The producer of chained dots: tiles that are kept, then those of every iteration."""
+"""The producer of chained dots: resident tiles, then those of every iteration."""
 
 from __future__ import annotations
 
