@@ -262,12 +262,15 @@ class For:
     """`body` for each value of `variable` from 0 below `extent` that is within `bound`.
 
     `pipeline_stages`: stages of software pipelining (GPU); 0: the backend's choice. `flatten`: fuse this loop with the
-    loop over tiles around it, so that operands of the next tile are loaded while this one ends (GPU). `useful`:
-    iterations outside of one of these bounds have no effect and may be skipped; if the start of a bound decreases with
-    the variable, the first iterations are outside. Consecutive loops may divide an iteration space: this one has the
-    iterations within all of `until`, except those within all of one of the groups of `since`; the starts of these
-    bounds increase with the variable. `marks`: the name of a 1-D tile, a block mask; iteration i is skipped if element
-    i is 0. It may be longer than the loop. `digits`: variables of the fused loops, if this is several loops in one.
+    loop over tiles around it, so that operands of the next tile are loaded while this one ends (GPU).
+
+    `useful`: iterations outside of one of these bounds have no effect and may be skipped; if the start of a bound
+    decreases with the variable, the first iterations are outside. Consecutive loops may divide an iteration space: this
+    one has the iterations within all of `until`, except those within all of one of the groups of `since`; the starts of
+    these bounds increase with the variable. `marks`: the name of a 1-D tile, a block mask; iteration i is skipped if
+    element i is 0. It may be longer than the loop.
+
+    `digits`: variables of the fused loops, if this is several loops in one.
     """
 
     variable: str

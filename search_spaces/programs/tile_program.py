@@ -73,9 +73,10 @@ class Launch:
     `producer_warps` (warps in addition to `num_warps` that only load operands; 0: the compiler interleaves loads and
     dots); with them, `alternating` groups compute every other tile instead of half of every tile, or issue their
     chained dots alternately; `overlapped`: dots run while pointwise work of another iteration is computed.
-    `programs.roles` makes the roles of warps from these; `dependent`: programmatic dependent launch. CPU: `lanes`
-    (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (prefetch distance of
-    such a loop's operands).
+    `programs.roles` makes the roles of warps from these; `dependent`: programmatic dependent launch.
+
+    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (prefetch
+    distance of such a loop's operands).
     """
 
     num_warps: int = 4

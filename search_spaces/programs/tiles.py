@@ -154,9 +154,12 @@ class Bound:
 class Panels:
     """Staging layout: the tile is copied so that every `width` neighbours along `axis` are contiguous.
 
-    Before: element (i, k) of an (m 64, k 32) tile at i*32 + k. After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i %
-    8. Also called packing (GotoBLAS, section 4). With `interleaved=False` the 8 rows of a panel stay rows, one after
-    the other with some padding: no transposition, but no two rows in the same cache set either.
+    Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
+
+    After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+
+    With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
+    but no two rows in the same cache set either.
     """
 
     axis: str

@@ -219,14 +219,14 @@ class SearchSpace:
         return schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding])
 
     def plainly(self, schedule: Schedule) -> Schedule:
-        """The legal schedule that says the same kernel by values which its backend tells apart."""
+        """The legal schedule of the same kernel, in values that its backend distinguishes."""
         ruling = self._ruling(schedule)
         if ruling not in self._plainer:
             self._plainer[ruling] = self._said_plainly(schedule)
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
 
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
-        """Values of idle decisions by which the backend makes the same program; of numbers the least that is enough."""
+        """Values of idle decisions for the program in effect; of numbers the least that suffices."""
         backend = self.backends[schedule.backend]
         made = backend.distinguished(schedule, self.target)
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
@@ -397,7 +397,7 @@ class SearchSpace:
 
 
 def _least_enough(values: Sequence[KnobValue], used: KnobValue) -> KnobValue | None:
-    """The value itself where a knob has it, else the least number above it; None where there is neither."""
+    """The value itself if a knob has it, else the least number above it, or None."""
     if used in values or not isinstance(used, int):
         return used if used in values else None
     return min((v for v in values if isinstance(v, int) and v > used), default=None)

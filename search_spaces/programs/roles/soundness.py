@@ -85,7 +85,7 @@ class RunRoles:
         """Every program of the grid, one after the other.
 
         Raises:
-            AssertionError: producer and consumers do not get along.
+            AssertionError: producer and consumers synchronise wrongly.
         """
         roles, grid = self.made(kernel), kernel.grid
         if roles is None:
@@ -123,8 +123,11 @@ class _Barrier:
 
 @dataclass
 class _Slot:
-    """Its barriers; the position that it was filled for, how many copies are left to begin, how many groups of its
-    block have not released it; and the tiles in it, where anything is computed."""
+    """A slot of a ring: its barriers, and the position for which it was filled.
+
+    It counts the copies that have not begun, and the groups of its block that have not released it; and has the tiles
+    in it, if anything is computed.
+    """
 
     full: _Barrier
     empty: _Barrier
@@ -158,7 +161,7 @@ class _Agent:
 
 
 class _Simulation:
-    """One program of a kernel, in all blocks of its cluster, which has tiles of these numbers."""
+    """One program of a kernel, in all blocks of its cluster; `numbers`: its tiles."""
 
     def __init__(
         self,
@@ -301,7 +304,7 @@ class _Simulation:
                 for number, dot in enumerate(s.dots):
                     self._issue(number, dot, s, agent)
             case Keep(dots) if agent.computed:
-                # Under the numbers of dots: what loops one after the other compute has names of its own in each.
+                # By the numbers of dots: the operands computed in consecutive loops have different names.
                 for number, dot in enumerate(dots):
                     for name in self._made(dot):
                         agent.computed.tiles[_kept(number)] = agent.computed.tiles[name]
@@ -328,7 +331,7 @@ class _Simulation:
         slot.full.arrive()
 
     def _copy(self, ring: Ring, load: Load, agent: _Agent) -> None:
-        """Into the slots of all blocks of the cluster, which the copies of others may have begun to fill."""
+        """Copy into the slots of all blocks of the cluster, which the copies of others may have begun to fill."""
         position, tile = agent.positions[ring.position], None
         # Other loops load into the place of the only one.
         place = ring.loads.index(load) if load in ring.loads else 0
@@ -357,7 +360,7 @@ class _Simulation:
             raise _UnsoundError(f"{ring.name}: position {position} is read by who does not wait for it, or released it")
 
     def _made(self, dot: Dot) -> list[str]:
-        """The operand of a dot that is computed, if one is."""
+        """The computed operand of a dot, if it has one."""
         loaded = {name for ring in self._roles.rings for name in ring.tiles}
         return [name for name in (dot.a, dot.b) if name not in loaded]
 
