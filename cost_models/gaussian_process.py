@@ -42,7 +42,7 @@ _RESIDUAL = 1e-3
 _FIRST_STEPS, _NEXT_STEPS = 30, 12
 # Covariances computed at once: these and their inputs stay in a core's cache.
 _BLOCK = 1 << 16
-# Where rounding spoils covariances, they are factored with ten times the noise, at most this many times.
+# If rounding spoils covariances, they are factored with ten times the noise, at most this many times.
 _MOST_TENFOLD = 12
 # Triangles up to this size are inverted at once.
 _LEAST_HALVED = 96

@@ -1,7 +1,7 @@
-"""Whether a workload has schedules, and around what its kernel is made: what is asked of a workload before any space.
+"""Schedulability: the anchor of a workload's kernel, or the reason that it has none, without building a search space.
 
-Who cuts functions into kernels asks this of thousands of workloads, for most of which no space is ever built. So do
-backends and checks that need to know what dot units multiply.
+The partitioner asks this of thousands of workloads, for few of which a space is built. Backends and checks ask for the
+operands of dot units.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Scheduling:
 
 
 def scheduling_of(workload: Workload, chained: bool = False, computed: bool = False) -> Scheduling:
-    """How a workload is scheduled: as chained products where that is asked, or else around the first anchor that fits.
+    """The first anchor that fits a workload, or a chain of products if `chained`.
 
-    `computed`: operands of dots may be computed on the way, and summed over several axes.
+    `computed`: operands of dots may be computed in the main loop, and reduced over several axes.
     """
     workload = workload.scheduled
     if chained:
         return _chained(workload)
     sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
     product = contraction(workload) if sums else None
-    # What does not move along an axis of the batch has rows or columns of several axes.
+    # Operands without a batch axis have it among their rows or columns, which are several axes then.
     if product and (computed or (product.multiplies_tensors and len(product.reduced) == 1)):
         return Scheduling(is_dots=True)
     try:
@@ -66,7 +66,7 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
 
 
 def has_dots(workload: Workload) -> bool:
-    """Whether its sums are made of dots of two operands, whatever these are computed from."""
+    """True if its sums are dots of two operands, loaded or computed."""
     return contraction(workload) is not None
 
 

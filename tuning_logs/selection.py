@@ -17,7 +17,7 @@ MOST_TOLD = 256
 # The largest share of one workload and device, where there are others: of the ten first choices for these kernels the
 # best took 1.6 % longer than the best of all, with a share of one half 3.1 %.
 _PART_OF_ONE = 1 / 4
-# Where one has more, a quarter as many are slower ones as fast ones, as in shipped logs (`export.worth_shipping`): with
+# If one has more, a quarter as many are slower ones as fast ones, as in shipped logs (`export.worth_shipping`): with
 # the 256 fastest of 296 records of a product in float8, searches of it in bfloat16 took 6 trials to 95 % of the best,
 # with slower ones among the 256 they took 3 (medians of 6 seeds).
 _SLOWER_PART = 1 / 5

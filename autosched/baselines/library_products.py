@@ -23,17 +23,17 @@ _FLOAT8_MULTIPLE = 16
 _INT8_MULTIPLE = 8
 _INT8_LEAST_ROWS = 17
 
-# Matrices or batches of them, m x k and k x n, however stored; then the inputs of the links that are absorbed; then an
-# output, a new one where that is None.
+# Matrices or batches of them, m x k and k x n, in any layout; then the inputs of the absorbed links; then an
+# output, a new one if that is None.
 Multiply = Callable[[Tensor, Tensor, Sequence[Tensor], Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
 class LibraryProduct:
-    """How a library multiplies two matrices. `called` names the function.
+    """A library's product of two matrices. `called` names the function.
 
-    It does the first `absorbed` links of the epilogue in the same call, with an input each. Its output is of type
-    `made`; `writes`: the library writes to a given one.
+    The call includes the first `absorbed` links of the epilogue, with an input each. Its output is of type `made`;
+    `writes`: the library writes to a given one.
     """
 
     called: str

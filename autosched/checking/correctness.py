@@ -72,7 +72,7 @@ def _expected(name: str, exact: torch.Tensor, error: torch.Tensor) -> Expectatio
     if name in FLOAT8:
         values.clamp_(output.min, output.max)
     allowed = values.abs().mul_(dtype(name).epsilon).add_(error, alpha=STANDARD_DEVIATIONS).add_(smallest)
-    # Where the reference, or its rounding to float32, is not finite, it is compared as such.
+    # If the reference, or its rounding to float32, is not finite, it is compared as such.
     overflows = exact.isfinite() & ~values.isfinite()
     allowed.masked_fill_(~values.isfinite(), smallest).masked_fill_(error.isinf() & ~overflows, math.inf)
     return Expectation(values.contiguous(), allowed.contiguous())

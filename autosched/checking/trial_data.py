@@ -59,7 +59,7 @@ class TrialData:
         self._bands = [band for guarded in (*self.inputs.guarded, *self.outputs) for band in guarded.bands]
         self._surroundings = self._copy_bands()
         self._fingerprint = self._fingerprint_now()
-        # Where the reference itself is NaN, or nothing is checked, poison passes as right.
+        # If the reference itself is NaN, or nothing is checked, poison passes as right.
         self._hides_poison = any(bool((e.values.isnan() | e.allowed.isinf()).any()) for e in expectations)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""How much memory a candidate may take, how it shows that it wanted more, and whether something else fits.
+"""Memory limits of candidates, signs that one was exceeded, and a check that an allocation fits.
 
 Of the machine's memory all compile workers together may take a half, and a trial on a CPU a quarter. The last quarter
 is for the process that tunes, the operands, and whatever else runs here: the system never has to choose whom to kill.
@@ -7,7 +7,7 @@ The limit is on address space, beyond what the process has when it begins: that 
 that it starts, while memory in use can only be watched. The process that runs GPU kernels has no limit: CUDA reserves
 far more than it uses, candidates have no code of their own on the host, and the device refuses what it does not have.
 
-Whether a tensor fits is asked before it is allocated: an operating system grants a process more than there is, and
+A tensor is checked before it is allocated: an operating system grants a process more than there is, and
 kills one of them when it is used, too late for a message.
 """
 

@@ -30,7 +30,7 @@ _THROTTLE_REASONS = {
 
 
 class Nvml(Protocol):
-    """What is used of NVML, under the names of its Python bindings (`pynvml`). Its functions raise `NVMLError`.
+    """The part of NVML in use, under the names of its Python bindings (`pynvml`). Its functions raise `NVMLError`.
 
     The names of readings work with every driver to date; their successors need one of 2023 or later.
     """

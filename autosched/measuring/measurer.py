@@ -13,7 +13,7 @@ from tuning_logs import Measurement, Versions
 
 # Schedules per batch, enough to keep the workers of one machine busy: that of Ansor and MetaSchedule.
 BATCH = 64
-# What is measured: a workload, or a kernel of the user's own.
+# The subject of a measurement: a workload, or a kernel of the user's own.
 S = TypeVar("S", contravariant=True)
 
 

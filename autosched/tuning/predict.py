@@ -35,7 +35,7 @@ _BATCH = 64
 # So many schedules of a family (equal tiles) are compiled before all others: a defect of one, such as a lack of
 # registers, is mostly one of all.
 _PER_FAMILY = 3
-# At most so many are compiled, and at least twice the wanted number, if too few of them turn out well.
+# Most schedules compiled if too few compile well; at least twice the wanted number.
 _MOST_COMPILED = 40
 # Among records of an H200, those that spilled as much for every thread took 1.2 to 1.3 times the prediction.
 _SPILLS_BADLY_BYTES = 128
@@ -215,7 +215,7 @@ def _varied(fast_first: Sequence[_Predicted]) -> list[_Predicted]:
 
 
 def _compiled(candidates: Sequence[_Predicted], space: SearchSpace, errors: Errors, count: int) -> list[Prediction]:
-    """Compile from the front, until so many turn out well, or too many do not."""
+    """Compile from the front, until `count` are free of drawbacks, or too many are not."""
     found: list[Prediction] = []
     for begin in range(0, min(len(candidates), max(_MOST_COMPILED, 2 * count)), count):
         part = candidates[begin : begin + count]

@@ -1,4 +1,4 @@
-"""Architectures of GPUs, by compute capability: the one place where a number stands for a device's abilities.
+"""Architectures of GPUs, by compute capability: the one place that derives features from this number.
 
 Sources: PTX ISA (mma, wgmma, tcgen05, setmaxnreg, cp.async, cvt, max, red), CUDA programming guide (tables of compute
 capabilities and "arithmetic instructions"), CUDA driver API (cuTensorMapEncodeTiled), and the vendor's white papers.

@@ -19,7 +19,7 @@ from search_spaces.workloads.workload import Tensor, Workload
 
 
 class Laid(Protocol):
-    """An array as it lies in memory: a buffer of a program."""
+    """An array with its layout in memory: a buffer of a program."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -51,7 +51,7 @@ def why_not_describable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | N
 
 
 def why_not_storable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | None:
-    """Why no descriptor writes tiles of the tensor, or None when one does.
+    """Reason that no descriptor writes tiles of the tensor, or None if one does.
 
     A read beyond the end of a row gives 0, but a write covers whole pieces of 16 bytes: seen on an H200, where a row of
     31 float16 was written with the element behind it, and one of 17 int8 with fifteen.

@@ -146,7 +146,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _parsed(kind: type[_Kind], data: Any, what: str, beside: _Kind | None = None) -> _Kind:
-    """A value with the fields of `data`; the rest is taken from `beside`, if given."""
+    """A value with the fields of `data`; missing ones are taken from `beside`, if given."""
     fields = {f.name: f for f in dataclasses.fields(kind) if f.name != "others"}
     needed = [] if beside else [name for name, f in fields.items() if f.default is dataclasses.MISSING]
     told, others = apart(members(data, what, needed), fields)

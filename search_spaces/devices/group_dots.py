@@ -1,4 +1,4 @@
-"""What a warp group multiplies in one iteration, and what the dot units can do of that."""
+"""Dots of a warp group in one iteration, and the capabilities of the dot units."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from search_spaces.workloads.dtypes import FLOAT8_CHAIN, dtype, is_integer, is_p
 
 
 def block_shape(rows: int, columns: int, blocks: int) -> tuple[int, int]:
-    """What each of one or two blocks of a cluster has of a tile: they divide its longer side, columns of a square one.
+    """Shape of the part of a tile of one of `blocks` (1 or 2) blocks of a cluster.
 
-    What lies along the other side they share: each loads a part for both.
+    Blocks divide the longer side of the tile, the columns of a square one. The operand along the other side is shared:
+    each block loads a part of it for both.
     """
     return (rows // blocks, columns) if rows > columns else (rows, columns // blocks)
 
 
 class GroupLimits(Protocol):
-    """How large the dots of warp groups may be that a compiler makes (see `schedules.limits.Offers`)."""
+    """The largest dots of warp groups that a compiler can generate (see `schedules.limits.Offers`)."""
 
     @property
     def integer_columns(self) -> int: ...
@@ -31,7 +32,7 @@ class GroupLimits(Protocol):
 
 @dataclass(frozen=True)
 class LoadedTile:
-    """A tile of an operand in shared memory. Its rows are so many neighbours in memory, along the reduction or not."""
+    """A tile of an operand in shared memory, in rows of `neighbours` elements, along the reduction or not."""
 
     buffer: str
     neighbours: int
@@ -40,10 +41,10 @@ class LoadedTile:
 
 @dataclass(frozen=True)
 class GroupDots:
-    """What one warp group does in an iteration: `count` times `rows` by `columns` sums of `depth` products each.
+    """The dots of one warp group in an iteration: `count` dots of `rows` by `columns` accumulators and depth `depth`.
 
-    `a` has the rows of the sums, `b` their columns, whichever was written first. There are `groups` warp groups, which
-    `units` are.
+    `a` has the rows of the accumulators and `b` their columns, in either order of the operands. There are `groups` warp
+    groups, which `units` describes.
     """
 
     units: WaveGroups
@@ -59,11 +60,11 @@ class GroupDots:
     groups: int
 
     def why_impossible(self) -> str | None:
-        """Why the dot units cannot do that, or None when they can."""
+        """Reason that the dot units cannot compute these dots, or None."""
         return self.why_too_large() or self.why_not_read()
 
     def why_too_large(self) -> str | None:
-        """Why they cannot, wherever the operands are."""
+        """Reason that the dots are too large, wherever their operands are, or None."""
         units, instruction = self.units, self._instruction
         if instruction is None:
             return f"warp groups have no dots of {self.dtype} as {self.precision}"
@@ -89,11 +90,11 @@ class GroupDots:
 
     @property
     def thread_sums(self) -> int:
-        """How many sums a thread has."""
+        """Accumulator registers of a thread."""
         return self.count * self.rows * self.columns // self.units.threads
 
     def why_not_read(self) -> str | None:
-        """Why they cannot read the operands where they are."""
+        """Reason that the dot units cannot read the operands from where they are, or None."""
         size, least, instruction = dtype(self.dtype).bytes, self.units.row_bytes, self._instruction
         for tile in (self.a, self.b):
             if tile.neighbours * size < least:

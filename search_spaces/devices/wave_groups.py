@@ -50,9 +50,9 @@ class WaveGroups:
         return next((i for i in self.instructions if element in i.types), None)
 
     def first_registers(self, groups: int, cap: int = 0) -> int:
-        """Registers of every thread at first, of several consumer groups and a producer group.
+        """Registers of every thread at launch, for `groups` consumer groups and a producer group.
 
-        At most `cap` (0: as many as there are).
+        At most `cap` (0: no cap).
         """
         shared = self.registers // ((groups + 1) * self.threads)
         return self._whole(min(cap or shared, shared, self.registers_per_thread))

@@ -1,13 +1,13 @@
-"""Where a tile lies in memory: the one pass from slices to base, strides and guards, whose terms printers only spell.
+"""Addresses of tiles: the one pass from slices to base, strides and guards, whose terms printers only spell.
 
 x: 1000 matrices of 8 rows of 512 columns
 load x[m.0*64 : +64, r.0, k.0*64 : +32 step 2] else 0
 
-base     r.0*512                         what single positions add up to
+base     r.0*512                         the sum of single positions
 m        (m.0*64 + m) * 4096             a term for every dimension that an axis runs along
 k        (k.0*64 + 2*k) * 1              so that neighbours along k are 2 elements apart
-guards   m.0*64 + m < 1000               where positions may be outside; there the load reads its fill
-wide     no                              whether an offset may be too large for 32 bits
+guards   m.0*64 + m < 1000               for positions that may be outside; there the load reads its fill
+wide     no                              an offset may be too large for 32 bits
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LARGEST_OFFSET = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A dimension of a buffer as a tile runs along it: where a slice is, or where the tile of this name says.
+    """A dimension of a buffer, indexed by a slice or by the elements of the tile of this name.
 
-    The buffer has `size` positions, `stride` elements apart. Those of the slice are from `least` to `most`.
+    The buffer has `size` positions, `stride` elements apart. The slice's are from `least` to `most`.
     """
 
     index: Slice | str
@@ -39,95 +39,95 @@ class Dimension:
 
     @staticmethod
     def of(index: Slice | str, size: int, extents: Mapping[str, int], stride: int = 1) -> Dimension:
-        """`extents`: of the variables that slices begin at."""
+        """Compute the range of a slice; `extents`: of the variables in its start."""
         return Dimension(index, size, stride, *((0, 0) if isinstance(index, str) else reach(index, extents)))
 
     @property
     def slice(self) -> Slice:
-        """The slice, of a dimension that is not looked up."""
+        """The slice; not for a gathered dimension."""
         assert isinstance(self.index, Slice)
         return self.index
 
     @property
     def axis(self) -> str:
-        """The axis of the tile, "" for a single position and for looked up ones."""
+        """The axis of the tile, "" for a single position and for gathered ones."""
         return self.index.axis if isinstance(self.index, Slice) else ""
 
     @property
     def exceeds(self) -> bool:
-        """Whether some position of a slice is behind the last one."""
+        """True if some position of a slice is behind the last one."""
         return self.most >= self.size
 
     @property
     def precedes(self) -> bool:
-        """Whether some position of a slice is before the first one."""
+        """True if some position of a slice is before the first one."""
         return self.least < 0
 
     @property
     def may_leave(self) -> bool:
-        """Whether some position of a slice is outside."""
+        """True if some position of a slice is outside."""
         return self.precedes or self.exceeds
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """What must hold of a position for there to be an element: `< size` or `>= 0`, as far as it may not."""
+        """Conditions of a guard, `< size` or `>= 0`, without those that always hold."""
         if isinstance(self.index, str):
             return (">= 0", f"< {self.size}")
-        # What is too large for 32 bits is negative in them.
+        # Integers too large for 32 bits are negative in them.
         wraps = self.most > LARGEST_OFFSET
         return (f"< {self.size}",) * self.exceeds + (">= 0",) * (self.precedes or wraps)
 
     @property
     def is_plain(self) -> bool:
-        """Whether positions are the slice's start and a multiple of the place along its axis."""
+        """True if positions are an affine function of the place along the axis."""
         return isinstance(self.index, Slice) and not (
             self.index.before or self.index.flat or self.index.skew or self.index.clamped
         )
 
     @property
     def is_chosen(self) -> bool:
-        """Whether positions are some of several, as a condition says."""
+        """True if conditions choose between several positions."""
         return isinstance(self.index, Slice) and bool(self.index.before)
 
     @property
     def is_clamped(self) -> bool:
-        """Whether positions outside are the first or the last one instead."""
+        """True if positions outside become the first or the last one."""
         return isinstance(self.index, Slice) and self.index.clamped and self.may_leave
 
     @property
     def between(self) -> int:
-        """How many elements neighbours along the axis are apart."""
+        """Distance in elements between neighbours along the axis."""
         return self.stride * self.index.step if isinstance(self.index, Slice) and self.axis else 0
 
 
 @dataclass(frozen=True)
 class Address:
-    """The dimensions of a buffer as a tile runs along them."""
+    """The dimensions of a buffer as a tile indexes them."""
 
     buffer: Buffer
     dimensions: tuple[Dimension, ...]
 
     @property
     def wide(self) -> bool:
-        """Whether an offset may be too large for 32 bits, of elements that are masked off included."""
+        """True if an offset may be too large for 32 bits, including those of masked elements."""
         first = sum(d.least * d.stride for d in self.dimensions)
         return max(-first, sum(d.most * d.stride for d in self.dimensions)) > LARGEST_OFFSET
 
     @property
     def base(self) -> Affine:
-        """What positions that are picked one by one add up to, in elements."""
+        """The sum of single positions, in elements."""
         picked = [d for d in self.dimensions if isinstance(d.index, Slice) and not (d.axis or d.is_chosen)]
         return sum((d.slice.start * d.stride for d in picked), Affine())
 
     def between(self, axis: str) -> int:
-        """How many elements neighbours along the axis are apart; 0 where it has none."""
+        """Distance in elements between neighbours along the axis; 0 if the address has no such axis."""
         return sum(d.between for d in self.dimensions if d.axis == axis)
 
     def column_at_vectors(self, stored: bool) -> Dimension | None:
-        """The dimension that is moved back, if so all rows of it begin at whole vectors of the buffer.
+        """The skewed dimension, if all its rows begin at whole vectors of the buffer.
 
-        A whole vector is read wherever one of its elements is needed, so the buffer must end with one; and is stored
-        only where all of them are.
+        A load reads a whole vector if it needs one of its elements, so the buffer has to end with a vector; a store
+        writes only whole vectors of the slice.
         """
         column = next((d for d in self.dimensions if isinstance(d.index, Slice) and d.index.skew), None)
         if column is None or not isinstance(column.index, Slice) or column.index.skew is None:
@@ -147,20 +147,22 @@ class Address:
 
 
 def why_uncounted(grid: Grid) -> str | None:
-    """Why a GPU does not count the pieces of work of a grid in integers of 32 bits; None where it does."""
+    """Reason that a GPU cannot count a grid's pieces of work in 32-bit integers, or None."""
     # A persistent program counts to the end in steps of as many programs as there are.
     counted = grid.pieces if grid.persistent is None else grid.pieces + grid.programs
     return f"a grid of {grid.pieces} tiles; GPUs count at most {LARGEST_OFFSET}" if counted > LARGEST_OFFSET else None
 
 
 def dimensions(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, int]) -> tuple[Dimension, ...]:
-    """Where a load, a store or a look-up is in every dimension of its buffer."""
+    """The dimensions of a buffer, each with its index in a load, store or gather."""
     indexed = zip(index, buffer.shape, buffer.strides, strict=True)
     return tuple([Dimension.of(at, size, extents, stride) for at, size, stride in indexed])
 
 
 def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, int]) -> Address:
-    """The same as an address, digits whose strides are in radix as one; the variables of its kernel have these extents.
+    """The address of a load, store or gather, with contiguous digits of one number merged into one dimension.
+
+    `extents`: of the variables of the kernel.
 
     Before:  out[(m.0*64 + m) // 14, (m.0*64 + m) % 14] of 14 rows of 14       After:  out[m.0*64 + m] of 196
     """
@@ -171,7 +173,7 @@ def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, 
 
 
 def _joined(found: tuple[Dimension, ...], extents: Mapping[str, int]) -> tuple[Dimension, ...]:
-    """The dimensions, those that are neighbouring digits of one number and in memory as one."""
+    """The dimensions, with neighbouring digits of one number merged if they are contiguous."""
     for outer in found:
         for inner in found:
             if outer is not inner and (whole := _one(outer, inner, extents)):
@@ -181,7 +183,7 @@ def _joined(found: tuple[Dimension, ...], extents: Mapping[str, int]) -> tuple[D
 
 
 def _one(outer: Dimension, inner: Dimension, extents: Mapping[str, int]) -> Dimension | None:
-    """The two dimensions as one, where the second one's digit goes on in the first one's, in memory too."""
+    """The two dimensions merged, or None unless the inner digit follows the outer one in the number and in memory."""
     if not (isinstance(outer.index, Slice) and isinstance(inner.index, Slice)):
         return None
     a, b = outer.index, inner.index
@@ -209,7 +211,7 @@ def _last(piece: Slice, extents: Mapping[str, int]) -> int:
 
 
 def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
-    """The smallest and the largest index that the slice can have."""
+    """The smallest and the largest index of the slice."""
     if piece.before and not _depends(piece):
         ends = list(_ends(piece, range(_last(piece, extents) + 1)))
         return min(ends), max(ends)
@@ -221,12 +223,12 @@ def reach(piece: Slice, extents: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _depends(piece: Slice) -> bool:
-    """Whether a variable decides which of several positions are taken."""
+    """True if a variable decides which of several positions are taken."""
     return bool(piece.start.terms) or any(_depends(s) for b in piece.before for s in (b.at, b.then))
 
 
 def _ends(piece: Slice, counted: range) -> Iterator[int]:
-    """The first and the last position of everything that is taken, where the slice counts these."""
+    """The first and the last position of every piece that is taken, for these counted places."""
     for b in piece.before:
         held, counted = _divided(b, counted)
         yield from _ends(b.then, held)
@@ -235,7 +237,7 @@ def _ends(piece: Slice, counted: range) -> Iterator[int]:
 
 
 def _divided(before: Before, counted: range) -> tuple[range, range]:
-    """The positions that are below the size, and the others."""
+    """The places before the condition's limit, and the others."""
     step, room = before.at.step, before.size - 1 - before.at.start.offset
     if step == 0:
         return (counted, range(0)) if room >= 0 else (range(0), counted)

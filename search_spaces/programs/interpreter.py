@@ -42,17 +42,15 @@ from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extent
 from search_spaces.programs.tiles import Bound, Slice, Tile, sliced
 from search_spaces.workloads.dtypes import is_integer, range_of, round_to
 
-# Runs a kernel of a program on what is in memory.
+# Runs a kernel of a program on the buffers in memory.
 Run = Callable[[Kernel, TileProgram, dict[str, Array]], None]
 
 
 def interpret(program: TileProgram, inputs: Sequence[Array], run: Run | None = None) -> tuple[Array, ...]:
-    """The outputs of the program for these inputs (in buffer order; any type that holds them), rounded to their dtypes.
+    """The outputs of the program for these inputs, rounded to their element types.
 
-    `run`: what runs a kernel, if it is not run as it stands.
-
-    Elements that no statement stores come out as NaN, in an output of integers as the smallest, as True in one of
-    booleans.
+    `inputs` are in buffer order, of any element type; `run`: runs a kernel; by default, every program one after the
+    other. Elements that no statement stores are NaN, the smallest integer, or True.
     """
     given = iter(inputs)
     memory: dict[str, Array] = {}
@@ -192,7 +190,7 @@ class OneProgram:
         letters = {x: chr(ord("a") + i) for i, x in enumerate(dict.fromkeys((*left[0].axes, *right[0].axes)))}
         spec = ",".join("".join(letters[x] for x in t.axes) for t in (left[0], right[0]))
         result = "".join(letters[x] for x in s.dst.axes)
-        # Sums of integers are exact; these fit 64 bits whatever the operands are.
+        # Sums of integers are exact; these fit 64 bits for all operands.
         operands = [t[1].astype(np.int64) if s.dst.dtype == "int32" else t[1] for t in (left, right)]
         product = np.einsum(f"{spec}->{result}", *operands)
         self.set(s.dst, self.tiles[s.dst.name][1] + product)

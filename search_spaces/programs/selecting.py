@@ -119,7 +119,7 @@ def _reaches(index: Chosen, ranges: Ranges) -> Iterator[tuple[int, int]]:
 
 
 def _divided(choice: SelectedIndex, ranges: Ranges) -> tuple[Ranges | None, Ranges | None]:
-    """The positions where a condition holds, and where it does not; None where there is none."""
+    """The positions that meet the condition, and the others; None for an empty range."""
     match choice.at.terms:
         case ((axis, 1),):
             least, most = ranges[axis]

@@ -1,4 +1,4 @@
-"""The statements that the body of a kernel is made of, and what each produces."""
+"""The statements of a kernel's body, and the tiles that each reads and produces."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`dst = buffer[slices]`; `dst` has the axes that the slices name, and those along which these are moved back.
+    """`dst = buffer[slices]`; `dst` has the axes of the slices, and those by which they are skewed.
 
-    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: how a GPU addresses it.
-    `guarded`: what is outside the buffer is used, and is `fill`. Otherwise only what nobody uses is outside; of a slice
-    that is moved back it may be anything.
+    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: addressing on a GPU.
+    `guarded`: elements outside the buffer are used, and are `fill`. Otherwise only unused elements are outside; those
+    of a skewed slice may be anything.
     """
 
     dst: Tile
@@ -34,11 +34,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """`dst[…] = buffer[…, index tile[…], …]`: a load of which at least one dimension is looked up.
+    """`dst[…] = buffer[…, index tile[…], …]`: a load with data as indices of at least one dimension.
 
     `index` has, per dimension of the buffer, a slice or the name of a tile whose values are the indices. The axes of
-    `dst` are those of slices and index tiles, broadcast by name. Where an index is none of its dimension, or a slice is
-    outside the buffer, the element is `fill`; without one it is NaN, 0 in a buffer of integers or booleans.
+    `dst` are those of slices and index tiles, broadcast by name. If an index or a slice is outside of its dimension,
+    the element is `fill`; without one it is NaN, 0 in a buffer of integers or booleans.
     """
 
     dst: Tile
@@ -47,7 +47,7 @@ class Gather:
     fill: float | int | None = None
 
     def outside(self, element: str) -> float | int:
-        """What an element is that is in no buffer of this element type."""
+        """Value of elements outside a buffer of this element type."""
         if self.fill is not None:
             return self.fill
         return math.nan if is_float(element) else 0
@@ -55,9 +55,9 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`dst` = the positions of the piece along its axis; or without an axis, where the piece picks one index.
+    """`dst` = the positions of the piece along its axis; or without an axis, its single index.
 
-    In float32, or in int64 where `dst` is.
+    In float32, or in int64 if `dst` is.
     """
 
     dst: Tile
@@ -66,7 +66,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`dst = src[slices]`, a part of a tile, not copied: a slice for each axis of `src`."""
+    """`dst = src[slices]`, a part of a tile without a copy: a slice for each axis of `src`."""
 
     dst: Tile
     src: str
@@ -83,12 +83,12 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """`dst += sum over axis of a * b`, accumulated in float32, or in int32 where `dst` is: the operands are then int8.
+    """`dst += sum over axis of a * b`, accumulated in float32, or in int32 if `dst` is: the operands are then int8.
 
-    `dst` has the other axis of `a` and the other axis of `b`, whichever way round the operands store them.
-    `unroll`: reduction steps per iteration of the innermost loop; `prefetch_b`: how many rows of `b`, each as long as
-    the tile is wide, are prefetched ahead of the one in use: the next steps of a packed operand, the next panels of one
-    that is read in place (both CPU). `precision`: see `workload.Workload`.
+    `dst` has the other axis of `a` and the other axis of `b`, in either order of the axes in the operands. `unroll`:
+    reduction steps per iteration of the innermost loop; `prefetch_b`: prefetch distance in rows of `b`, each as long as
+    the tile is wide: the next steps of a packed operand, the next panels of one that is read in place (both CPU).
+    `precision`: see `workload.Workload`.
     """
 
     dst: Tile
@@ -100,7 +100,7 @@ class Dot:
     prefetch_b: int = 0
 
 
-# What comparisons are made in.
+# Element types of comparisons.
 Compared = Literal["float32", "int64"]
 
 
@@ -108,9 +108,9 @@ Compared = Literal["float32", "int64"]
 class Map:
     """`dst = operator(arguments)` at every point, arguments broadcast by axis name; a number is a constant.
 
-    `operator` is one of `operators.OPERATORS` but those that convert, or "cast" (the one argument to `dst.dtype`:
-    rounded, cut towards 0, or to its lower bits). Computed in float32, whatever the arguments are; in int32, int64 or
-    float64 where `dst` is, but for the condition of "where"; `compared`: what a comparison is made in.
+    `operator` is one of `operators.OPERATORS` except conversions, or "cast" (the one argument to `dst.dtype`: rounded,
+    cut towards 0, or to its lower bits). Computed in float32, for all types of arguments; in int32, int64 or float64 if
+    `dst` is, except for the condition of "where"; `compared`: the type of a comparison.
     """
 
     dst: Tile
@@ -129,13 +129,13 @@ _INTEGER_IDENTITIES: Mapping[str, int] = {"sum": 0, "max": LEAST_INTEGER, "min":
 
 
 def fold_identity(operator: str, integral: bool) -> float | int:
-    """What leaves a fold unchanged, of numbers or of integers."""
+    """Initial value that leaves a fold unchanged, of floats or of integers."""
     return _INTEGER_IDENTITIES[operator] if integral else _IDENTITIES[operator]
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`dst = fold of src along axis`, in the type of `dst`; positions outside `bound` are left out."""
+    """`dst = fold of src along axis`, in the type of `dst`, without positions outside `bound`."""
 
     dst: Tile
     src: str
@@ -158,9 +158,9 @@ class Regroup:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Two values of several tiles as one: `body` makes the tiles called `results` of `left` and `right`.
+    """An associative operator on tuples of values: `body` computes the tiles `results` from `left` and `right`.
 
-    All of these have no axes here: they stand for elements.
+    None of these tiles has axes: they stand for elements.
     """
 
     left: tuple[Tile, ...]
@@ -171,9 +171,9 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """`dsts = srcs`, each element combined with all that come before it along the axis; after it, with `reverse`.
+    """`dsts = srcs`, each element combined with all before it along the axis; with `reverse`, with all after it.
 
-    What comes first in this order stands on the left. The combination is associative.
+    The first one in this order is the left argument. The combination is associative.
     """
 
     dsts: tuple[Tile, ...]
@@ -204,7 +204,7 @@ class Deinterleave:
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
-    """The positions of the tiles `src` along axis in turn, as one tile: what `Deinterleave` takes apart."""
+    """Alternating positions of the tiles `src` along axis, as one tile: the inverse of `Deinterleave`."""
 
     dst: Tile
     src: tuple[str, ...]
@@ -213,7 +213,7 @@ class Interleave:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`buffer[slices] = src`, rounded to the buffer's dtype; `atomic`: added to what is there.
+    """`buffer[slices] = src`, rounded to the buffer's element type; `atomic`: added to the elements there.
 
     `streaming`: bypass the caches (CPU), evict first (GPU).
     """
@@ -233,7 +233,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Bring `buffer[slices]` into the caches, to be written soon; the tile would have these axes and this shape."""
+    """Load `buffer[slices]` into the caches, before a store to it; `tile` has the axes and the shape."""
 
     tile: Tile
     buffer: str
@@ -249,7 +249,7 @@ class Digits:
 
     @property
     def flats(self) -> dict[str, Flat]:
-        """How each follows from the number."""
+        """Each digit as a function of the number."""
         found, divisor = dict[str, Flat](), math.prod(size for _, size in self.radix)
         for name, size in self.radix:
             divisor //= size
@@ -259,17 +259,18 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`body` once for each value of `variable` from 0 below `extent` that is within `bound`.
+    """`body` for each value of `variable` from 0 below `extent` that is within `bound`.
 
-    `pipeline_stages`: loads of later iterations in flight while earlier ones compute (GPU), 0 leaves it to the backend.
-    `flatten`: one loop is made of this one and the loop over tiles around it, so that operands of the next tile are
-    loaded while this one ends (GPU). `useful`: an iteration outside of one of these changes nothing, and may be left
-    out; where the variable makes the start smaller, the first iterations are outside.
-    Several loops may have parts of the iterations each: this one those that are within all of `until`, and without
-    those that are within all of one of the groups of `since`; the start of every such bound grows with the variable.
-    `marks`: the name of a tile along one axis; of these iterations only those are made that it holds another number
-    than 0 for, the first of its elements being for the first iteration. It may hold more than there are iterations.
-    `digits`: what the body has besides the variable where the loop is several ones, fused.
+    `pipeline_stages`: stages of software pipelining (GPU); 0: the backend's choice. `flatten`: fuse this loop with the
+    loop over tiles around it, so that operands of the next tile are loaded while this one ends (GPU).
+
+    `useful`: iterations outside of one of these bounds have no effect and may be skipped; if the start of a bound
+    decreases with the variable, the first iterations are outside. Consecutive loops may divide an iteration space: this
+    one has the iterations within all of `until`, except those within all of one of the groups of `since`; the starts of
+    these bounds increase with the variable. `marks`: the name of a 1-D tile, a block mask; iteration i is skipped if
+    element i is 0. It may be longer than the loop.
+
+    `digits`: variables of the fused loops, if this is several loops in one.
     """
 
     variable: str
@@ -285,7 +286,7 @@ class For:
     digits: Digits | None = None
 
     def along(self, bound: Bound) -> tuple[int, Affine]:
-        """How much the start of a bound grows with the variable, and what it is at the first iteration."""
+        """Growth of a bound's start per iteration, and its value at the first iteration."""
         step = dict(bound.start.terms).get(self.variable, 0)
         rest = tuple(t for t in bound.start.terms if t[0] != self.variable)
         return step, Affine(rest, bound.start.offset)
@@ -293,7 +294,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """`then` when the variable has the value, `otherwise` when not."""
+    """`then` if the variable has the value, else `otherwise`."""
 
     variable: str
     value: int
@@ -315,7 +316,7 @@ def statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def mapped(body: Sequence[Statement], change: Callable[[Statement], Statement]) -> tuple[Statement, ...]:
-    """The body with every statement changed, those of nested bodies before the one that holds them."""
+    """The body with every statement changed, inner ones first."""
 
     def within(s: Statement) -> Statement:
         match s:

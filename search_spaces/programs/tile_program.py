@@ -70,13 +70,13 @@ class Launch:
     """Launch parameters and compiler options of a kernel; a backend reads the fields of its device.
 
     GPU: `num_warps`, `num_stages` (default pipeline depth), `num_ctas` (cluster size), `max_registers` (0: no cap),
-    `producer_warps` (warps next to `num_warps` that do nothing but load operands; 0: the compiler interleaves that);
-    with them, `alternating` halves of the warps compute every other tile, instead of half of every tile, or where dots
-    follow on dots, issue theirs in turn; `overlapped`: dots run while what follows on the last ones is computed. The
-    roles of warps that follow from these are made by `programs.roles`;
-    `dependent`: the kernel is launched before the one before it has ended, and waits for that first of all.
-    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (how far
-    ahead of such a loop its operands are brought into the caches).
+    `producer_warps` (warps in addition to `num_warps` that only load operands; 0: the compiler interleaves loads and
+    dots); with them, `alternating` groups compute every other tile instead of half of every tile, or issue their
+    chained dots alternately; `overlapped`: dots run while pointwise work of another iteration is computed.
+    `programs.roles` makes the roles of warps from these; `dependent`: programmatic dependent launch.
+
+    CPU: `lanes` (elements per vector), `vectors` (vectors per step of an element-wise loop), `prefetch_bytes` (prefetch
+    distance of such a loop's operands).
     """
 
     num_warps: int = 4

@@ -1,4 +1,4 @@
-"""Tiles, and where they lie: slices of buffers, bounds of what is of use in them, and layouts they are staged in."""
+"""Tiles and their places: slices of buffers, bounds of their valid positions, and staging layouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tile:
 
     @staticmethod
     def along(slices: Iterable[Slice], name: str, dtype: str = "float32") -> Tile:
-        """The tile that lies at these slices."""
+        """The tile at these slices."""
         extents = sliced(slices)
         return Tile(name, tuple(extents), tuple(extents.values()), dtype)
 
@@ -43,13 +43,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One dimension of a tile's place in a buffer (or in another tile), and the axis of the tile that runs along it.
+    """One dimension of a tile's place in a buffer (or in another tile), and the axis of the tile along it.
 
-    `extent=None` picks a single index, along no axis. `clamped`: positions beyond the end of the buffer read its last
-    one instead of a fill value, so that no load needs a mask; for what nobody uses. `step`: from one position to the
-    next, which may be negative, or 0. `skew`: how far all of them are moved back. `before`: where other positions are
-    taken, the first that applies, as where a dimension is padded by its reflection. `flat`: the axis runs along other
-    dimensions as well.
+    `extent=None`: a single index, along no axis. `clamped`: positions beyond the end of the buffer read its last one
+    instead of a fill value, so that no load needs a mask; only for unused elements. `step`: distance between positions,
+    possibly negative, or 0. `skew`: shifts all of them back. `before`: other positions under conditions, of which the
+    first that holds applies, as for padding by reflection. `flat`: the axis runs along other dimensions as well.
     """
 
     start: Affine
@@ -77,7 +76,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The positions of `then` where those of `at` are below `size`."""
+    """The positions of `then` for which those of `at` are below `size`."""
 
     at: Slice
     size: int
@@ -88,12 +87,12 @@ class Before:
 class Flat:
     """A digit of a number in mixed radix, by which an axis of a tile runs along several dimensions.
 
-    Where a slice counts its own positions i, these are (start + i) // divisor % size, and of the outermost digit, which
-    has no `size`, (start + i) // divisor. Of image, row and column of 8 x 14 x 14, a tile of 128 positions has
+    For positions i of a slice, the digit is (start + i) // divisor % size, and for the outermost one, which has no
+    `size`, (start + i) // divisor. Of image, row and column of 8 x 14 x 14, a tile of 128 positions has
 
         image   (start + i) // 196           row   (start + i) // 14 % 14           column   (start + i) % 14
 
-    So a tile has positions of as many rows as it takes, and none beyond the end of one.
+    So a tile spans as many rows as it takes, with no position beyond the end of one.
     """
 
     start: Affine
@@ -101,7 +100,7 @@ class Flat:
     size: int = 0
 
     def text(self, quotient: str) -> str:
-        """What makes the digit of a count, with this sign of an integer division."""
+        """The operators that extract the digit from a count, with this sign of an integer division."""
         divided = [f"{quotient} {self.divisor}"] if self.divisor > 1 or not self.size else []
         return " ".join([*divided, *([f"% {self.size}"] if self.size else [])])
 
@@ -110,17 +109,17 @@ class Flat:
         return count // self.divisor % self.size if self.size else count // self.divisor
 
     def within(self, inner: Flat) -> Flat | None:
-        """The two digits as one, where this one is that before `inner`."""
+        """The two digits merged into one, if this one precedes `inner`; or None."""
         follows = self.start == inner.start and inner.size and self.divisor == inner.divisor * inner.size
         return Flat(self.start, inner.divisor, self.size * inner.size) if follows else None
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How far a row begins behind a whole number of vectors: the sum of `terms` modulo `vector`, in elements.
+    """Distance of a row's start from the vector boundary before it: the sum of `terms` modulo `vector`, in elements.
 
-    A term is where an axis lies, and how many elements its neighbours are apart. Moved back by that, the slices of
-    rows that begin anywhere in memory begin at vectors, each with some elements of the row before it:
+    A term is the slice of an axis and its stride. Shifted back by the skew, slices of rows with any start in memory
+    begin at vectors, each with some elements of the previous row:
 
         rows of 5 elements, vectors of 4   |0 0 0 0|0 1 1 1|1 1 2 2|…   row 1 is moved back by 5 % 4 = 1
     """
@@ -133,12 +132,12 @@ class Skew:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of a tile along which it differs."""
+        """The axes of a tile on which it depends."""
         return tuple(piece.axis for piece, _ in self.terms if piece.axis)
 
     @property
     def most(self) -> int:
-        """The largest that it can be."""
+        """The largest possible skew."""
         return self.vector - math.gcd(self.vector, *(apart for _, apart in self.terms))
 
 
@@ -153,10 +152,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Staging layout: the tile is copied so that every `width` neighbours along `axis` lie together.
+    """Staging layout: the tile is copied so that every `width` neighbours along `axis` are contiguous.
 
     Before: element (i, k) of an (m 64, k 32) tile at i*32 + k.
+
     After `Panels("m", 8)`: at (i // 8)*(32*8) + k*8 + i % 8. Also called packing (GotoBLAS, section 4).
+
     With `interleaved=False` the 8 rows of a panel stay rows, one after the other with some padding: no transposition,
     but no two rows in the same cache set either.
     """
@@ -167,5 +168,5 @@ class Panels:
 
 
 def sliced(slices: Iterable[Slice]) -> dict[str, int]:
-    """The axes that run along the slices, in the order of the dimensions, and their extents."""
+    """The axes of the slices, in the order of the dimensions, and their extents."""
     return {piece.axis: piece.extent for piece in slices if piece.extent is not None}

@@ -78,7 +78,7 @@ class Knob(Protocol):
 class Choice:
     """One of a few values. `ordered`: neighbours are the adjacent values; otherwise all others.
 
-    `likely`: the first value is drawn so many times as often as each other one.
+    `likely`: weight of the first value in random draws; the others weigh 1.
 
     Raises:
         UnmatchedError: there is no value.
@@ -116,7 +116,7 @@ class Tiling:
 
     Before: for m in 512.  After (4, 16, 8): for m.0 in 4, for m.1 in 16, for m.2 in 8. Also called split or factorise.
     A mutation moves a factor from one level to another: exactly two levels change, in opposite directions. A value of
-    fewer levels has one iteration of the outermost ones. `likely`: the first value is drawn so many times as often.
+    fewer levels has one iteration of the outermost ones. `likely`: weight of the first value in random draws.
 
     Raises:
         UnmatchedError: there is no value.
@@ -153,7 +153,7 @@ class Tiling:
 
 
 def _drawn(values: Sequence[KnobValue], likely: int, rng: np.random.Generator) -> KnobValue:
-    """One of the values, the first one so many times as often as each other."""
+    """One of the values at random, the first with weight `likely` and the others with 1."""
     return values[max(0, int(rng.integers(len(values) + likely - 1)) - likely + 1)]
 
 
@@ -185,7 +185,7 @@ def nearest(knob: Knob, *wanted: float) -> KnobValue:
 
 
 def padded(extent: int) -> int:
-    """Positions of the smallest GPU tile for so many elements: a power of two."""
+    """Positions of the smallest GPU tile for `extent` elements: a power of two."""
     return 1 << (extent - 1).bit_length()
 
 

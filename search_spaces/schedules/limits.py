@@ -1,7 +1,7 @@
-"""What a backend asks of the programs that it makes kernels of: known to it, and handed in to a search space.
+"""Limits of backends: the programs for which a backend can generate code; a search space is given them.
 
-Sketches know what can be lowered, and what a device is. What a compiler makes of a program (how much of it goes to
-shared memory and registers) is the compiler's own, and another one's is another.
+Sketches know the legality of a lowering, and the device. The shared memory and the registers that a compiler allocates
+for a program are that compiler's own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from search_spaces.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class Resources:
-    """What one program of a kernel needs on a GPU: estimates from its tiles, not what a compiler reported.
+    """Estimated resources of one program of a kernel on a GPU, from its tiles and not from a compiler's report.
 
-    `threads` are those that compute; a producer's, which have few registers, come beside them.
+    `threads` counts consumers; a producer's threads, which have few registers, are additional.
     """
 
     shared_memory_bytes: int
@@ -32,25 +32,25 @@ class Resources:
     threads: int
 
 
-# Registers of a thread of a warp group that computes, beside its sums.
+# Registers of a consumer's thread besides its accumulators.
 BESIDE_SUMS = 48
 
 
 @dataclass(frozen=True)
 class Offers:
-    """Schedules that a backend has code for, most of them of warp-specialized kernels, whose producer warp loads the
-    operands of dots. The defaults are what every backend with such kernels can make.
+    """Schedules for which a backend has code, most of them warp-specialised.
 
-    The greater these are, the more schedules there are. `tiles`: tile sizes along an axis, beside powers of two up to
-    256; `groups`: consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an
-    integer dot; `blocks`: thread blocks of a cluster, each of which has a part of a tile, and which share their loads;
-    `walks`: a producer loads the operands of chained dots, too; `words`: values of decisions that not all backends tell
-    apart (`schedules.words`).
+    The defaults are common to every backend with such kernels.
 
-    The greater these are, the fewer there are. `dot_registers`: registers that a dot takes beside its accumulators, of
-    those that a thread is launched with, where that is known; `waits`: the operands of every dot stay in shared memory
-    until they are multiplied; `kept_registers`: registers that a thread of a kernel without a producer keeps at the
-    least, beside accumulators and what it computes to multiply.
+    Larger values permit more schedules. `tiles`: tile sizes along an axis, besides powers of two up to 256; `groups`:
+    consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
+    `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
+    operands of chained dots, too; `words`: values of decisions that not all backends distinguish (`schedules.words`).
+
+    Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
+    launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
+    `kept_registers`: the least registers of a thread of a kernel without a producer, besides accumulators and computed
+    operands.
     """
 
     tiles: tuple[int, ...] = ()
@@ -65,31 +65,35 @@ class Offers:
     words: frozenset[str] = EVERY_WORD
 
     def most_sums(self, units: WaveGroups, groups: int) -> int:
-        """The most sums of a thread of one of so many warp groups."""
+        """The most accumulator registers of a thread of one of `groups` warp groups."""
         return min(self.sums, units.group_registers(groups) - BESIDE_SUMS)
 
     def least_beside(self, sums: int) -> int:
-        """What a thread without a producer keeps beside so many sums of one dot, at the least: the rows and columns of
-        which they are the products come beside all else."""
+        """The least registers of a thread without a producer besides the `sums` accumulators of one dot.
+
+        They include the rows and columns of the operands, whose outer product the accumulators are.
+        """
         return self.kept_registers + 2 * math.isqrt(sums) if self.kept_registers else 0
 
     def why_too_many(self, units: WaveGroups, sums: int, columns: int, groups: int, cap: int) -> str | None:
-        """Why a thread has not the registers for so many sums, or for a dot of so many columns; `cap`: what each of so
-        many warp groups may have (0: as many as there are)."""
+        """Reason that a thread lacks registers for `sums` accumulators or a dot of `columns`, or None.
+
+        `cap`: registers of a thread of each warp group; 0: no cap.
+        """
         if not self.dot_registers:
             return None
         at_first = units.first_registers(groups, cap)
         given = units.group_registers(groups) if groups > 1 else at_first
         if sums + BESIDE_SUMS > given:
             return f"{sums} sums of a thread; expected at most {given - BESIDE_SUMS} of {given} registers"
-        # All operands of an instruction: the sums of its rows.
+        # ptxas counts all operands of an instruction: the accumulators of its rows.
         if columns * units.rows // units.threads + self.dot_registers > at_first:
             most = (at_first - self.dot_registers) * units.threads // units.rows
             return f"{columns} columns of a dot; expected at most {most} with {at_first} registers"
         return None
 
     def __or__(self, other: Offers) -> Offers:
-        """What one or the other offers."""
+        """The schedules that at least one of the two offers."""
         return Offers(
             tuple(sorted({*self.tiles, *other.tiles})),
             max(self.groups, other.groups),
@@ -104,49 +108,54 @@ class Offers:
         )
 
 
-# What all of them have that have any.
+# Common to all backends with warp-specialised kernels.
 USUAL = Offers()
 
 
 @dataclass(frozen=True)
 class Distinguished:
-    """A program as a backend makes it; `idle`: the decisions that make less than they say, and what they make."""
+    """A program as a backend generates it; `idle`: decisions without their full effect, and their values in effect."""
 
     program: TileProgram
     idle: tuple[tuple[str, KnobValue], ...] = ()
 
 
 class Limits(Protocol):
-    """What a backend can make, told before anything is compiled."""
+    """Limits of a backend, known before anything is compiled."""
 
     def offers(self, target: Target) -> Offers:
-        """What spaces may hold for it on the target that others do not; it refuses what it cannot make itself."""
+        """Schedules on the target for which not every backend has code.
+
+        The backend refuses those of them that it cannot generate.
+        """
         ...
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
-        """Why no schedule can compute the workload on the target, with what is allowed; or None."""
+        """Reason that no schedule can compute the workload on the target, with the allowed values; or None."""
         ...
 
     def why_unfit(self, schedule: Schedule, target: Target) -> str | None:
-        """The limit of the target that the schedule's program breaks, or None when it may be compiled.
+        """The limit of the target that the schedule's program breaks, or None if it may be compiled.
 
-        Asked once for all schedules of a sketch that agree in the knobs that decide resources (`Sketch`). What cannot
-        be printed for other reasons is refused when it is printed.
+        Asked once for all schedules of a sketch with equal values of the knobs that decide resources (`Sketch`).
+        Programs that cannot be printed for other reasons are refused by the printer.
         """
         ...
 
     def distinguished(self, schedule: Schedule, target: Target) -> Distinguished | None:
-        """The schedule's program as the backend makes it: those of which this is equal are one kernel. None where it
-        tells all programs apart."""
+        """The schedule's program as the backend generates it: equal ones are one kernel.
+
+        None if the backend distinguishes all programs.
+        """
         ...
 
     def needs(self, program: TileProgram, kernel: Kernel, target: Target) -> Resources | None:
-        """What a kernel of the program needs of a GPU; None where the backend has no estimate."""
+        """Estimated resources of a kernel of the program on a GPU; None if the backend has no estimate."""
         ...
 
 
 class Unlimited:
-    """The limits of no backend: what sketches allow is allowed."""
+    """The limits of no backend: all that sketches allow."""
 
     def offers(self, target: Target) -> Offers:
         return USUAL

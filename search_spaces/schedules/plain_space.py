@@ -1,4 +1,4 @@
-"""A search space of knobs, their values and a legality test: of somebody else's kernel, or of a recorded table.
+"""A search space of knobs, their values and a legality test: of a user's kernel, or of a recorded table.
 
 Its points are tuples of knob values, in the order of the knobs.
 """

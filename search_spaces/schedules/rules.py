@@ -38,7 +38,7 @@ class Rule:
 
 
 def only(name: str, value: KnobValue, beside: tuple[str, ...], where: Callable[[Values], bool], why: str) -> Rule:
-    """The rule that a knob has one value where these others, which are decided before it, leave it no meaning."""
+    """A rule: a knob has one value if these others, which are decided before it, make it meaningless."""
 
     def why_broken(values: Values) -> str | None:
         if values[name] == value or not where(values):

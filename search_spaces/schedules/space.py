@@ -24,7 +24,7 @@ from search_spaces.workloads.workload import Workload
 
 # Tries before a random draw gives up; spaces here have at least one legal point in a few hundred.
 _MAX_DRAWS = 5000
-# Combinations that are checked to count a space: a second's work, and within a few per cent where that is a sample.
+# Combinations that are checked to count a space: a second's work, and within a few per cent for a sample.
 _MOST_COUNTED = 20_000
 
 
@@ -34,12 +34,12 @@ class Sketch:
 
     `legality_knobs` names the knobs that legality may depend on; all combinations of the others are equally legal.
     `rules` restrict values of knobs together (divisibility, combinations), beyond the limits of every target;
-    `decided_first` names knobs in the order in which they are decided, where that is not their own. `resource_knobs`:
-    the legality knobs that determine the resources of a program, if not all do. `seeds` are points worth trying first,
-    as the literature would choose them by hand. `depth_knob` names the knob that gives way in a start that does not
-    fit: it gets the largest value below its own that fits. `remarks`: restrictions of the space for this workload, with
-    reasons. `words`: values that backends tell apart; `rules_of` and `words_of`: the same of each backend that can make
-    less. `plain`: the simplest values that make the same program.
+    `decided_first` names knobs in the order of their decision, if that is not their own. `resource_knobs`: the legality
+    knobs that determine the resources of a program, if not all do. `seeds` are points worth trying first, as the
+    literature would choose them by hand. `depth_knob` names the knob that gives way in a start that does not fit: it
+    gets the largest value below its own that fits. `remarks`: restrictions of the space for this workload, with
+    reasons. `words`: values that backends distinguish; `rules_of` and `words_of`: the same for each backend with fewer.
+    `plain`: the simplest values for the same program.
     """
 
     name: str
@@ -128,7 +128,7 @@ class SearchSpace:
     _broken: dict[tuple[str, str, tuple[KnobValue | None, ...]], str | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    # What is said otherwise of the same knobs, so that the kernel is the same.
+    # Plain equivalents of values of the same knobs, for the same kernel.
     _plainer: dict[tuple[str, str, tuple[KnobValue | None, ...]], Mapping[str, KnobValue]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -213,20 +213,20 @@ class SearchSpace:
         return self._broken[ruling]
 
     def _ruling(self, schedule: Schedule) -> tuple[str, str, tuple[KnobValue | None, ...]]:
-        """What decides which resources a schedule's program takes."""
+        """The backend, sketch and knob values that decide the resources of a schedule's program."""
         sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
         deciding = sketch.legality_knobs if sketch.resource_knobs is None else sketch.resource_knobs
         return schedule.backend, sketch.name, tuple([knobs.get(name) for name in deciding])
 
     def plainly(self, schedule: Schedule) -> Schedule:
-        """The legal schedule that says the same kernel by values which its backend tells apart."""
+        """The legal schedule of the same kernel, in values that its backend distinguishes."""
         ruling = self._ruling(schedule)
         if ruling not in self._plainer:
             self._plainer[ruling] = self._said_plainly(schedule)
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule
 
     def _said_plainly(self, schedule: Schedule) -> Mapping[str, KnobValue]:
-        """Values of idle decisions by which the backend makes the same program; of numbers the least that is enough."""
+        """Values of idle decisions for the program in effect; of numbers the least that suffices."""
         backend = self.backends[schedule.backend]
         made = backend.distinguished(schedule, self.target)
         knobs = {k.name: k.values for k in self.sketch(schedule.sketch).knobs}
@@ -397,7 +397,7 @@ class SearchSpace:
 
 
 def _least_enough(values: Sequence[KnobValue], used: KnobValue) -> KnobValue | None:
-    """The value itself where a knob has it, else the least number above it; None where there is neither."""
+    """The value itself if a knob has it, else the least number above it, or None."""
     if used in values or not isinstance(used, int):
         return used if used in values else None
     return min((v for v in values if isinstance(v, int) and v > used), default=None)

@@ -49,7 +49,7 @@ _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]
 _ADDED: Mapping[str, Mapping[str, KnobValue]] = {"chained_dot_cpu": {"prefetch": 0}}
 # Tilings that older schedules do not name: their tiles have one position, or the whole axis.
 _ONE_POSITION, _WHOLE = ("planes", "volumes"), ("columns",)
-# Decisions that are dropped where all values make one kernel.
+# Decisions that are dropped, since all their values make one kernel.
 _SETTLED = ("group", "order", "stages")
 # Former values of decisions that a schedule does not name.
 _UNDECIDED: Mapping[str, KnobValue] = {

@@ -1,9 +1,9 @@
-"""Words of backends: what a schedule says that a backend has no word for is said plainly, as it is made then.
+"""Values of decisions that not all backends distinguish: one without an effect is replaced by its plain equivalent.
 
     backend without descriptors of its own:   a_load=descriptor  specialize=none      →   a_load=pointer
     backend whose loops are not flattened:    grid=persistent_flat                    →   grid=persistent
 
-So two schedules of a backend that differ are two kernels.
+So different schedules of a backend are different kernels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from search_spaces.schedules.rules import Rule
 
 @dataclass(frozen=True)
 class _Word:
-    """A value of decisions, and the plain one in its place; where these other decisions are so, if not everywhere."""
+    """A value of decisions and its plain equivalent, under conditions on other decisions if there are any."""
 
     decisions: tuple[str, ...]
     said: KnobValue
@@ -25,14 +25,14 @@ class _Word:
     beside: tuple[tuple[str, KnobValue, bool], ...] = ()
 
     def is_said(self, decision: str, values: Mapping[str, KnobValue]) -> bool:
-        """Whether the values say it; of `beside`, each decision has the value or, where that is false, another one."""
+        """True if the decision has the value; of `beside`, each decision equals its value or, with False, differs."""
         there = all((values[name] == value) is so for name, value, so in self.beside if name in values)
         return values.get(decision) == self.said and there
 
 
 _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_load")
-# Descriptors by which programs without a producer move tensors, and those of transposed parts of a split reduction;
-# loops that compilers flatten into one; kernels that are launched before the one before them has ended.
+# Descriptors of programs without a producer, and of the transposed partial sums of a split reduction;
+# loops that compilers flatten into one; kernels that are launched before their predecessor has ended.
 _WORDS: Mapping[str, _Word] = {
     "descriptors": _Word(_MOVED, "descriptor", "pointer", (("specialize", "none", True),)),
     "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split", 1, False), ("swap", True, True))),
@@ -43,7 +43,7 @@ EVERY_WORD = frozenset(_WORDS)
 
 
 def plainly(values: Values, words: frozenset[str]) -> Values:
-    """The values as they are made by a backend that has these words."""
+    """The values with plain equivalents of those that a backend with these words does not distinguish."""
     said = {
         decision: word.plain
         for name, word in _WORDS.items()
@@ -55,7 +55,7 @@ def plainly(values: Values, words: frozenset[str]) -> Values:
 
 
 def word_rules(words: frozenset[str], knobs: Sequence[Knob]) -> tuple[Rule, ...]:
-    """What schedules for a backend that has these words and knobs do not say."""
+    """Rules that forbid the values that a backend with these words does not distinguish."""
     values = {k.name: k.values for k in knobs}
     return tuple(
         _unsaid(name, word, decision, values)
@@ -68,6 +68,6 @@ def word_rules(words: frozenset[str], knobs: Sequence[Knob]) -> tuple[Rule, ...]
 
 def _unsaid(name: str, word: _Word, decision: str, values: Mapping[str, Sequence[KnobValue]]) -> Rule:
     reason = f"{decision}={word.said} is {decision}={word.plain} for a backend without {name}"
-    # What can only be so need not be decided first.
+    # A condition that always holds need not be decided first.
     beside = (x for x, value, so in word.beside if x in values and any((v == value) is not so for v in values[x]))
     return Rule((decision, *beside), lambda chosen: reason if word.is_said(decision, chosen) else None)

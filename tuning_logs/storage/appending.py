@@ -35,7 +35,7 @@ def append_lines(path: Path, made: Callable[[], bytes]) -> None:
             raise LogError(f"{path} is not a tuning log: {reason}; nothing was written")
         lock = Path(f"{path}.lock")
         if not lock.exists():
-            # Where no file can be made, FileLock may wait until one can.
+            # If no file can be made, FileLock may wait until one can.
             os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
         with FileLock(lock, timeout=LOCK_TIMEOUT_S):
             _append_locked(path, made())

@@ -1,4 +1,4 @@
-"""A tile program as CUDA C++ makes it: pipelines no deeper than loops are long, caps on registers as blocks that fit.
+"""A tile program as CUDA C++ expresses it: pipelines no deeper than loops, caps on registers by blocks that fit.
 
 stages=8 in a loop of 4 iterations    → stages=4          a ring has no more slots than there are iterations
 stages=3, nothing to copy ahead       → stages=0          vectors that no thread has for itself, or too long for slots
@@ -20,12 +20,12 @@ from search_spaces.programs.statements import Dot, For, Load, Statement, mapped,
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.limits import Distinguished
 
-# Registers of a thread come in multiples of so many.
+# Granularity of the registers of a thread.
 _REGISTER_STEP = 8
 
 
 def distinguished(program: TileProgram, features: Features) -> Distinguished:
-    """The program as it is made, and the decisions of which it is the same by another value."""
+    """The program as it is printed, and decisions whose values amount to other ones."""
     made = replace(program, kernels=tuple(_made(program, kernel, features) for kernel in program.kernels))
     idle: dict[str, int | str] = {}
     if (depth := _depth(made.kernels)) != _depth(program.kernels):
@@ -41,7 +41,7 @@ def distinguished(program: TileProgram, features: Features) -> Distinguished:
 
 
 def _depth(kernels: Iterable[Kernel]) -> int:
-    """The deepest pipeline that is no ring, which a producer fills as deep as it is told."""
+    """The deepest pipeline without a producer, whose ring has all stages that it is given."""
     loops = (s for k in kernels if not k.launch.producer_warps for s in statements(k.body) if isinstance(s, For))
     return max((s.pipeline_stages for s in loops if s.pipeline_stages > 1), default=1)
 
@@ -63,14 +63,14 @@ def _made(program: TileProgram, kernel: Kernel, features: Features) -> Kernel:
 
 
 def _cap(launch: Launch) -> int:
-    """The most registers with which as many blocks fit; none where that is one."""
+    """The most registers with which the same number of blocks fits; 0 if that is one."""
     threads = WARP * (launch.num_warps + (WARP_GROUP if launch.producer_warps else 0))
     blocks = blocks_that_fit(launch.max_registers, threads)
     return WGMMA.registers // (blocks * threads) // _REGISTER_STEP * _REGISTER_STEP if blocks > 1 else 0
 
 
 def _loop(s: For, program: TileProgram, kernel: Kernel, features: Features) -> For:
-    # Operands that come through registers take turns from three stages on, however short the loop is.
+    # Operands through registers alternate from three stages on, in a loop of any length.
     least = 1 if features.copy_bytes else BY_REGISTERS + 1
     stages = min(s.pipeline_stages, max(s.extent, least))
     has_dots = any(isinstance(x, Dot) for x in statements(kernel.body))
@@ -80,7 +80,7 @@ def _loop(s: For, program: TileProgram, kernel: Kernel, features: Features) -> F
 
 
 def _may_be_ahead(s: For, stages: int, program: TileProgram, kernel: Kernel, features: Features) -> bool:
-    """Whether some load fits the slots, and gives every thread a copy of its own: what can be said without layouts."""
+    """True if some load fits the slots and gives every thread a copy: a necessary condition, without layouts."""
     least = features.copy_bytes * WARP * kernel.launch.num_warps
     most = MOST_AHEAD // max(stages - 1, 1)
     loads = (x for x in s.body if isinstance(x, Load) and program.buffer(x.buffer).dtype == x.dst.dtype)
@@ -88,7 +88,7 @@ def _may_be_ahead(s: For, stages: int, program: TileProgram, kernel: Kernel, fea
 
 
 def _without_hints(program: TileProgram, kernel: Kernel, features: Features) -> tuple[Statement, ...]:
-    """The body, its loads without the hints that asynchronous copies of them do not have."""
+    """The body without eviction hints on loads that become asynchronous copies, which have none."""
     printer = KernelPrinter(program, kernel, features)
 
     def unhinted(s: Statement) -> Statement:

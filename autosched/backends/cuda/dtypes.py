@@ -1,4 +1,4 @@
-"""Element types that a GPU lacks: workloads without kernels for it, whatever their schedule."""
+"""Element types that a GPU lacks: workloads without kernels for it, in any schedule."""
 
 from __future__ import annotations
 

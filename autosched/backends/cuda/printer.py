@@ -70,7 +70,7 @@ def function_name(kernel: Kernel) -> str:
 
 
 def blocks_that_fit(max_registers: int, threads: int) -> int:
-    """The blocks of so many threads that a multiprocessor is to hold, given a cap on the registers of each."""
+    """Blocks of `threads` threads resident on a multiprocessor, given a cap on the registers of each thread."""
     return max(1, WGMMA.registers // (max_registers * threads)) if max_registers else 1
 
 
@@ -172,7 +172,7 @@ class KernelPrinter:
             arguments=tuple(b.name for b in self.buffers),
             programs=self.kernel.grid.programs,
             num_warps=self.warps,
-            num_ctas=1,  # What the blocks of a cluster could share, each of these brings itself.
+            num_ctas=1,  # Blocks of a cluster do not share their loads here.
             shared_bytes=self.shared.bytes,
             scratch_bytes=0,
             hidden_parameters=0,
@@ -189,9 +189,9 @@ class KernelPrinter:
         return self.function([threads, "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;"])
 
     def function(self, first: Sequence[str], threads: int = 0, more: Sequence[str] = ()) -> str:
-        """The printed statements as a function of so many threads.
+        """The printed statements as a function of `threads` threads.
 
-        `first` stands on top of them; `more` parameters follow the buffers.
+        `first` is text before them; `more` parameters follow the buffers.
         """
         threads = threads or WARP * self.warps
         blocks = blocks_that_fit(self.kernel.launch.max_registers, threads)
@@ -220,7 +220,7 @@ class KernelPrinter:
                     self.products.printed(statement, self)
 
     def print(self, statement: Statement) -> None:
-        """Print a statement with what is nested in it."""
+        """Print a statement and those nested in it."""
         match statement:
             case Load():
                 if not self.products.load(statement, self):

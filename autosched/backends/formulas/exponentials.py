@@ -177,7 +177,7 @@ def log1p(x: Term) -> Term:
     upper = e * _LN2_HI
     total = upper + f
     log = total + (low + (f - (total - upper)))
-    # Where 1 + x rounds to 1 the result is x itself; so it is for infinity and NaN.
+    # If 1 + x rounds to 1, the result is x itself; so it is for infinity and NaN.
     log = choose(u.equals(1.0), x, choose(u < math.inf, log, u))
     return choose(u.equals(0.0), -math.inf, choose(u < 0.0, math.nan, log))
 

@@ -187,7 +187,7 @@ class CudaLauncher:
 
 
 def _function_of(module: Any, kernel: CudaKernel) -> Any:
-    """A kernel of loaded code, allowed what its launch needs."""
+    """A kernel of loaded code, with the attributes that its launch needs."""
     (device,) = _loaded(driver.cuCtxGetDevice())
     optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     (limit,) = _loaded(driver.cuDeviceGetAttribute(optin, device))

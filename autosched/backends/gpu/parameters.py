@@ -1,8 +1,8 @@
 """Layout of kernel parameters: computed once per program, filled in by every call.
 
 The driver takes a kernel's parameters as an array of pointers to their values, and copies these while it launches. All
-values of all kernels of a program lie in one array: addresses of inputs and outputs, of workspaces, null, addresses of
-scratch memory, then the sizes and strides that go with tensor maps. The maps themselves lie elsewhere.
+values of all kernels of a program are in one array: addresses of inputs and outputs, of workspaces, null, addresses of
+scratch memory, then the sizes and strides that accompany tensor maps. The maps themselves are elsewhere.
 """
 
 from __future__ import annotations

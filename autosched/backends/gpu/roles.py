@@ -1,4 +1,4 @@
-"""The roles of warps in a kernel that asks for a producer, for printers: what has none is not compiled."""
+"""Warp roles in a kernel that asks for a producer, for printers: a kernel without legal roles is not compiled."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def warp_roles(
 
 
 def refuse(kernel: Kernel, reason: str) -> NoReturn:
-    """Raise what a printer has no words for."""
+    """Raise CompileError for a kernel that a printer cannot express."""
     raise CompileError(f"kernel {kernel.name} with producer warps: {reason}")

@@ -2,7 +2,7 @@
 
 A map contains the address of its tensor, so a call on other tensors needs other maps. Making one takes the driver about
 as long as a launch, and addresses recur: PyTorch's allocator hands out few. So maps are cached by address. None is ever
-changed; a call that has one can use it whatever other threads do.
+changed; a call that has one can use it concurrently with other threads.
 """
 
 from __future__ import annotations

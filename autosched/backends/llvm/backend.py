@@ -130,7 +130,7 @@ class LlvmLauncher:
 
 
 def _bytes(size: int) -> torch.Tensor:
-    """Memory that begins at a page; large memory lies in large pages if the system has them."""
+    """Memory that begins at a page; large memory uses large pages if the system has them."""
     memory = mmap.mmap(-1, size + _HUGE_PAGE)
     if size >= _HUGE_PAGE // 8 and hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -105,10 +105,10 @@ def _parts(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
 
 
 def _without_marks(code: Code, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The statements without loads of what marks iterations, which loops read where it lies.
+    """The statements without loads of block masks, which loops read from memory.
 
     Raises:
-        CompileError: what marks iterations is computed.
+        CompileError: a block mask is computed.
     """
     marks = {s.marks for s in statements(body) if isinstance(s, For) and s.marks}
     for s in body:

@@ -1,4 +1,4 @@
-"""What chained dots with a producer need of a GPU: known before anything compiles."""
+"""Resources of chained dots with a producer, estimated before anything compiles."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.limits import Resources
 from search_spaces.workloads.dtypes import dtype
 
-# The barriers of a slot of a ring, which say that it is full and that it is empty; those of tiles that are kept and of
-# turns; and what the compiler has for itself.
+# The full and the empty barrier of a slot of a ring; the barriers of resident tiles and of
+# the groups' order, and the compiler's own memory.
 _SLOT_BYTES = 16
 _OTHER_BYTES = 256
 # Registers of addresses, barriers and row statistics besides tiles. Points and sums of 64 and 64 registers, with
@@ -22,12 +22,12 @@ _OVERHEAD = 24
 
 
 def has_chain_roles(kernel: Kernel) -> bool:
-    """Whether a producer loads tiles for dots that follow on other dots of their loop."""
+    """True if a producer loads tiles for chained dots."""
     return kernel.launch.producer_warps > 0 and follows_dots(kernel)
 
 
 def chain_resources(program: TileProgram, kernel: Kernel) -> Resources:
-    """Tiles that are kept, rings, and what is stored, in shared memory; points, sums and operands in registers."""
+    """Resident tiles, rings and stored tiles in shared memory; points, accumulators and operands in registers."""
     launch, loops = kernel.launch, [s for s in kernel.body if isinstance(s, For)]
     kept = sum(s.dst.bytes for s in copied(kernel.body))
     stages = max((s.pipeline_stages for s in loops), default=0) or launch.num_stages
@@ -49,7 +49,7 @@ def registers_allowed(kernel: Kernel) -> int:
 
 
 def _live_bytes(kernel: Kernel, loop: For, loops: Sequence[For]) -> int:
-    """Carried sums, those of an iteration, and computed operands while dots run with others of them."""
+    """Bytes of carried accumulators, those of an iteration, and computed operands if they overlap with other dots."""
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     summed = {s.dst.name: s.dst for x in loops for s in x.body if isinstance(s, Dot) and not starts_anew(s, x)}
     own = {s.dst.name: s.dst for s in loop.body if isinstance(s, Dot)}

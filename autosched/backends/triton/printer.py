@@ -301,7 +301,7 @@ class KernelPrinter:
 
 
 def _dot_precision(s: Dot, operand: str, products: int) -> list[str]:
-    """Precision arguments of `tl.dot` with so many products an iteration, if its operands leave a choice."""
+    """Precision arguments of `tl.dot` with `products` products an iteration, if its operands leave a choice."""
     if s.dst.dtype == "int32":
         return ["out_dtype=tl.int32"]
     if is_promoted(operand, s.precision):

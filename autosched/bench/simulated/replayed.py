@@ -23,7 +23,7 @@ from tuning_logs.exchange.recorded_table import RecordedTable
 
 Seconds = NDArray[np.float64]
 
-# What made the kernels is not told; nor when they were measured, and how.
+# Tables do not name the backend, nor the time and the policy of their measurements.
 _BACKEND = ""
 _PROVENANCE = Provenance("", "cold", 0.0, 0, 0)
 

@@ -110,7 +110,7 @@ def is_whole(estimate: RoundedValue) -> bool:
     return not estimate.value.values.is_floating_point()
 
 
-# What comes of the result, its operands and their errors: the error of the result.
+# The error of the result, from the result, its operands and their errors.
 _ErrorOf = Callable[[torch.Tensor, Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
 
 

@@ -22,7 +22,7 @@ LAUNCH_OPTIONS = frozenset(
         *("launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
     }
 )
-# What makes the kernels of their schedules.
+# The backend of their schedules.
 BACKEND = "triton"
 
 Legal = Callable[[dict[str, Any]], bool]

@@ -1,4 +1,4 @@
-"""What a log knows of a user's kernel, for the values of its key here and for others; and what others measured of it.
+"""Records of a user's kernel in a log, for the current values of its key and for others; and recorded tables of it.
 
 Where the log cannot be written, records are kept until the process ends: a kernel must run all the same.
 """

@@ -1,4 +1,4 @@
-"""Warp specialisation of chained dots: loops in which dots follow on other dots, as those of attention do.
+"""Warp specialisation of chained dots: loops in which dots multiply results of other dots, as in attention.
 
 Before:  load q by descriptor; top, total, acc = …
          for c.0: load k, v by descriptor; s = 0; s += dot(q, k); …; p = …; acc = acc * …; acc += dot(p, v)
@@ -9,9 +9,9 @@ After:   rings: one slot of q; slots of k; slots of v
            for c.0: await k; issue s; settle; release k; …; p = …; acc = acc * …; await v; issue acc; settle; release v
            release q; epilogue
 
-Rows of a tile are divided among the groups: every dot has them, and what it multiplies them by is in shared memory.
+Groups divide the rows of a tile: every dot has them, and its other operand is in shared memory.
 Tiles of an iteration have rings of their own, so that a slot is free as soon as the dots are done that read it. Groups
-may issue their first dots in turn (ping-pong), and dots may overlap what follows on those of the last iteration.
+may issue their first dots alternately (ping-pong), and dots may overlap with the pointwise work of other iterations.
 
 (Shah et al., "FlashAttention-3", 2024, sections 3.1 and 3.2.)
 """
@@ -51,17 +51,19 @@ from search_spaces.programs.statements import Dot, For, Load, Statement, Store, 
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 
-# What positions of rings are called: iterations of the loops, and tiles that are kept for all of them.
+# Names of the positions of rings: iterations of the loops, and tiles that are resident over all of them.
 STEP, TILE = "step", "tile"
-# The ring of tiles that are kept.
+# Name of the ring of resident tiles.
 KEPT = "kept"
 
 
 @dataclass(frozen=True)
 class ChainRoles:
-    """A kernel taken apart: tiles that are `kept` for all loops, what is computed before these, its loops, and what
-    follows. `loops` are as the kernel has them, for all rows of a tile; `start`, `shares` (the same loops) and
-    `epilogue` are what one of the groups does, which has `rows` of these rows."""
+    """A kernel with its parts and roles.
+
+    `kept`: loads of tiles resident over all loops. `loops` are the kernel's, for all rows of a tile; `start`, the work
+    before them, `shares`, the same loops, and `epilogue` are one group's, for its `rows`.
+    """
 
     kernel: Kernel
     units: WaveGroups
@@ -77,7 +79,7 @@ class ChainRoles:
         """The roles in a kernel of this form.
 
         Raises:
-            UnmatchedError: why it has none.
+            UnmatchedError: the kernel has another form.
         """
         loops = tuple(s for s in kernel.body if isinstance(s, For))
         if not loops or not any(isinstance(s, Dot) for s in loops[0].body):
@@ -104,7 +106,7 @@ class ChainRoles:
 
     @cached_property
     def whole(self) -> Ring:
-        """The ring of one slot of the tiles that are kept."""
+        """The ring of one slot for the resident tiles."""
         return Ring(KEPT, self.kept, 1, self.groups, TILE)
 
     @cached_property
@@ -118,7 +120,7 @@ class ChainRoles:
 
     @property
     def copied(self) -> tuple[Load, ...]:
-        """The loads that are the producer's."""
+        """The loads that the producer issues."""
         return (*self.kept, *(load for loop in self.loops for load in copied(loop.body)))
 
     @property
@@ -136,7 +138,7 @@ class ChainRoles:
 
     @cached_property
     def consumer(self) -> Role:
-        """What each group does."""
+        """The role of each consumer group."""
         body: list[RoleStatement] = [Await(self.whole), Advance(TILE)] if self.kept else []
         body += self.start
         body += [Everywhere(self.marking)] if self.marking else []
@@ -204,12 +206,12 @@ class ChainRoles:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What a group has of a tile."""
+        """The part of a tile that one group computes."""
         return (Part(self.rows_axis, self.rows, HALF),) if self.groups > 1 else ()
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Those of the grid, and the number of a group."""
+        """The variables of the grid, and the number of a group."""
         return tuple(a.variable for a in self.moving.grid.axes)
 
     @property
@@ -218,7 +220,7 @@ class ChainRoles:
 
     @property
     def points_axis(self) -> str:
-        """What lies along with rows where loops compute: the columns of the first dot."""
+        """The axis of computed tiles besides the rows: the columns of the first dot."""
         return self._dots[0].dst.axes[1]
 
     def iteration(self, loop: For) -> Iteration:
@@ -231,7 +233,7 @@ class ChainRoles:
 
     @property
     def marking(self) -> tuple[Load, ...]:
-        """The loads of what marks iterations: every warp that has loops reads it."""
+        """The loads of the tiles that mark iterations; every warp that runs the loops reads them."""
         marks = {loop.marks for loop in self.loops}
         return tuple(s for s in self.start if isinstance(s, Load) and s.dst.name in marks)
 
@@ -242,17 +244,17 @@ class ChainRoles:
 
     @property
     def alternating(self) -> bool:
-        """Whether the warp groups issue their dots in turn."""
+        """True if the warp groups issue their first dots alternately."""
         return self.kernel.launch.alternating
 
     @property
     def overlapped(self) -> bool:
-        """Whether the dots of an iteration run while the one after is computed."""
+        """True if dots of an iteration run while the next one is computed."""
         return self.kernel.launch.overlapped
 
     @property
     def moving(self) -> Kernel:
-        """The kernel as one group does it, and whole tiles of what is copied: what its arguments follow from."""
+        """The kernel of one group, with whole tiles of copied operands; its arguments follow from this."""
         grid = replace(self.kernel.grid, axes=(*self.kernel.grid.axes, GridAxis(HALF, self.groups)))
         body = (*self.kept, *self.start, *self.shares, *self.epilogue)
         return replace(self.kernel, grid=grid, body=body)
@@ -269,29 +271,29 @@ class ChainRoles:
 
     @cached_property
     def tiles(self) -> dict[str, Tile]:
-        """Those of one warp group, by name."""
+        """The tiles of one warp group, by name."""
         return {t.name: t for s in statements(self.moving.body) for t in produced(s)}
 
     @cached_property
     def shared(self) -> dict[str, Load]:
-        """The loads of what is in shared memory, by tile."""
+        """The loads into shared memory, by tile."""
         return {s.dst.name: s for s in self.copied}
 
     @property
     def computed(self) -> list[Tile]:
-        """Those that are in registers."""
+        """The tiles in registers."""
         return [t for name, t in self.tiles.items() if name not in self.shared]
 
     @property
     def finished(self) -> tuple[Tile, ...]:
-        """The tiles that the epilogue takes from the loops, in the order in which they were made."""
+        """The tiles that the epilogue takes from the loops, in the order of their definition."""
         needed = {x for s in self.epilogue for x in read(s)}
         made = {t.name: t for s in statements((*self.start, *self.shares)) for t in produced(s)}
         return tuple(t for name, t in made.items() if name in needed)
 
 
 def follows_dots(kernel: Kernel) -> bool:
-    """Whether dots of a loop follow on other dots of it: what they multiply is not all loaded."""
+    """True if dots of a loop multiply results of its other dots, so that some operands are not loaded."""
     loaded = {s.dst.name for s in kernel.body if isinstance(s, Load)}
     for loop in (s for s in kernel.body if isinstance(s, For)):
         here = loaded | {s.dst.name for s in loop.body if isinstance(s, Load)}
@@ -301,12 +303,12 @@ def follows_dots(kernel: Kernel) -> bool:
 
 
 def copied(body: Sequence[Statement]) -> tuple[Load, ...]:
-    """The loads that are a producer's, of these statements."""
+    """The loads among these statements that a producer issues."""
     return tuple(s for s in body if isinstance(s, Load) and s.via == "descriptor")
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """A name for each."""
+    """Unique names, numbered from the second use of a name on."""
     found: list[str] = []
     for name in names:
         found.append(name if name not in found else f"{name}_{len(found)}")

@@ -3,7 +3,7 @@
     result = acc / total                    total_inverse = 1 / total
                                             result = acc * total_inverse
 
-A division takes eight instructions. What is denormal has no finite reciprocal, and that of the largest numbers is
+A division takes eight instructions. Denormal numbers have no finite reciprocal, and that of the largest numbers is
 denormal: so divisors are sums of exponentials only, which are relative to the largest.
 """
 
@@ -22,14 +22,14 @@ _EXPONENTIALS = frozenset({"exp", "exp2", "exp2_normal"})
 def divided_by_rows(
     body: Sequence[Statement], loops: Sequence[Statement], tiles: Mapping[str, Tile], rows: str
 ) -> tuple[Statement, ...]:
-    """The statements with the reciprocals of their rows' divisors; `loops` fold these, `tiles` are all there are."""
+    """The statements with the reciprocals of their rows' divisors, which `loops` reduce; `tiles`: all, by name."""
     names, sums = Names({*tiles}), _sums_of_exponentials(loops)
     divisors = {name: t for name, t in tiles.items() if name in sums and t.axes == (rows,)}
     return tuple(new for s in body for new in _divided(s, divisors, names))
 
 
 def _sums_of_exponentials(loops: Sequence[Statement]) -> set[str]:
-    """The tiles that sums of exponentials are added to."""
+    """Accumulators of sums of exponentials."""
     every = [*statements(tuple(loops))]
     powers = {s.dst.name for s in every if isinstance(s, Map) and s.operator in _EXPONENTIALS}
     parts = {s.dst.name for s in every if isinstance(s, Reduce) and s.operator == "sum" and s.src in powers}

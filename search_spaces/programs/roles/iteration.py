@@ -1,4 +1,4 @@
-"""An iteration of chained dots, and in which order its parts may be done.
+"""An iteration of chained dots, and legal orders of its parts.
 
     in order                          overlapped, an iteration before the dots that follow on it
       s = dot(q, k)                     s = dot(q, k) begins
@@ -30,8 +30,12 @@ from search_spaces.programs.statements import Dot, Fill, For, Load, Statement, p
 
 @dataclass(frozen=True)
 class Iteration:
-    """Its dots of what is loaded, `first`, which nothing but `fills` goes before; what is computed, `points`, and the
-    `moves` of sums of the dots that follow, `then`. `changed`: what `points` change after one of these has read it."""
+    """The parts of an iteration of chained dots.
+
+    `first`: dots of loaded tiles, preceded only by `fills`; `points`: pointwise work and reductions that follow them;
+    `then`: dots of these; `moves`: work on the accumulators of `then`; `changed`: tiles that `points` reassign after
+    `then` or `moves` have read them.
+    """
 
     fills: tuple[Fill, ...]
     first: tuple[Dot, ...]
@@ -42,7 +46,7 @@ class Iteration:
 
     @staticmethod
     def of(loop: For, loaded: Collection[str]) -> Iteration:
-        """Take the body of a loop apart; `loaded` are the tiles in shared memory."""
+        """Split the body of a loop; `loaded`: the tiles in shared memory."""
         dots = [s for s in loop.body if isinstance(s, Dot)]
         first = tuple(d for d in dots if {d.a, d.b} <= {*loaded})
         then = tuple(d for d in dots if d not in first)
@@ -61,7 +65,7 @@ class Iteration:
             if isinstance(s, Fill) and made <= started:
                 fills.append(s)
             elif moving & {*made, *read(s)}:
-                # What is computed of such sums is as late as they are.
+                # Tiles computed from these accumulators are as late as they are.
                 moving |= made
                 late |= {*read(s)} - moving
                 moves.append(s)
@@ -71,7 +75,7 @@ class Iteration:
         return Iteration(tuple(fills), first, tuple(points), tuple(moves), then, frozenset(changed))
 
     def why_not_overlapped(self) -> str | None:
-        """Why its dots cannot begin before those that follow on the last iteration's are done; or None."""
+        """Reason that its first dots cannot begin before the last iteration's second dots are settled, or None."""
         if not self.first or not self.then:
             return "expected dots of what is loaded, and dots that follow on them"
         if {d.dst.name for d in self.first} - {f.dst.name for f in self.fills}:
@@ -90,8 +94,11 @@ def _names(body: Sequence[Statement]) -> set[str]:
 
 @dataclass(frozen=True)
 class InOrder:
-    """An iteration as it stands, in which dots that follow each other run together; `loaded`: what is in shared memory,
-    `rings`: where what the loop loads is. With `turns`, groups take turns at dots of what is loaded."""
+    """An iteration in program order, in which consecutive dots run together.
+
+    `loaded`: the tiles in shared memory; `rings`: the ring of each tile that the loop loads. With `turns`, groups issue
+    the dots of loaded tiles alternately.
+    """
 
     loop: For
     rings: Mapping[str, Ring]
@@ -121,7 +128,7 @@ class InOrder:
         yield from map(Release, _read_by([d for d in dots if self._is_last(d)], self.rings))
 
     def _runs(self) -> list[_Run]:
-        """The iteration, one run after the other."""
+        """The iteration as a sequence of runs."""
         runs = [_Run()]
         summed = {s.dst.name for s in self.loop.body if isinstance(s, Dot)}
         for s in self.loop.body:
@@ -137,14 +144,14 @@ class InOrder:
         return runs
 
     def _is_last(self, dot: Dot) -> bool:
-        """Whether no dot behind this one reads a tile of a ring that it does."""
+        """True if no later dot reads a ring's tile that this one reads."""
         later = self.loop.body[self.loop.body.index(dot) + 1 :]
         return not any(isinstance(s, Dot) and {s.a, s.b} & {dot.a, dot.b} & {*self.rings} for s in later)
 
 
 @dataclass
 class _Run:
-    """Dots that run together, what their sums start from, and what follows on them."""
+    """Dots that run together, the initial values of their accumulators, and the statements that follow."""
 
     fills: list[Statement] = field(default_factory=list)
     dots: list[Dot] = field(default_factory=list)
@@ -153,29 +160,29 @@ class _Run:
 
 @dataclass(frozen=True)
 class Ahead:
-    """An iteration whose first dots are issued before those that follow on the iteration before are settled."""
+    """An iteration whose first dots are issued before the second dots of the previous iteration are settled."""
 
     parts: Iteration
     rings: Mapping[str, Ring]
     turns: bool
 
     def first(self) -> Iterator[RoleStatement]:
-        """The first iteration, without dots that follow on it."""
+        """The first iteration, without its second dots."""
         yield from (*self._issued(), *self._turn_given, *self._points(left=0))
         yield from (*self.parts.moves, Keep(self.parts.then))
 
     def behind(self) -> Iterator[RoleStatement]:
-        """Every other one: while its last dots run, the next points are computed."""
+        """Every later iteration: its points are computed while the second dots of the previous one run."""
         yield from (*self._issued(), *self.then(), *self._turn_given, *self._points(left=len(self.parts.then)))
         yield from (*self.settled(), *self.parts.moves, Keep(self.parts.then))
 
     def then(self) -> Iterator[RoleStatement]:
-        """Begin the dots that follow on the iteration before."""
+        """Issue the second dots of the previous iteration."""
         yield from (Await(ring, -1) for ring in _read_by(self.parts.then, self.rings))
         yield Issue(self.parts.then, -1)
 
     def settled(self) -> Iterator[RoleStatement]:
-        """Wait for these."""
+        """Wait for these dots and release their operands."""
         yield Settle(self.parts.then)
         yield from (Release(ring, -1) for ring in _read_by(self.parts.then, self.rings))
 
@@ -186,7 +193,7 @@ class Ahead:
         yield Issue(self.parts.first, anew=frozenset(d.dst.name for d in self.parts.first))
 
     def _points(self, left: int) -> Iterator[RoleStatement]:
-        """What follows on the first dots; what these alone read is released."""
+        """The points that follow the first dots; operands that only these read are released."""
         early, later = _early(self.parts.points), _read_by(self.parts.then, self.rings)
         yield from early
         yield Settle(self.parts.first, left)
@@ -199,16 +206,16 @@ class Ahead:
 
 
 def starts_anew(dot: Dot, loop: For) -> bool:
-    """True if its sums start from the 0 that stands before it in the loop."""
+    """True if a statement before the dot in the loop fills its accumulator with 0."""
     before = loop.body[: loop.body.index(dot)]
     return any(isinstance(s, Fill) and s.dst.name == dot.dst.name and s.value == 0.0 for s in before)
 
 
 def _read_by(dots: Sequence[Dot], rings: Mapping[str, Ring]) -> list[Ring]:
-    """The rings that dots read."""
+    """The rings that the dots read."""
     return list(dict.fromkeys(rings[x] for d in dots for x in (d.a, d.b) if x in rings))
 
 
 def _early(points: Sequence[Statement]) -> tuple[Statement, ...]:
-    """What is read for points: on its way while dots run, which it has nothing to do with."""
+    """Loads for points, which are independent of the dots and overlap with them."""
     return tuple(s for s in points if isinstance(s, Load))

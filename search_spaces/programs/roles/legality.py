@@ -1,4 +1,4 @@
-"""What roles of warps cannot be: refused with what is allowed."""
+"""Legality of warp roles: an impossible one is refused with the allowed values."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from search_spaces.programs.roles.trip_counts import fewest_iterations
 from search_spaces.programs.statements import Dot, For, If, Load, Split, Store, produced, read, statements
 from search_spaces.workloads.dtypes import dtype
 
-# Groups of a program of chained dots, whose threads have 160 registers where there are three.
+# Consumer groups of chained dots; of three, every thread has 160 registers.
 _MOST_GROUPS = 3
-# Of operands that dots take from registers.
+# Size of the elements that dots can take from registers.
 _OPERAND_BYTES = 2
 
 
 def check_product(roles: ProductRoles, limits: RoleLimits) -> None:
-    """Raises UnmatchedError where a contraction has no such roles, or a compiler with these limits makes none."""
+    """Raises UnmatchedError if a contraction has no such roles, or a compiler with these limits no code for them."""
     check_request(roles.kernel, roles.units, limits.groups, limits.blocks, roles.stages)
     _check_turns(roles)
     _check_operands(roles, limits)
@@ -66,7 +66,7 @@ def _check_operands(roles: ProductRoles, limits: RoleLimits) -> None:
 
 
 def check_chain(roles: ChainRoles) -> None:
-    """Raises UnmatchedError where dots that follow on dots have no such roles."""
+    """Raises UnmatchedError if chained dots have no such roles."""
     kernel, launch, units = roles.kernel, roles.kernel.launch, roles.units
     check_request(kernel, units, _MOST_GROUPS, 1, roles.stages)
     if roles.rows % units.rows:

@@ -1,9 +1,9 @@
 """The pass from a kernel that asks for a producer to the roles of its warps.
 
 Before:  acc = 0; for k.0: a = load …; b = load …; acc += dot(a, b)      [1 warp more to load]
-After:   a ring; a producer that fills it; groups of consumers that multiply what lies in it (`statements`)
+After:   a ring; a producer that fills it; groups of consumers that multiply its tiles (`statements`)
 
-Warp specialisation; what it makes of a contraction is shown in `products`, of dots that follow on dots in `chains`.
+`products` shows warp-specialised contractions, `chains` warp-specialised chained dots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def roles_of(
     """Its roles; `kept_registers`: of a thread of the producer of a contraction (0: the least).
 
     Raises:
-        UnmatchedError: why it has none.
+        UnmatchedError: it has no legal roles.
     """
     if follows_dots(kernel):
         chain = ChainRoles.of(kernel, units)

@@ -10,8 +10,8 @@ After:   ring operands: slots of a, b and b2
            settle; release; epilogue, which reads what the producer copied into a ring of its own
 
     cooperative    groups have equal parts of the rows of every tile
-    ping-pong      two groups do every other tile each, and issue their main loops in turn
-    clusters       the blocks of a cluster have equal parts of a tile, and each copies a part of what they share
+    ping-pong      two groups compute alternate tiles, and issue their main loops alternately
+    clusters       the blocks of a cluster have equal parts of a tile, and each copies a part of the shared operand
 
 (CUTLASS: `KernelTmaWarpSpecializedCooperative`, `KernelTmaWarpSpecializedPingpong`; Bauer et al., "CudaDMA", SC 2011.)
 """
@@ -75,16 +75,17 @@ from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Tile
 from search_spaces.workloads.dtypes import dtype, is_promoted
 
-# What positions of the two rings are called: iterations of the main loop, and tiles of the outputs.
+# Names of the positions of the two rings: iterations of the main loop, and tiles of the outputs.
 STEP, TILE = "step", "tile"
 
 
 @dataclass(frozen=True)
 class ProductRoles:
-    """A kernel taken apart. Tiles of `rows_read` have the rows of the accumulators, those of `columns_read` their
-    columns, whichever were written first.
+    """A kernel with its parts and roles.
 
-    `epilogue`: that of one group of a block, of its part; `extras`: those of its loads that are a producer's.
+    Tiles of `rows_read` have the rows of the accumulators and those of `columns_read` their columns, in either order of
+    the operands. `epilogue`: that of one group of a block, for its part; `extras`: the loads of it that the producer
+    issues.
     """
 
     kernel: Kernel
@@ -102,7 +103,7 @@ class ProductRoles:
         """The roles in a kernel of this form; `kept_registers`: of a thread of the producer (0: the least).
 
         Raises:
-            UnmatchedError: why it has none.
+            UnmatchedError: the kernel has another form.
         """
         loop, epilogue = _parts(kernel)
         loads, dots = _operands(kernel, loop)
@@ -123,17 +124,17 @@ class ProductRoles:
 
     @cached_property
     def operands(self) -> Ring:
-        """The ring of what dots multiply."""
+        """The ring of the dots' operands."""
         return Ring("operands", self.loads, self.stages, self.groups if self.shares_tile else 1, STEP)
 
     @cached_property
     def extra(self) -> Ring:
-        """The ring of what epilogues read, of one slot for each group."""
+        """The ring of the epilogue's tiles, of one slot for each group."""
         return Ring("extras", self.extras, 1, 1, TILE, apart=True)
 
     @property
     def copied(self) -> tuple[Load, ...]:
-        """The loads that are the producer's."""
+        """The loads that the producer issues."""
         return (*self.loads, *self.extras)
 
     @property
@@ -142,7 +143,7 @@ class ProductRoles:
 
     @cached_property
     def producer(self) -> Role:
-        # What an epilogue reads is needed last, and its place free late.
+        # The tiles of an epilogue are needed last, and their place is free late.
         ring, extras = self.operands, EachGroup(_filled(self.extra), self.alternating)
         body: tuple[RoleStatement, ...] = (Steps(self.loop, (*_filled(ring), Advance(STEP))),)
         body += (extras, Advance(TILE)) if self.extras else ()
@@ -151,7 +152,7 @@ class ProductRoles:
 
     @cached_property
     def consumer(self) -> Role:
-        """What each group does."""
+        """The role of each consumer group."""
         extent, turns = self.loop.extent, self.alternating
         starts: list[RoleStatement] = [Start(STEP, extent if turns else 0)]
         starts += [Start(TURNS)] if turns else []
@@ -173,14 +174,14 @@ class ProductRoles:
 
     @property
     def _in_flight(self) -> list[RoleStatement]:
-        """The dots of one iteration run while the barrier of the next one's operands is waited for."""
+        """The dots of one iteration run during the wait for the next one's operands."""
         ring, dots = self.operands, self.dots
         step = (Await(ring), Issue(dots), Settle(dots, len(dots)), Release(ring, -1, "behind the first"), Advance(STEP))
         return [Steps(self.loop, step), *self._hand_over, Settle(dots), Release(ring, -1, "had any")]
 
     @property
     def _through_registers(self) -> list[RoleStatement]:
-        """Rows go through registers: those of the next dot are loaded while one runs on those of the last."""
+        """Rows go through registers: those of the next dot are loaded while the previous dot runs."""
         ring, dots = self.operands, self.dots
         following, done = (Await(ring, 1), Fetch(ring, self.a, 1)), (Settle(dots), Release(ring))
         step = (Issue(dots), *following, *done, Next(self.a), Advance(STEP))
@@ -189,10 +190,10 @@ class ProductRoles:
 
     @property
     def _promoted(self) -> list[RoleStatement]:
-        """The sums of a step are added up in float32 before the next dot begins; other groups' dots run meanwhile.
+        """The accumulators of a step are added up in float32 before the next dot begins.
 
-        Two dots in flight would be serialised by ptxas, which refuses to read the sums of one while the other runs (its
-        note C7514).
+        Other groups' dots run meanwhile. Two dots in flight would be serialised by ptxas, which refuses to read the
+        accumulators of one while the other runs (its note C7514).
         """
         ring, dots = self.operands, self.dots
         issue = Issue(dots, anew=frozenset(d.dst.name for d in dots), partial=True)
@@ -201,13 +202,16 @@ class ProductRoles:
 
     @property
     def _hand_over(self) -> list[RoleStatement]:
-        """Let the other group begin: every slot of this tile has been waited for, so none is mistaken for one of an
-        earlier turn of the ring, and the dots of both do not compete."""
+        """Pass the main loop to the other group.
+
+        Every slot of this tile has been waited for, so none is mistaken for one of an earlier phase of the ring, and
+        the dots of both groups do not compete.
+        """
         return [Give()] if self.alternating else []
 
     @property
     def _finish(self) -> Iterator[RoleStatement]:
-        """The epilogue, what it reads of the producer's awaited before the first of that, released after the last."""
+        """The epilogue; tiles from the producer are awaited before their first load, and released after the last."""
         numbers = [n for n, s in enumerate(self.epilogue) if s in self.extras]
         for number, s in enumerate(self.epilogue):
             if numbers and number == numbers[0]:
@@ -224,7 +228,7 @@ class ProductRoles:
 
     @property
     def alternating(self) -> bool:
-        """Whether two groups do every other tile each."""
+        """True if two groups compute alternate tiles."""
         return self.kernel.launch.alternating
 
     @property
@@ -244,7 +248,7 @@ class ProductRoles:
 
     @property
     def dot(self) -> Dot:
-        """The first one; all have tiles of the same shape."""
+        """The first dot; all have tiles of the same shape."""
         return self.dots[0]
 
     def sides(self, dot: Dot) -> tuple[str, str]:
@@ -259,7 +263,7 @@ class ProductRoles:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What a group has of a tile."""
+        """The part of a tile that one group computes."""
         block = Part(self.cut_axis, self.cut_size, BLOCK)
         group = Part(self.dot.dst.axes[0], self.rows, HALF)
         return (block,) * (self.blocks > 1) + (group,) * self.shares_tile
@@ -282,7 +286,7 @@ class ProductRoles:
 
     @property
     def cut_size(self) -> int:
-        """Positions of it in one block."""
+        """Positions of the cut axis in one block."""
         return self.dot.dst.extent(self.cut_axis) // self.blocks
 
     @property
@@ -315,7 +319,7 @@ class ProductRoles:
 
     @property
     def promotes(self) -> bool:
-        """True if the sums of a step are kept apart and added up in float32, since tensor cores keep fewer bits."""
+        """True if the accumulators of a step are apart and added up in float32, since tensor cores keep fewer bits."""
         return is_promoted(self.a.dst.dtype, self.dot.precision)
 
     @property

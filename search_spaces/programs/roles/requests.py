@@ -1,7 +1,7 @@
-"""What a schedule asks of warps, and why a kernel cannot have such roles: said here once.
+"""Legality of the warp roles that a schedule asks for, defined once for rules and for passes.
 
-Rules of sketches ask before there is a program, of values that are decided one after the other; the passes that make
-roles ask of kernels.
+Rules of sketches check values that are decided one after the other, before there is a program; the passes that build
+roles check kernels.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 
 # A slot is filled while another is read.
 FEWEST_STAGES = 2
-# Groups that have every other tile each, as ping-pong does.
+# Ping-pong: two groups compute alternate tiles.
 ALTERNATING_GROUPS = 2
 
 
 class RoleLimits(GroupLimits, Protocol):
-    """What a compiler makes of roles (see `schedules.limits.Offers`)."""
+    """Roles for which a compiler generates code (see `schedules.limits.Offers`)."""
 
     @property
     def groups(self) -> int: ...
@@ -32,7 +32,7 @@ class RoleLimits(GroupLimits, Protocol):
 
 
 def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
-    """Why so many warps are no groups of consumers, of which there may be so many."""
+    """Reason that `warps` do not form up to `most` consumer groups, or None."""
     allowed = [units.waves * n for n in range(1, most + 1)]
     if warps in allowed:
         return None
@@ -41,34 +41,37 @@ def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
 
 
 def why_no_stages(stages: int) -> str | None:
-    """Why a ring of so many slots does not do."""
+    """Reason that a ring cannot have `stages` slots, or None."""
     return f"{stages} stages; expected at least {FEWEST_STAGES}" if stages < FEWEST_STAGES else None
 
 
 def why_capped(units: WaveGroups, warps: int, max_registers: int) -> str | None:
-    """Why the registers of a product's threads have no cap: several groups take those that a producer gives up."""
+    """Reason that the registers of a product's threads must not be capped, or None.
+
+    Several groups take the registers that a producer gives up.
+    """
     if not max_registers or warps <= units.waves:
         return None
     return f"max_registers={max_registers}; expected 0 with {warps} warps"
 
 
 def why_not_alternating(units: WaveGroups, warps: int) -> str | None:
-    """Why so many warps do not do every other tile of a product each."""
+    """Reason that `warps` do not form two groups that compute alternate tiles of a product, or None."""
     expected = ALTERNATING_GROUPS * units.waves
     return None if warps == expected else f"alternating with num_warps={warps}; expected {expected}"
 
 
 def why_no_turns(units: WaveGroups, warps: int) -> str | None:
-    """Why so many warps do not issue the dots of a chain in turn."""
+    """Reason that `warps` do not form groups that issue the dots of a chain alternately, or None."""
     least = ALTERNATING_GROUPS * units.waves
     return None if warps >= least else f"alternating with num_warps={warps}; expected {least} at least"
 
 
 def check_request(kernel: Kernel, units: WaveGroups, groups: int, blocks: int, stages: int) -> None:
-    """What all kernels with a producer have in common, of at most so many groups and blocks of a cluster.
+    """Check the launch of a kernel with a producer, of at most `groups` groups and `blocks` blocks of a cluster.
 
     Raises:
-        UnmatchedError: a launch asks for something else.
+        UnmatchedError: the launch has another producer, or illegal groups, blocks or stages, or its grid streams.
     """
     launch = kernel.launch
     if reason := why_no_groups(units, launch.num_warps, groups):
@@ -84,7 +87,7 @@ def check_request(kernel: Kernel, units: WaveGroups, groups: int, blocks: int, s
 
 
 def check_load(kernel: Kernel, load: Load, row_bytes: int = 0) -> None:
-    """Raises UnmatchedError where no producer copies a tile as it is loaded; its rows have so many bytes at least."""
+    """Raises UnmatchedError if no producer can copy the tile of a load, whose rows have at least `row_bytes` bytes."""
     if load.eviction or load.fill:
         refuse(kernel, f"the load of {load.buffer} has an eviction hint or a fill; expected neither")
     if len(load.dst.axes) != 2:
@@ -98,12 +101,12 @@ def refuse(kernel: Kernel, reason: str) -> NoReturn:
 
 
 def k_major(load: Load, dot: Dot) -> bool:
-    """True if neighbours in memory are neighbours along the summed axis."""
+    """True if the tile is contiguous along the dot's reduction axis."""
     return load.dst.axes[-1] == dot.axis
 
 
 def check_types(program: TileProgram, kernel: Kernel, loads: Iterable[Load]) -> None:
-    """Raises UnmatchedError where a tile would have to be cast on its way, which copies do not."""
+    """Raises UnmatchedError if a load casts its tile, which copies cannot do."""
     for load in loads:
         stored = program.buffer(load.buffer).dtype
         if stored != load.dst.dtype:

@@ -1,10 +1,10 @@
-"""Simulated roles: whether producer and consumers get along, whoever is fast or slow, and what they compute.
+"""Simulated roles: synchronisation of producer and consumers at any relative speed, and the values they compute.
 
-    deadlock                     everybody waits for somebody
-    overwritten                  a slot is filled that somebody still reads, or has not read
-    read before it is filled     what lies in a slot is not what its position says
+    deadlock                     every agent waits for another one
+    overwritten                  a slot is filled that an agent still reads, or has not read
+    read before it is filled     a slot contains the tiles of another position
     released while dots read it  dots that were issued are not settled
-    sums in flight               what dots add to is read or written before they are settled
+    sums in flight               an accumulator is read or written before its dots are settled
 
 A barrier is an mbarrier: a wait for a phase's parity passes where the phase before the present one has that parity, so
 that a barrier which was never used counts as passed for odd phases (PTX ISA, "mbarrier.test_wait").
@@ -60,8 +60,10 @@ class _UnsoundError(Exception):
 
 
 def why_unsound(roles: Roles, rng: np.random.Generator, orders: int = 4, tiles: int = 5) -> str | None:
-    """What goes wrong in the first tiles of a kernel's first program, in some orders of who goes on: one as it comes,
-    and others in which some always go before others; or None. Nothing is computed."""
+    """Reason that the first tiles of a kernel's first program synchronise wrongly in some order, or None.
+
+    In one order the next agent is random; in the others some agents always precede others. Nothing is computed.
+    """
     grid = roles.kernel.grid
     numbers = range(0, grid.tiles, grid.programs)[:tiles]
     try:
@@ -74,7 +76,7 @@ def why_unsound(roles: Roles, rng: np.random.Generator, orders: int = 4, tiles: 
 
 @dataclass(frozen=True)
 class RunRoles:
-    """Runs kernels by roles, for `interpreter.interpret`; `made`: the roles of a kernel, None where it has none."""
+    """Runs kernels by roles, for `interpreter.interpret`; `made`: the roles of a kernel, None if it has none."""
 
     made: Callable[[Kernel], Roles | None]
     rng: np.random.Generator
@@ -83,7 +85,7 @@ class RunRoles:
         """Every program of the grid, one after the other.
 
         Raises:
-            AssertionError: producer and consumers do not get along.
+            AssertionError: producer and consumers synchronise wrongly.
         """
         roles, grid = self.made(kernel), kernel.grid
         if roles is None:
@@ -104,7 +106,7 @@ class RunRoles:
 
 @dataclass
 class _Barrier:
-    """An mbarrier, of which a phase ends with so many arrivals."""
+    """An mbarrier, whose phases end after `arrivals` arrivals."""
 
     arrivals: int
     arrived: int = 0
@@ -121,8 +123,11 @@ class _Barrier:
 
 @dataclass
 class _Slot:
-    """Its barriers; the position that it was filled for, how many copies are left to begin, how many groups of its
-    block have not released it; and the tiles in it, where anything is computed."""
+    """A slot of a ring: its barriers, and the position for which it was filled.
+
+    It counts the copies that have not begun, and the groups of its block that have not released it; and has the tiles
+    in it, if anything is computed.
+    """
 
     full: _Barrier
     empty: _Barrier
@@ -134,8 +139,11 @@ class _Slot:
 
 @dataclass
 class _Agent:
-    """A producer or a group, of one block: its positions, the slots that it has, dots that are not settled with the
-    slots that they read, and what it computes. `trips`: of the last loop."""
+    """A producer or a group of one block.
+
+    It has positions, acquired slots, and unsettled dots with the slots that they read. `computed`: its values; `trips`:
+    of the last loop.
+    """
 
     block: int
     group: int
@@ -146,14 +154,14 @@ class _Agent:
     trips: int = 0
 
     def among(self, group: int, several: int) -> _Agent:
-        """The producer where it fills what is a group's own, in every one of several tiles."""
+        """The producer as it fills slots of one group, which has one of `several` tiles."""
         positions = {position: at // several for position, at in self.positions.items()}
         computed = self.computed and replace(self.computed, variables=self.computed.variables | {HALF: group})
         return _Agent(self.block, group, computed, positions)
 
 
 class _Simulation:
-    """One program of a kernel, in all blocks of its cluster, which has tiles of these numbers."""
+    """One program of a kernel, in all blocks of its cluster; `numbers`: its tiles."""
 
     def __init__(
         self,
@@ -211,7 +219,7 @@ class _Simulation:
             raise _UnsoundError("a slot was filled that nobody released")
 
     def _arrive(self) -> None:
-        """A copy is done, whichever."""
+        """Complete a random copy."""
         slot, position, place, tile = self._copies.pop(int(self._rng.integers(len(self._copies))))
         if slot.position != position:
             raise _UnsoundError(f"a copy for position {position} came to a slot that was filled for {slot.position}")
@@ -261,7 +269,7 @@ class _Simulation:
             agent.computed.variables[s.loop.variable] = made[-1]
 
     def _iterations(self, loop: For, agent: _Agent, tile: int) -> Sequence[int]:
-        """Those that are made; where nothing is computed, as many as there are, of marked ones any number."""
+        """The iterations that run; without computation all of them, or any number of marked ones."""
         if not agent.computed:
             trips = iterations_at(loop, self._tiles[tile])
             if loop.marks:
@@ -296,7 +304,7 @@ class _Simulation:
                 for number, dot in enumerate(s.dots):
                     self._issue(number, dot, s, agent)
             case Keep(dots) if agent.computed:
-                # Under the numbers of dots: what loops one after the other compute has names of its own in each.
+                # By the numbers of dots: the operands computed in consecutive loops have different names.
                 for number, dot in enumerate(dots):
                     for name in self._made(dot):
                         agent.computed.tiles[_kept(number)] = agent.computed.tiles[name]
@@ -323,7 +331,7 @@ class _Simulation:
         slot.full.arrive()
 
     def _copy(self, ring: Ring, load: Load, agent: _Agent) -> None:
-        """Into the slots of all blocks of the cluster, which the copies of others may have begun to fill."""
+        """Copy into the slots of all blocks of the cluster, which the copies of others may have begun to fill."""
         position, tile = agent.positions[ring.position], None
         # Other loops load into the place of the only one.
         place = ring.loads.index(load) if load in ring.loads else 0
@@ -352,7 +360,7 @@ class _Simulation:
             raise _UnsoundError(f"{ring.name}: position {position} is read by who does not wait for it, or released it")
 
     def _made(self, dot: Dot) -> list[str]:
-        """The operand of a dot that is computed, if one is."""
+        """The computed operand of a dot, if it has one."""
         loaded = {name for ring in self._roles.rings for name in ring.tiles}
         return [name for name in (dot.a, dot.b) if name not in loaded]
 
@@ -360,7 +368,7 @@ class _Simulation:
         rings = [r for r in self._roles.rings if {dot.a, dot.b} & r.tiles]
         if not rings:
             raise _UnsoundError(f"the dot of {dot.a} and {dot.b} reads no ring")
-        # What is kept for all iterations is at the position before, since its own has advanced.
+        # Resident tiles are at the previous position, since their own has advanced.
         at = {r: agent.positions[r.position] + (s.ahead if r.slots > 1 else -1) for r in rings}
         for ring, position in at.items():
             self._take(ring, position, agent, {dot.a, dot.b} & ring.tiles)
@@ -373,7 +381,7 @@ class _Simulation:
             agent.computed.step(replace(dot, dst=sums, a=a, b=b))
 
     def _take(self, ring: Ring, position: int, agent: _Agent, names: Collection[str]) -> None:
-        """Read tiles of these names from a slot: of each what the group has."""
+        """Read the group's parts of tiles with these names from a slot."""
         self._check_had(ring, position, agent)
         if not agent.computed:
             return
@@ -413,5 +421,5 @@ class _Simulation:
 
 
 def _kept(number: int) -> str:
-    """What the operand in registers is called of one of several dots."""
+    """Name of the register operand of a numbered dot."""
     return f"operand of dot {number}"

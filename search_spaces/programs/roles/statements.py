@@ -14,7 +14,7 @@
 
 Every slot has two barriers, full and empty, whose phases alternate: position `step` is slot `step % slots` in phase
 `step // slots % 2`. In CUTLASS a ring is a `PipelineTmaAsync` (`producer_acquire`, `consumer_wait`, `consumer_release`,
-`producer_tail`), its position a `PipelineState`, and turns are an `OrderedSequenceBarrier`.
+`producer_tail`), its position a `PipelineState`; `Take` and `Give` are an `OrderedSequenceBarrier`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from search_spaces.programs.tile_program import Kernel
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """`slots` places in shared memory, each for the tiles of all `loads`, which fill one slot after the other.
+    """`slots` places in shared memory, each for the tiles of all `loads`, filled in rotation.
 
     A slot is full when these have arrived, and empty when `readers` groups of every block have released it. `position`
-    counts what was filled; rings with the same position advance together. `apart`: every group has such slots of its
-    own, and `readers` is 1. `others`: tiles of the same shape that other loops fill it with.
+    counts filled slots; rings with the same position advance together. `apart`: every group has slots of its own, and
+    `readers` is 1. `others`: tiles of the same shape that other loops load into it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Ring:
 
     @property
     def tiles(self) -> frozenset[str]:
-        """The names of all tiles that lie there."""
+        """The names of all tiles in it."""
         return frozenset(load.dst.name for load in (*self.loads, *self.others))
 
     @property
@@ -57,7 +57,10 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A position is 0, or so much for the second group, and twice that for the third. `TURNS` counts those taken."""
+    """Set a position to 0 for the first group, `by_group` for the second and twice that for the third.
+
+    The position `TURNS` counts how often the group has taken its place in the order.
+    """
 
     position: str
     by_group: int = 0
@@ -68,14 +71,14 @@ TURNS = "turns"
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Wait until the slot is empty, as one never filled is; its full barrier expects the bytes of all loads."""
+    """Wait until the slot is empty, as an unused one is; its full barrier then expects the bytes of all loads."""
 
     ring: Ring
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Load a tile into the slot that was acquired; the copy arrives at its full barrier when it is done."""
+    """Load a tile into the acquired slot; the copy arrives at the slot's full barrier when it is complete."""
 
     ring: Ring
     load: Load
@@ -103,7 +106,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The position becomes so much greater."""
+    """Increase the position."""
 
     position: str
     by: int = 1
@@ -111,7 +114,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The same past what another group has of the ring."""
+    """Advance the position past the slots of another group's tile."""
 
     position: str
     by: int
@@ -119,31 +122,31 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until every slot is empty: a block stays as long as others arrive at its barriers."""
+    """Wait until every slot is empty: a block must not exit while others may arrive at its barriers."""
 
     ring: Ring
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Wait for the group's turn: the first one has the first."""
+    """Wait until the other groups have issued their dots; the first group begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """The turn is the next group's."""
+    """Allow the next group to issue its dots."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Put the operands of these dots that were computed into the registers that dots read."""
+    """Put the computed operands of these dots into the registers that dots read."""
 
     dots: tuple[Dot, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """Every warp has all of the tiles that these load, which mark iterations: to look for one takes no barrier."""
+    """Load the tiles that mark iterations into every warp, so that finding a mark needs no barrier."""
 
     loads: tuple[Load, ...]
 
@@ -159,14 +162,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What was fetched ahead is the operand of the next dot."""
+    """Use the rows fetched ahead as the operand of the next dot."""
 
     load: Load
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Sums of one step of these dots, apart from those of the tile: `Promote` adds them up."""
+    """Accumulators for one step of these dots, apart from those of the tile, to which `Promote` adds them."""
 
     dots: tuple[Dot, ...]
 
@@ -175,7 +178,7 @@ class Partial:
 class Issue:
     """Begin dots, which read their operands from slots of the position or `ahead` of it until they are settled.
 
-    `anew`: the names of sums that start from 0. `partial`: they add to the sums of one step.
+    `anew`: the names of accumulators that start from 0. `partial`: the dots add to the accumulators of one step.
     """
 
     dots: tuple[Dot, ...]
@@ -186,7 +189,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Wait for these dots, until so many that have begun are left."""
+    """Wait until at most `left` of the dots that have begun still run."""
 
     dots: tuple[Dot, ...]
     left: int = 0
@@ -194,14 +197,14 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Add the sums that were kept apart to those of the tile, in float32."""
+    """Add the partial accumulators to those of the tile, in float32."""
 
     dots: tuple[Dot, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The body once for each iteration of the loop, or for some of them."""
+    """Repeat the body for each iteration of the loop, or for some of them."""
 
     loop: For
     body: tuple[RoleStatement, ...]
@@ -210,7 +213,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The body once for each tile of a program, or for the group's: every one of so many."""
+    """Repeat the body for each tile of a program, or for every `every`-th one."""
 
     body: tuple[RoleStatement, ...]
     every: int = 1
@@ -218,7 +221,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class EachGroup:
-    """The body for the slots of each group, or with `alternating` for those of the group that has this tile."""
+    """Run the body for the slots of each group; with `alternating`, for those of the group that has this tile."""
 
     body: tuple[RoleStatement, ...]
     alternating: bool = False
@@ -226,7 +229,7 @@ class EachGroup:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The epilogue of a tile, of one group's part."""
+    """The epilogue of one group's part of a tile."""
 
     body: tuple[RoleStatement, ...]
 
@@ -239,7 +242,7 @@ RoleStatement = Waiting | Moving | Nested | Statement
 
 @dataclass(frozen=True)
 class Role:
-    """So many warps that do the same, and the registers of each of their threads (0: as the kernel is launched)."""
+    """Warps with one program, and the registers of each of their threads (0: as the kernel is launched)."""
 
     warps: int
     registers: int
@@ -248,7 +251,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So much of a tile along an axis, that of the number that the variable is (of a block, or a group of it)."""
+    """A part of a tile: `size` positions of an axis for each value of a variable (the number of a block or group)."""
 
     axis: str
     size: int
@@ -256,7 +259,7 @@ class Part:
 
 
 class Roles(Protocol):
-    """A kernel with a producer, and groups of consumers that all do the same."""
+    """A kernel with a producer, and consumer groups of one program."""
 
     @property
     def kernel(self) -> Kernel: ...

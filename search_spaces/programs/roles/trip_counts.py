@@ -16,12 +16,12 @@ def fewest_iterations(kernel: Kernel, loop: For) -> int:
 
 
 def most_iterations(kernel: Kernel, loop: For) -> int:
-    """How many the program does that has the most."""
+    """Most iterations of the loop in any program."""
     return max(_every(kernel, loop))
 
 
 def _every(kernel: Kernel, loop: For) -> Iterator[int]:
-    """How many iterations there are, for all values of the variables that tell."""
+    """The trip counts, for all values of the variables that decide them."""
     extents = loop_extents(kernel)
     own = (loop.bound,) if loop.bound else ()
     every = (*own, *loop.useful, *loop.until, *(b for group in loop.since for b in group))
@@ -31,7 +31,7 @@ def _every(kernel: Kernel, loop: For) -> Iterator[int]:
 
 
 def iterations_at(loop: For, at: Mapping[str, int]) -> int:
-    """How many iterations there are where the other variables have these values."""
+    """Trip count of the loop at these values of the other variables."""
     bounds = (*((loop.bound,) if loop.bound else ()), *loop.useful)
     first = max([0, *(_first(loop, b, at) for b in bounds), *(_end(loop, group, at) for group in loop.since)])
     return _end(loop, (*bounds, *loop.until), at) - first

@@ -1,6 +1,6 @@
 """Dots by fused multiply-adds of every thread: for operands that tensor cores do not multiply.
 
-for step in 16:                      so many products along k
+for step in 16:                      16 products along k
   a_part, b_part = rows and columns of the thread's block
   for k, i, j: acc[i, j] += a_part[i][k] * b_part[j][k]
 """

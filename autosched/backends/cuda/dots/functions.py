@@ -172,7 +172,7 @@ def matrices_name(count: int, across: bool) -> str:
 
 
 def matrices(count: int, across: bool) -> str:
-    """The function that loads so many matrices of eight rows, or of eight columns."""
+    """The function that loads `count` matrices of eight rows, or of eight columns."""
     return _MATRICES.format(
         name=matrices_name(count, across),
         count=count,
@@ -189,7 +189,7 @@ def pack(element: str, features: Features) -> tuple[str, str]:
 
 
 def copy_async(bytes_: int) -> str:
-    """The function that copies so many bytes to shared memory, the last of which may be zeros."""
+    """The function that copies `bytes_` bytes to shared memory, the last of which may be zeros."""
     return _COPY_ASYNC.format(bytes=bytes_, cache="cg" if bytes_ == 16 else "ca")
 
 

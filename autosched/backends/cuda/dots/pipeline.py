@@ -3,7 +3,7 @@
     for (int k_0 = 0; k_0 < 2; ++k_0) bring_k_0(k_0);
     for (int k_0 = 0; k_0 < 64; ++k_0) {
         await_copies<1>();                        this thread's copies for this iteration are complete
-        __syncthreads();                          so are all others; nobody reads the targets of the copies below
+        __syncthreads();                          so are all others; no thread reads the targets of the copies below
         if (k_0 + 2 < 64) bring_k_0(k_0 + 2);
         …                                         the dots
     }
@@ -35,17 +35,17 @@ from autosched.backends.printing.scope import Block
 
 
 class Steps(Protocol):
-    """A dot in steps along k, each of parts that are read from shared memory before."""
+    """A dot in steps along k, each of parts that are read from shared memory before it."""
 
     @property
     def steps(self) -> int: ...
 
     def parts(self, sets: str) -> str:
-        """The definition of so many sets of parts."""
+        """The definition of `sets` sets of parts."""
         ...
 
     def take(self, which: str) -> Iterator[str]:
-        """Read the parts of `step`, into one of the sets."""
+        """Read the parts of `step` into one of the sets."""
         ...
 
     def multiply(self, which: str) -> Iterator[str]: ...
@@ -53,8 +53,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Prints one such loop. `depth`: so many iterations are in shared memory at most; `loads`: what threads bring ahead
-    for themselves."""
+    """Prints one such loop. `depth`: most iterations staged in shared memory; `loads`: a thread's own loads ahead."""
 
     turns: Iterations
     depth: int
@@ -180,8 +179,8 @@ class Pipeline:
     def _in_turns(self, copies: Sequence[Copy], rings: Mapping[str, str], steps: Steps) -> None:
         """The iterations of a loop that is one dot of operands through registers.
 
-        After its share of the steps an operand is stored, and the next one loaded; so even after the last iteration,
-        where nobody reads it: without conditions, both mix with the dot's instructions.
+        After its share of the steps an operand is stored and the next one loaded, unconditionally even after the last
+        iteration, so that both are interleaved with the dot's instructions.
         """
         turns, block = self.turns, self._block
         variable, count = turns.counter, len(copies)
@@ -225,7 +224,7 @@ class Pipeline:
 
 
 def slots(depth: int, asynchronous: bool) -> int:
-    """Number of iterations of a tile in shared memory, in a loop with so many."""
+    """Iterations of a tile in shared memory, in a loop of this pipeline depth."""
     return depth if asynchronous else min(depth, BY_REGISTERS)
 
 

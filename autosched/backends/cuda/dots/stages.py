@@ -1,6 +1,6 @@
 """Tiles in shared memory for dots: rows of 16-byte chunks, placed so that eight neighbours cover all banks.
 
-swizzled    chunk c of row r lies at c ^ (r % 8), for rows of 128 bytes      ldmatrix reads eight rows at once
+swizzled    chunk c of row r is at c ^ (r % 8), for rows of 128 bytes        ldmatrix reads eight rows at once
 padded      rows are an odd number of chunks                                 single elements and vectors are read
 """
 

@@ -30,7 +30,7 @@ from search_spaces.programs.tile_program import Buffer
 
 # The fewest bytes of an asynchronous copy (PTX ISA, cp.async).
 _ASYNC_BYTES = 4
-# Types that move so many bytes at once through registers.
+# Types that move this number of bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
 
 
@@ -165,7 +165,7 @@ def bytes_at_once(buffer: Buffer, load: Load, stage: Stage, indexing: Indexing) 
 
 
 def is_asynchronous(features: Features, size: int) -> bool:
-    """True if so many bytes at once are copied without going through registers."""
+    """True if `size` bytes at once are copied without going through registers."""
     return 0 < features.copy_bytes <= size
 
 

@@ -1,4 +1,4 @@
-"""A warp group: dots of what lies in the slots of the ring, and the epilogue."""
+"""A consumer warp group: dots of tiles in the slots of the ring, and the epilogue."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ from search_spaces.programs.statements import Fill, Statement
 
 @dataclass(frozen=True)
 class Consumer:
-    """Prints what a group does. `stored`: the tiles that its epilogue stores by way of shared memory, by the number of
-    the store there; `maps`: what tensor maps are called."""
+    """Prints the role of a consumer group.
+
+    `stored`: the tiles that its epilogue stores through shared memory, by the number of the store there; `maps`: the
+    names of tensor maps.
+    """
 
     loops: Loops
     ring: RingPlan
@@ -79,7 +82,7 @@ class Consumer:
                 case Tiles(body=inner, every=every):
                     self._tiles(inner, every)
                 case Steps(body=inner):
-                    # Whose dots run while the next one's operands are waited for.
+                    # Dots that run during the wait for the next operands release the previous slot.
                     if any(isinstance(x, Release) and x.ahead < 0 for x in inner):
                         self.block.write("int last = slot;")
                     self.loops.open_steps()
@@ -113,11 +116,11 @@ class Consumer:
             self.printer.tiles.declare(tile)
         self._write(body)
         if self.stored:
-            # Anything behind the loop over tiles would make ptxas forget who has how many registers.
+            # With any code behind the loop over tiles, ptxas would lose the register counts of the warp groups.
             self.block.write(f"if (thread == 0 && {self.loops.is_last}) stores_read<0>();")
         self.block.close()
 
-    # Barriers and turns
+    # Barriers and the order of groups
 
     def _synchronise(self, s: RoleStatement) -> None:
         block = self.block
@@ -168,7 +171,7 @@ class Consumer:
             case Issue():
                 self._issue(sums)
             case Settle(left=left):
-                # Those of an iteration are waited for together.
+                # All dots of an iteration are waited for together.
                 block.write(f"dots_wait<{int(left > 0)}>();")
                 self._settle(sums)
             case Promote():
@@ -213,7 +216,7 @@ class Consumer:
         block.write("dots_issued();")
 
     def _release(self, slot: str, condition: str = "") -> str:
-        """Let the slot be filled again: in every block of the cluster, since all bring parts of what is in it."""
+        """Release the slot, in every block of the cluster, since all load parts of its tiles."""
         blocks = self.roles.blocks
         tests = [condition] if condition else []
         tests.append("thread == 0" if blocks == 1 else f"thread < {blocks}")

@@ -17,10 +17,10 @@ from search_spaces.programs.statements import Load
 
 @dataclass(frozen=True)
 class Extras:
-    """What the producer loads for the epilogue, by the number of its load there: each of the groups has a place for all
-    of it, and a barrier each that says that it is full, and that it is empty.
+    """The tiles that the producer loads for the epilogue, by the number of the load there.
 
-    `place`: where the first group's begin, in bytes of shared memory.
+    Each group has a place for all of them, and two barriers: full and empty. `place`: the first group's, in bytes of
+    shared memory.
     """
 
     groups: int
@@ -29,7 +29,7 @@ class Extras:
 
     @property
     def group_bytes(self) -> int:
-        """How much one warp group has."""
+        """Bytes of shared memory for one warp group."""
         return sum(t.pieces * t.piece.room for t in self.tiles.values())
 
     @property
@@ -37,7 +37,7 @@ class Extras:
         return sum(t.pieces * t.piece.bytes for t in self.tiles.values())
 
     def open_groups(self, printer: KernelPrinter, alternating: bool) -> None:
-        """Begin what is done for the slots of each group, or of the one that has this tile."""
+        """Open the scope for the slots of each group, or of the one that has this tile."""
         block, half = printer.block, printer.indexing.variable(HALF)
         if alternating:
             open_braces(block, "")
@@ -61,7 +61,7 @@ class Extras:
         block.close()
 
     def read(self, number: int, printer: KernelPrinter) -> None:
-        """Print the load of that number: from where its copy is."""
+        """Print the numbered load of the epilogue, as reads of its copy in shared memory."""
         block, tile, half = printer.block, self.tiles[number], printer.indexing.variable(HALF)
         target = printer.tiles.declare(tile.tile)
         apart = all(target.layout[x] == tile.layout[x] for x in tile.axes)
@@ -78,7 +78,7 @@ class Extras:
             printer.exchange.move(held, target)
 
     def _at(self, number: int, half: str) -> str:
-        """Where the piece called `piece` lies."""
+        """Offset of the piece with the index `piece`."""
         tile = self.tiles[number]
         before = sum(t.pieces * t.piece.room for n, t in self.tiles.items() if n < number)
         piece = scaled("piece" if tile.pieces > 1 else "0", tile.piece.room)

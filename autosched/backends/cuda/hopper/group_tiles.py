@@ -21,13 +21,13 @@ from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
 
-# Columns of a transposed piece at most, and what they are multiples of: the matrices of one instruction.
+# Largest number of columns of a transposed piece, and their granularity: the matrices of one instruction.
 _MOST_COLUMNS = 64
 _COLUMNS = 16
 
 
 def group_layout(tile: Tile, axes: tuple[str, ...]) -> Layout:
-    """How a warp group holds a tile of sums whose rows and columns are these axes."""
+    """Layout of an accumulator tile in a warp group, with these axes as rows and columns."""
     rows, columns = axes
     return {rows: warp_mma_rows(tile.extent(rows), WARP_GROUP), columns: warp_mma_columns(tile.extent(columns))}
 
@@ -63,23 +63,23 @@ class GroupTile:
 
     @property
     def transposed(self) -> bool:
-        """Whether neighbours in memory are those along the rows."""
+        """True if the rows are contiguous in memory."""
         return [*sliced(self.slices)][-1] == self.axes[0]
 
     @property
     def packed(self) -> bool:
-        """Whether matrices of 16-bit numbers can be moved."""
+        """True if instructions on matrices of 16-bit numbers can move it."""
         return self.buffer.dtype in instructions.PACKED and self.columns % _COLUMNS == 0
 
     @property
     def by_pieces(self) -> bool:
-        """Whether it goes through shared memory in pieces; otherwise by pointers."""
+        """True if it goes through shared memory in pieces; otherwise by pointers."""
         size = element_bytes(self.buffer.dtype)
         return self.packed or (not self.transposed and SharedTile(1, self.columns, size).row_bytes > 0)
 
     @property
     def piece(self) -> SharedTile:
-        """One of the equal pieces that it goes in."""
+        """The shape of its equal pieces."""
         size = element_bytes(self.buffer.dtype)
         if self.transposed:
             fitting = [x for x in range(_COLUMNS, _MOST_COLUMNS + 1, _COLUMNS) if self.columns % x == 0]
@@ -92,7 +92,7 @@ class GroupTile:
 
     @property
     def map(self) -> TensorMap:
-        """The tensor map by which pieces are moved.
+        """The tensor map of a piece.
 
         Raises:
             CompileError: the hardware cannot describe it.
@@ -104,7 +104,7 @@ class GroupTile:
         return TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, piece.swizzle, False)
 
     def starts(self, indexing: Indexing) -> list[str]:
-        """Where the piece called `piece` starts in the tensor, innermost first."""
+        """Coordinates of the piece `piece` in the tensor, innermost first."""
         lines = scaled(self._column if self.transposed else "0", self.piece.lines)
         neighbours = scaled(self._row if self.transposed else self._column, self.piece.neighbours)
         moved = iter((lines, neighbours))
@@ -115,31 +115,33 @@ class GroupTile:
         return starts[::-1]
 
     def first(self, name: str, down: int, across: int) -> str:
-        """Where what a thread has of the piece called `piece` begins: so many registers of the tile lie between its
-        neighbouring rows, and columns."""
+        """Pointer to a thread's first register of the piece `piece`.
+
+        `down`, `across`: registers between neighbouring rows and columns of the tile.
+        """
         columns = self.piece.lines if self.transposed else self.piece.neighbours
         rows = scaled(self._row, 2 * down) if self.transposed else "0"
         return sum_of(name, rows, scaled(self._column, columns // 4 * across))
 
     @property
     def loop(self) -> str:
-        """What stands before the braces around what is done with every piece."""
+        """The header of the loop over the pieces; empty for a single one."""
         several = f"#pragma unroll\nfor (int piece = 0; piece < {self.pieces}; ++piece)"
         return several if self.pieces > 1 else ""
 
     @property
     def _across(self) -> int:
-        """How many transposed pieces lie side by side."""
+        """Number of transposed pieces next to each other."""
         return self.columns // self.piece.lines
 
     @property
     def _row(self) -> str:
-        """Which of the transposed pieces below each other it is that is called `piece`."""
+        """Row index of the transposed piece `piece`."""
         return "0" if self.pieces == self._across else f"piece / {self._across}" if self._across > 1 else "piece"
 
     @property
     def _column(self) -> str:
-        """Which of the pieces side by side it is."""
+        """Column index of the piece `piece`."""
         if not self.transposed:
             return "piece" if self.pieces > 1 else "0"
         return "0" if self._across == 1 else "piece" if self.pieces == self._across else f"piece % {self._across}"

@@ -118,14 +118,14 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, uint32 from, {n
 
 
 def _starts(rank: int) -> list[str]:
-    """Where a tile starts, innermost first."""
+    """Names of a tile's coordinates, innermost first."""
     return [f"at_{i}" for i in range(rank)]
 
 
 def write_pairs(element: str) -> str:
-    """Functions that write sums of a warp group to a piece of rows in shared memory, rounded to 16 bits.
+    """Functions that write a warp group's accumulators to a piece of rows in shared memory, rounded to 16 bits.
 
-    `down` and `across`: how far apart a thread holds neighbours of its rows and columns.
+    `down` and `across`: registers between neighbouring rows and columns of a thread.
     """
     return f"""\
 // Four matrices of 8 x 8 to shared memory, the rows of each to where eight of the lanes say.
@@ -242,14 +242,15 @@ MOVES = {
 
 
 def dot_name(columns: int, a_along_k: bool, b_along_k: bool) -> str:
-    """`dot_256_kn`: of so many columns, the memory of a running along k and that of b along columns."""
+    """`dot_256_kn`: of 256 columns, with a contiguous along k and b along columns."""
     return f"dot_{columns}_{'k' if a_along_k else 'm'}{'k' if b_along_k else 'n'}"
 
 
 def dot(element: str, columns: int, a_along_k: bool, b_along_k: bool) -> str:
-    """One dot instruction: 64 rows of sums. A thread has two rows of them, 8 apart, each a quarter of the columns.
+    """One dot instruction with 64 rows of accumulators.
 
-    The instruction takes pairs of neighbouring columns, of one row and then of the other.
+    A thread has two rows of them, 8 apart, each a quarter of the columns. The instruction takes pairs of neighbouring
+    columns, of one row and then of the other.
     """
     products, kinds, either_way = _KINDS[element]
     count, row = columns // 2, columns // 4

@@ -14,15 +14,15 @@ from search_spaces.programs.roles.products import ProductRoles
 
 @dataclass(frozen=True)
 class Loops:
-    """Prints what the producer and the warp groups have in common; what is between is written by them."""
+    """Prints loops that the producer and the warp groups have in common; these print the bodies."""
 
     roles: ProductRoles
     printer: KernelPrinter
 
     def open_tiles(self, every: int) -> None:
-        """Begin the loop over the tiles of a program, of which a group has one of so many, and say which they are."""
+        """Open the loop over a program's tiles, of which a group has every `every`-th, and define their positions."""
         grid, blocks = self.roles.kernel.grid, self.roles.blocks
-        # The first is that of a block, or of all blocks of a cluster.
+        # The first tile is that of a block, or of all blocks of a cluster.
         first = "int(blockIdx.x)" if blocks == 1 else f"int(blockIdx.x) / {blocks}"
         first += f" + {HALF} * {grid.programs}" if every > 1 else ""
         header = f"for (int tile = {first}; tile < {grid.tiles}; tile += {every * grid.programs})"
@@ -37,13 +37,13 @@ class Loops:
 
     @property
     def steps(self) -> str:
-        """How many iterations the loop of dots has."""
+        """Trip count of the main loop."""
         _, end = first_and_end(self.roles.loop, self.printer.indexing)
         return end
 
     @property
     def step(self) -> str:
-        """The variable of that loop."""
+        """The variable of the main loop."""
         return self.printer.indexing.variable(self.roles.loop.variable)
 
     def open_steps(self) -> None:
@@ -51,5 +51,5 @@ class Loops:
         open_braces(self.printer.block, f"#pragma unroll 1\n{header}")
 
     def advance(self) -> None:
-        """To the next slot; a slot's barriers change parity with every turn of the ring."""
+        """Advance to the next slot; the barriers' parity changes with every rotation of the ring."""
         self.printer.block.write(f"if (++slot == {self.roles.stages}) slot = 0, parity ^= 1;")

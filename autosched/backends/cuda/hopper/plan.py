@@ -1,4 +1,4 @@
-"""What a block of a specialised contraction has in shared memory: the ring, tiles on their way out, barriers."""
+"""Shared memory of a block of a warp-specialised contraction: the ring, tiles to be stored, barriers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Offers, Resources
 from search_spaces.workloads.dtypes import dtype
 
-# What such kernels may be beside what Gluon's may: rows of any number of warp groups, columns in multiples of 32, and
-# twice that for clusters; sums as many as fit beside what else a thread keeps, and what a dot instruction needs beside
-# them, as ptxas 12.6 to 13.5 count.
+# Offers besides Gluon's: rows of any number of warp groups, columns in multiples of 32, and
+# twice that for clusters; as many accumulators as fit next to a thread's other registers. Registers of a dot besides
+# its accumulators: as ptxas 12.6 to 13.5 count them.
 OFFERS = Offers(
     tiles=(96, 160, 192, 224, 320, 384, 448, 512),
     groups=3,
@@ -37,18 +37,18 @@ OFFERS = Offers(
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
-# Where threads exchange a tile, its rows are so much longer.
+# Padding of the rows of a tile that threads exchange.
 _PADDING_BYTES = 16
-# Registers of a thread beside its sums.
+# Registers of a thread besides its accumulators.
 _REGISTERS = 24
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """A kernel taken apart, with places for all that goes through shared memory.
+    """A kernel with its roles and the layout of its shared memory.
 
-    `stores` and `loads`: what the epilogue moves by descriptor and that way, by their number there; a warp group has
-    `slots` slots of `slot_bytes` for pieces that it stores, and a place for all that it loads.
+    `stores` and `loads`: tiles that the epilogue moves by descriptor, by the number of the statement there. A warp
+    group has `slots` slots of `slot_bytes` for the pieces that it stores, and a place for all that it loads.
     """
 
     roles: ProductRoles
@@ -58,7 +58,7 @@ class BlockPlan:
 
     @staticmethod
     def of(program: TileProgram, kernel: Kernel) -> BlockPlan:
-        """Lay a kernel out.
+        """Plan a kernel.
 
         Raises:
             CompileError: it is no contraction that has such roles (see `programs.roles.products`).
@@ -77,13 +77,13 @@ class BlockPlan:
         _check_registers(roles)
         ring = RingPlan.of(program, roles, loop_extents(roles.finishing) | loop_extents(kernel))
         stores, loads = _by_pieces(stores), _by_pieces(loads)
-        # What does not come in pieces is read by pointers.
+        # Tiles that cannot be loaded in pieces are read by pointers.
         extras = tuple(s for number, s in enumerate(roles.epilogue) if number in loads and isinstance(s, Load))
         return BlockPlan(dataclasses.replace(roles, extras=extras), ring, stores, loads)
 
     @property
     def slots(self) -> int:
-        """One piece is written while another is on its way, unless the other warp group computes meanwhile."""
+        """Two, since one piece is written while another is copied; one if the other warp group computes meanwhile."""
         return 1 if self.roles.alternating else min(2, max(1, sum(s.pieces for s in self.stores.values())))
 
     @property
@@ -91,20 +91,20 @@ class BlockPlan:
         return max((s.piece.room for s in self.stores.values()), default=0)
 
     def extras(self, place: int) -> Extras:
-        """What is brought for the epilogue, the first group's from byte `place` of shared memory on."""
+        """The tiles loaded for the epilogue; the first group's are at byte `place` of shared memory."""
         return Extras(self.roles.groups, self.loads, place)
 
     @property
     def extra_bytes(self) -> int:
-        """How much of that one warp group has."""
+        """Bytes of these tiles for one warp group."""
         return self.extras(0).group_bytes
 
     @property
     def finishing(self) -> Kernel:
-        """The epilogue of one warp group as a kernel of its own, without the stores that are printed otherwise, and
-        with something for what is brought, whose layout is the others'.
+        """The epilogue of one warp group as a kernel, without the stores that are printed otherwise.
 
-        Before it stand the loop, empty, whose variable is known, and what the sums begin with.
+        TMA-loaded tiles are placeholders with the accumulator's layout. Before the epilogue are the loop, empty, which
+        defines its variable, and the initial values of the accumulators.
         """
         roles = self.roles
         body: list[Statement] = [dataclasses.replace(roles.loop, body=()), *(Fill(t, 0.0) for t in roles.accumulators)]
@@ -118,7 +118,7 @@ class BlockPlan:
 
     @property
     def barriers(self) -> dict[str, int]:
-        """How many there are of every kind."""
+        """Number of barriers of every kind."""
         roles = self.roles
         pairs = {"full": roles.operands.slots, "empty": roles.operands.slots}
         order = {"order": 2} if roles.alternating else {}
@@ -126,7 +126,7 @@ class BlockPlan:
         return pairs | order | extras
 
     def needs(self, program: TileProgram) -> Resources:
-        """Estimates: what threads exchange is counted where they may."""
+        """Estimated resources; a tile that threads may exchange counts as exchanged."""
         roles = self.roles
         moved = [s for s in self.finishing.body if isinstance(s, Load | Store)]
         tiles = _tiles(roles)
@@ -142,7 +142,7 @@ class BlockPlan:
 
 
 def _tiles(roles: ProductRoles) -> dict[str, Tile]:
-    """The tiles of one warp group that there are in the epilogue."""
+    """The tiles of one warp group in the epilogue, by name."""
     return {t.name: t for t in (*roles.accumulators, *(t for s in roles.epilogue for t in produced(s)))}
 
 
@@ -151,15 +151,18 @@ def _by_pieces(tiles: Mapping[int, GroupTile]) -> dict[int, GroupTile]:
 
 
 def _check_registers(roles: ProductRoles) -> None:
-    """Sums beside what else a thread keeps, of the registers that it gets; and all operands of one instruction beside
-    what that needs, of those that every thread has at first, which is what ptxas goes by."""
+    """Raises CompileError if the registers do not suffice.
+
+    Accumulators and live values have to fit in a consumer's registers, and the operands of one wgmma in those that
+    every thread is launched with, by which ptxas allocates.
+    """
     sums = sum(t.elements for t in roles.accumulators) // (WARP_GROUP * WARP)
     if reason := OFFERS.why_too_many(WGMMA, sums, roles.columns, roles.groups, roles.kernel.launch.max_registers):
         refuse(roles.kernel, reason)
 
 
 def _exchanged(tile: Tile, element: str) -> int:
-    """The most bytes that threads exchange a tile through, its rows padded, whichever way round."""
+    """The most bytes of shared memory for an exchange of a tile, with padded rows in either order."""
     if len(tile.axes) < 2:
         return 0
     return tile.elements * dtype(element).bytes + max(tile.shape) * _PADDING_BYTES

@@ -4,7 +4,7 @@ The roles of warps are those of `programs.roles.products`: a thread that is the 
 consumers. As programs go over their tiles, the producer is a ring ahead: operands of the next tile arrive while an
 epilogue runs.
 
-What follows the loop of dots is printed as in any other kernel, but for stores by descriptor.
+The epilogue is printed as in any other kernel, except for stores by descriptor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from search_spaces.devices.features import Features
 from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.tile_program import Kernel, TileProgram
 
-# Names that the text uses beside those of every kernel.
+# Names in the text besides those of every kernel.
 _OWN = (
     *("ring", "full", "empty", "order", "group", "thread", "slot", "parity", "step", "here", "last", "turn"),
     *("extras_full", "extras_empty", "extra_tile", "extra_parity", "to", "x", "piece", "row", "column"),
@@ -35,7 +35,7 @@ _OWN = (
 
 
 class _Sums(NoProducts):
-    """Dots that were printed before: their accumulators have these layouts."""
+    """Dots that are printed elsewhere: their accumulators have these layouts."""
 
     def __init__(self, anchored: dict[str, Layout]) -> None:
         self.anchored = anchored
@@ -68,7 +68,7 @@ class HopperPrinter:
         return self._text
 
     def functions(self) -> list[str]:
-        """The device functions that the text uses, but for those of element types, operators and memory."""
+        """The device functions in the text, except those of element types, operators and memory."""
         roles, plan = self._roles, self._plan
         loads = {(len(o.map.box), o.shares > 1) for o in plan.ring.operands.values()}
         loads |= {(len(t.map.box), False) for t in plan.loads.values()}
@@ -87,7 +87,7 @@ class HopperPrinter:
 
     @property
     def launched(self) -> CudaKernel:
-        """How the kernel is launched; a producer's warp group comes beside those that compute."""
+        """Launch parameters of the kernel; the producer's warp group is additional to the consumers."""
         launch, printer = self.kernel.launch, self._printer
         return CudaKernel(
             name=function_name(self.kernel),
@@ -129,7 +129,7 @@ class HopperPrinter:
         return printer.function([lane], (roles.groups + 1) * WARP_GROUP * WARP, maps)
 
     def _begin(self) -> None:
-        """The thread that brings operands makes the barriers, before any other waits for one."""
+        """The producer's thread initialises the barriers, before any other waits for one."""
         roles, block = self._roles, self._printer.block
         counts = {"full": 1, "empty": roles.operands.readers * roles.blocks, "order": 1, "extras_full": 1}
         counts["extras_empty"] = WARP_GROUP * WARP

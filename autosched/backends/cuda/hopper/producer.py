@@ -1,4 +1,4 @@
-"""The thread that loads operands into the ring, and what epilogues read."""
+"""The thread that loads operands into the ring, and tiles for epilogues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from search_spaces.programs.tile_program import TileProgram
 
 @dataclass(frozen=True)
 class Producer:
-    """Prints what the warp group of that thread does; `maps`: what tensor maps are called."""
+    """Prints the role of that thread's warp group; `maps`: the names of tensor maps."""
 
     program: TileProgram
     loops: Loops
@@ -89,7 +89,7 @@ class Producer:
         self.block.close()
 
     def _copy(self, load: Load) -> None:
-        """An operand, or what this block loads of it for all blocks of the cluster."""
+        """Load an operand, or this block's share of it for all blocks of the cluster."""
         operand = self.ring.operands[load.dst.name]
         shared = operand.shares > 1
         everyone = [str(2**operand.shares - 1)] if shared else []

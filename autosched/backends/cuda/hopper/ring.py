@@ -1,4 +1,4 @@
-"""The ring of slots in shared memory that the producer fills: where every operand lies, and what brings it."""
+"""The ring of slots in shared memory that the producer fills: places and tensor maps of all operands."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from search_spaces.workloads.dtypes import dtype
 
 @dataclass(frozen=True)
 class RingOperand:
-    """An operand in a slot, `place` bytes from where the slot begins.
+    """An operand in a slot, `place` bytes from the start of the slot.
 
-    `load`: what this block brings of it; where blocks of a cluster share it, each brings equal `shares`, for all.
+    `load`: this block's load of it; blocks of a cluster that share it load equal `shares`, for all.
     """
 
     load: Load
@@ -34,7 +34,7 @@ class RingOperand:
     map: TensorMap
 
     def loads(self, program: TileProgram, indexing: Indexing) -> Iterator[tuple[str, list[str]]]:
-        """Where in the slot every piece goes, and where it starts in the tensor, innermost first."""
+        """Place in the slot, and coordinates in the tensor, innermost first, of every piece."""
         tile = self.operand.tile
         buffer = program.buffer(self.load.buffer)
         starts = [indexing.affine(p.start) for p in described(buffer, self.load.slices)][::-1]
@@ -54,10 +54,10 @@ class RingPlan:
 
     @staticmethod
     def of(program: TileProgram, roles: ProductRoles, extents: Mapping[str, int]) -> RingPlan:
-        """Lay the operands out; variables have these extents.
+        """Assign places to the operands; `extents`: of the variables.
 
         Raises:
-            CompileError: the hardware cannot bring or read one so.
+            CompileError: the hardware cannot load an operand in this way, or read it.
         """
         place = 0
         operands = {}
@@ -68,7 +68,7 @@ class RingPlan:
         return RingPlan(operands, place, roles.stages)
 
     def check_directions(self, roles: ProductRoles) -> None:
-        """Raises CompileError: an operand lies another way round than dots of its type read it."""
+        """Raises CompileError if dots of an operand's type cannot read its direction."""
         for o in self.operands.values():
             if not o.operand.along_k and o.operand.element_bytes != 2:
                 refuse(roles.kernel, f"{o.load.buffer} does not run along {roles.dot.axis}; {o.load.dst.dtype} has to")
@@ -79,7 +79,7 @@ class RingPlan:
 
     @property
     def expected(self) -> int:
-        """The bytes that are brought to a slot."""
+        """Bytes that arrive in a slot."""
         return sum(o.operand.tile.bytes for o in self.operands.values())
 
 
@@ -107,13 +107,13 @@ def _operand(
 
 
 def _part(load: Load, axis: str, size: int) -> Load:
-    """What one block of a cluster loads: so much along an axis."""
+    """The load of one block of a cluster: `size` positions along an axis."""
     (own,) = halved((load,), axis, size, BLOCK)
     assert isinstance(own, Load)
     return own
 
 
 def _boxed(load: Load, row: int) -> tuple[Slice, ...]:
-    """The slices of one piece of a tile: rows as long as those of the pieces."""
+    """The slices of one piece of a tile: rows of `row` elements."""
     *outer, last = load.slices
     return (*outer, dataclasses.replace(last, extent=row))

@@ -1,6 +1,6 @@
 """Tiles in shared memory as TMA writes and the dots of warp groups read them: rows of up to 128 bytes, swizzled.
 
-A tile whose rows are longer is cut into pieces along them, which lie one after the other:
+A tile with longer rows is cut into pieces along them, one after the other in memory:
 
     128 x 128 bfloat16, rows along k        piece 0: 128 rows of k 0 … 63; piece 1: 128 rows of k 64 … 127
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 # Widths in bytes of rows whose banks the hardware permutes: the driver's CUtensorMapSwizzle and the layout type of a
 # matrix descriptor (PTX ISA, "Matrix Descriptor Format"), by width.
 _SWIZZLES = {128: (3, 1), 64: (2, 2), 32: (1, 3)}
-# The permutation repeats after so many rows, which begin at a multiple of their size.
+# Rows of an atom: the permutation's period, aligned to its own size.
 _ATOM_ROWS = 8
-# Where an operand begins: at a whole atom of the widest rows.
+# Alignment of an operand in bytes: a whole atom of the widest rows.
 ALIGNMENT = 1024
 # Bytes along the reduction that one dot instruction multiplies (PTX ISA, wgmma.mma_async: k16 of 16 bits).
 STEP_BYTES = 32
@@ -36,7 +36,7 @@ class SharedTile:
 
     @property
     def row_bytes(self) -> int:
-        """Of a piece: the widest swizzled row that divides a line; 0 where none does."""
+        """Bytes of a piece's row: the widest swizzled row that divides a line; 0 if none does."""
         return next((width for width in _SWIZZLES if self.neighbours * self.element_bytes % width == 0), 0)
 
     @property
@@ -58,7 +58,7 @@ class SharedTile:
 
     @property
     def room(self) -> int:
-        """Its bytes, up to where another may begin."""
+        """Its bytes, rounded up to the alignment of the next tile."""
         return -(-self.bytes // ALIGNMENT) * ALIGNMENT
 
     @property
@@ -87,7 +87,7 @@ class SharedOperand:
         return self.depth * self.element_bytes // STEP_BYTES
 
     def offset(self, step: int, position: int = 0) -> int:
-        """Where the operand of a dot instruction begins, in bytes; a position is that of a whole atom."""
+        """Offset in bytes of a dot instruction's operand; `position` is a multiple of an atom's."""
         tile = self.tile
         if self.along_k:
             piece, within = divmod(step * STEP_BYTES, tile.row_bytes)

@@ -17,15 +17,17 @@ from search_spaces.programs.roles.halves import HALF
 
 @dataclass(frozen=True)
 class GroupStores:
-    """Prints the stores of a warp group, which has `slots` slots for pieces, of `slot_bytes` each; the first group's
-    begin at byte `place` of shared memory."""
+    """Prints the stores of a warp group.
+
+    It has `slots` slots for pieces, of `slot_bytes` each; the first group's begin at byte `place` of shared memory.
+    """
 
     place: int
     slots: int
     slot_bytes: int
 
     def write(self, stored: GroupTile, before: int, printer: KernelPrinter, map_name: str) -> None:
-        """Store a tile; `before`: how many pieces of a tile of the outputs were stored before, by all stores."""
+        """Store a tile; `before`: pieces that earlier stores of the same output tile have written."""
         block = printer.block
         held = printer.exchange.as_in(printer.tiles[stored.tile.name], stored.layout)
         down, across = (held.apart(x) for x in stored.axes)
@@ -45,14 +47,14 @@ class GroupStores:
         block.close()
 
     def _slot(self, stored: GroupTile, before: int) -> str:
-        """The slot of the piece called `piece`: they take turns."""
+        """The slot of the piece `piece`; pieces use the slots in rotation."""
         first = before % self.slots
         if stored.pieces == 1 or self.slots == 1:
             return str(first)
         return f"{'(piece + 1)' if first else 'piece'} % {self.slots}"
 
     def _emptied(self, stored: GroupTile, before: int) -> str:
-        """Wait until its slot has been read. The first piece of a tile may be in that of the last one's last."""
+        """Wait until the piece's slot has been read. The first piece may use the slot of the last tile's last piece."""
         if self.slots == 1 or (before == 0 and stored.pieces == 1):
             return "stores_read<0>()"
         return "stores_read<1>()" if before else "piece ? stores_read<1>() : stores_read<0>()"

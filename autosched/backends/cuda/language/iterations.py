@@ -42,7 +42,7 @@ class Iterations:
         self.open(block, f"{pragma}for (int {self.counter} = {first}; {self.counter} < {end}; ++{self.counter})")
 
     def open_copy(self, block: Block, condition: str) -> None:
-        """Start a block that copies what an iteration loads, if there is one."""
+        """Start a block for the copies of an iteration, if there is one."""
         open_braces(block, f"if ({condition})").definitions += self.definitions
 
 

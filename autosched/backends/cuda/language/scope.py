@@ -36,5 +36,5 @@ def call(function: str, *arguments: str) -> str:
 
 
 def open_braces(block: Block, header: str, *variables: str) -> Scope:
-    """Start a block between braces; `header` stands before them."""
+    """Start a block between braces, after `header`."""
     return block.open(f"{header} {{" if header else "{", *variables, footer="}")

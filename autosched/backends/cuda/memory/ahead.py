@@ -36,7 +36,7 @@ class _Slot:
 
 
 class LoadsAhead:
-    """The loads of a loop that are issued ahead, in so many slots; none if nothing is gained."""
+    """The loads of a loop that are issued ahead, and their slots; none if nothing is gained."""
 
     def __init__(self, loop: For, memory: MemoryPrinter, shared: SharedMemory, least: int) -> None:
         """`least`: the fewest bytes of an asynchronous copy."""

@@ -137,7 +137,7 @@ def _axes(d: Dimension, looked_up: Mapping[str, Held]) -> tuple[str, ...]:
 
 
 def _is_whole(d: Dimension, fastest: bool, count: int, indexing: Indexing) -> bool:
-    """True if a dimension adds multiples of so many elements, and if it is the fastest, no vector crosses its end."""
+    """True if a dimension adds multiples of `count` elements, and if it is the fastest, no vector crosses its end."""
     if not d.is_plain:
         return d.stride % count == 0
     piece = d.slice

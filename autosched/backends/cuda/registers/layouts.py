@@ -131,7 +131,7 @@ def register_offset(spread: Spread, register: str, of_vector: bool = False) -> s
 
 
 def thread_offset(spread: Spread, warps: int) -> str:
-    """Position along the axis of a thread's first element, by its `lane` and `warp` of so many: `lane % 4 * 2`."""
+    """Position along the axis of a thread's first element, by its `lane` and `warp`: `lane % 4 * 2`."""
     parts = []
     for digit, weight in _merged_weights(spread):
         if digit.kind != "register" and digit.size > 1:
@@ -184,7 +184,7 @@ def blocked(extents: Mapping[str, int], warps: int, vector: int = 1) -> Layout:
 
 
 def warp_mma_rows(rows: int, warps: int = 1, place: int = 1) -> Spread:
-    """Rows of the accumulators of m16n8 products (PTX ISA, mma.m16n8k16), the next 16 in the next of so many warps.
+    """Rows of the accumulators of m16n8 products (PTX ISA, mma.m16n8k16); each of `warps` warps has the next 16.
 
     Those of wgmma are the same with four warps (PTX ISA, wgmma.mma_async.m64nNk16).
     """
@@ -194,7 +194,7 @@ def warp_mma_rows(rows: int, warps: int = 1, place: int = 1) -> Spread:
 
 
 def warp_mma_columns(columns: int, warps: int = 1, place: int = 1) -> Spread:
-    """Columns of the same accumulators, the next 8 in the next of so many warps."""
+    """Columns of the same accumulators; each of `warps` warps has the next 8."""
     most = columns // (8 * warps)
     digits = (Digit("register", 2), Digit("lane", 4), Digit("warp", warps, place), Digit("register", most))
     return simplified(digits)

@@ -19,7 +19,7 @@ def first_half(spread: Spread) -> Spread | None:
 
 
 def after_digits(spread: Spread, parts: int) -> Spread | None:
-    """Spread of every so many-th position."""
+    """Spread of every `parts`-th position."""
     digits = simplified(spread)
     if not digits or digits[0].kind != "register" or digits[0].size % parts:
         return None
@@ -27,7 +27,7 @@ def after_digits(spread: Spread, parts: int) -> Spread | None:
 
 
 def interleaved(spread: Spread, parts: int) -> Spread:
-    """Spread of so many tiles' interleaved positions."""
+    """Spread of the interleaved positions of `parts` tiles."""
     return simplified((Digit("register", parts), *spread))
 
 

@@ -1,7 +1,7 @@
 """Scans along an axis of a tile, digit by digit of its layout, from the least significant one on.
 
 Before each digit, elements are scanned within blocks that the lower digits count, and all threads of a block have its
-total. The digit then joins so many blocks into one: totals are scanned along it, by a thread in its registers, by lanes
+total. The digit then joins its blocks into one: totals are scanned along it, by a thread in its registers, by lanes
 with shuffles, by warps through shared memory, and the total before a block is joined to all of its elements.
 """
 

@@ -21,9 +21,9 @@ _SCRATCH = "scratch"
 class SharedMemory:
     """Bytes that the text of one kernel uses of `shared`, its dynamic shared memory, and the barriers needed.
 
-    Reserved memory comes first, then two small places for exchanges. Behind them, from the constant `scratch` on, lie
-    places that are taken and given back, one behind the other, and behind the taken ones the scratch memory of large
-    exchanges. Data written to scratch may be read after a barrier.
+    Reserved memory comes first, then two small places for exchanges. The constant `scratch` is the start of a stack of
+    places, and the scratch memory of large exchanges follows its top. Data written to scratch may be read after a
+    barrier.
     """
 
     def __init__(self, block: Block) -> None:
@@ -46,7 +46,7 @@ class SharedMemory:
         return first
 
     def place(self, size: int) -> str:
-        """The place of so many bytes, as an offset from `shared`, which nothing else uses until `taken` ends."""
+        """Offset from `shared` of a place of `size` bytes, which is not reused until `taken` ends."""
         first = self._taken
         self._uses += 1
         self._taken += _aligned(size, _MATRIX_ALIGNMENT)
@@ -75,7 +75,7 @@ class SharedMemory:
         self._groups, self._group, self._meeting = groups, group, meeting
 
     def scratch(self, size: int) -> str:
-        """An expression for the start of so many bytes of scratch, which may be written at once."""
+        """An expression for the start of `size` bytes of scratch, which may be written at once."""
         places = _SMALL_PLACES if size <= _SMALL else (_SCRATCH,)
         place = next((p for p in places if p not in self._read), places[0])
         if place in self._read:

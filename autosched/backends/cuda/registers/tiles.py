@@ -66,7 +66,7 @@ class Held:
 class Tiles:
     """The tiles of one kernel, by their names in its statements.
 
-    `local`: those that only one body mentions, which are declared where they are made; others outside of all loops.
+    `local`: tiles in one body only, which are declared at their definition; others are declared outside of all loops.
     """
 
     def __init__(

@@ -161,7 +161,7 @@ class ContractionPrinter:
         return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
 
     def _moved_back(self, d: Dimension) -> IRValue:
-        """Where a slice begins: further ahead where it would stick out."""
+        """The start of a slice, moved back if the slice would exceed the buffer."""
         if d.slice.extent is None:
             return self.code.affine(d.slice.start)
         return self.code.start(d.slice.start, d.slice.extent, d.size)
@@ -192,7 +192,7 @@ class ContractionPrinter:
                 code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
 
     def _start(self, piece: Slice) -> IRValue:
-        """Where a slice begins: as far back as the register tile is moved where its outputs would stick out."""
+        """The start of a slice, moved back with the register tile if its outputs would exceed the buffer."""
         if piece.extent is None or piece.axis not in self.stored:
             return self.code.affine(piece.start)
         begin, size = self.stored[piece.axis]

@@ -1,10 +1,10 @@
-"""Elements of a row kernel that are not simply neighbours in memory: strided ones, and those that are looked up.
+"""Elements of a row kernel that are not contiguous in memory: strided ones and gathers.
 
-    table[t[r], c]    a row that is picked once, then walked like any other
+    table[t[r], c]    a row that is selected once, then read like any other
     x[r, t[r]]        one element per row
-    x[r, t[r, c]]     an element of its own for every lane, loaded one by one
+    x[r, t[r, c]]     another element in every lane, loaded one by one
 
-No address outside the buffer is ever read: where an index is none of its dimension, another element is loaded and
+No address outside the buffer is ever read: if an index is outside of its dimension, another element is loaded and
 dropped.
 """
 
@@ -36,11 +36,11 @@ from search_spaces.programs.tiles import Slice
 
 @dataclass(frozen=True)
 class Lookup:
-    """A gather as far as it is the same for all columns of a row.
+    """The part of a gather that is common to all columns of a row.
 
     The element of column c is at `base + c * stride`, plus the lane's own index times the stride for every (tile, size,
     stride) in `by_lane`, and for those of `positions`; it exists if `inside` (in every lane; None: always) and c is
-    below `limit` (None: always). It is read as a float32, or `integral`, and what does not exist as `fill`.
+    below `limit` (None: always). It is read as a float32, or `integral`; elements that do not exist as `fill`.
     """
 
     dtype: str
@@ -63,9 +63,9 @@ def lookup(
     row_values: Mapping[str, IRValue],
     integral: bool,
 ) -> Lookup:
-    """Find the place of a gather in the row that is printed.
+    """Find the addresses of a gather in the row that is printed.
 
-    `column`: the axis of the columns; `start_of`: where a slice is in this row; `row_values`: the index tiles that have
+    `column`: the axis of the columns; `start_of`: the start of a slice in this row; `row_values`: the index tiles with
     one value per row.
     """
     b, place = code.b, code.place(s.buffer, s.index)
@@ -103,7 +103,7 @@ def lookup(
 
 
 def looked_up(code: Code, found: Lookup, at: IRValue, values: Mapping[str, IRValue], mask: IRValue | None) -> IRValue:
-    """The elements of the vector of columns that starts at `at`; `values` holds the index tiles with columns."""
+    """The elements of the vector of columns that starts at `at`; `values` has the index tiles with columns."""
     b, lanes = code.b, code.lanes
     exists = None if found.limit is None else first_lanes(b, minus(b, found.limit, at), lanes)
     inside = both(b, found.inside, exists)
@@ -136,7 +136,7 @@ def looked_up_once(code: Code, found: Lookup) -> IRValue:
 def strided(
     code: Code, base: IRValue, stride: int, at: IRValue, dtype: str, mask: IRValue | None, integral: bool = False
 ) -> IRValue:
-    """The elements of a row from column `at` on, so many apart in memory; masked-off lanes are arbitrary."""
+    """The elements of a row from column `at` on, `stride` apart in memory; masked-off lanes are arbitrary."""
     b, lanes = code.b, code.lanes
     if stride == 1:
         return code.load(code.address(base, at, dtype), dtype, lanes, mask, integral)
@@ -154,13 +154,13 @@ def strided(
 
 
 def strided_offsets(b: Builder, stride: int, at: IRValue, lanes: int) -> IRValue:
-    """Where the columns from `at` on are, in elements from the row's first."""
+    """Offsets of the columns from `at` on, in elements from the row's first."""
     columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
     return b.mul(columns, int_constant(stride, lanes, I64))
 
 
 def _index_of(b: Builder, value: IRValue, size: int, lanes: int) -> tuple[IRValue, IRValue]:
-    """A float32 or an integer as an index, and whether it is one of a dimension of that size."""
+    """A float32 or an integer as an index, and True if it is inside a dimension of that size."""
     if is_integral(value):
         known = b.icmp_unsigned("<", value, int_constant(size, lanes, I64))
         return b.select(known, value, int_constant(0, lanes, I64)), known
@@ -173,7 +173,7 @@ def _index_of(b: Builder, value: IRValue, size: int, lanes: int) -> tuple[IRValu
 
 
 def _or_nothing(b: Builder, inside: IRValue | None, value: IRValue, found: Lookup, lanes: int) -> IRValue:
-    """The value where there is an element; elsewhere what is read outside of the buffer."""
+    """The value if the element exists, else the fill."""
     if inside is None:
         return value
     return b.select(inside, value, constant(found.fill, is_integral(value), lanes))

@@ -4,7 +4,7 @@
     x[r - 1, c] else 0        a row that does not exist masks all lanes off
     x[r, 40 - c] else -inf    neighbours in the opposite order
 
-No address outside the buffer is ever read: what is masked off reads nothing, or the first element, which is dropped.
+No address outside the buffer is ever read: masked lanes read nothing, or the first element, which is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NARROW = 2**30
 
 @dataclass(frozen=True)
 class Positions:
-    """The indices that the columns of a row have in one dimension of a buffer: `first + column * step`, of `size`."""
+    """The indices of a row's columns in one dimension of a buffer: `first + column * step`, of `size`."""
 
     first: IRValue
     step: int
@@ -47,7 +47,7 @@ class Positions:
         return Positions(first, d.slice.step, d.size, max(map(abs, (d.least, d.most, d.size))) < _NARROW)
 
     def vector(self, b: Builder, at: IRValue, lanes: int, element: str = I64) -> IRValue:
-        """Those of the columns from `at` on."""
+        """The indices of the columns from `at` on."""
         start = plus(b, self.first, times(b, at, self.step))
         if element != I64:
             start = b.trunc(start, element) if start.number is None else int_constant(start.number, 1, element)
@@ -57,7 +57,7 @@ class Positions:
         return b.add(broadcast(b, start, lanes), steps)
 
     def inside(self, b: Builder, at: IRValue, lanes: int) -> IRValue:
-        """Which of the columns from `at` on exist. What is negative is a large number here."""
+        """A mask of the columns from `at` on that exist; negative indices compare as large numbers."""
         element = I32 if self.narrow else I64
         return b.icmp_unsigned("<", self.vector(b, at, lanes, element), int_constant(self.size, lanes, element))
 
@@ -118,7 +118,7 @@ class GuardedLoad:
     def _once(self, code: Code, offset: IRValue) -> IRValue:
         buffer = self.load.buffer
         dtype = code.buffers[buffer].dtype
-        # Where no row is, this is another one's, and where there are no columns, the first one's.
+        # If the row does not exist, this reads another one's element; without columns, the first one's.
         return code.load(code.address(code.base[buffer], offset, dtype), dtype, 1, integral=self.integral)
 
     def _neighbours(self, code: Code, at: IRValue, readable: IRValue | None) -> IRValue:
@@ -143,7 +143,7 @@ class GuardedLoad:
         return code.load_each(code.base[buffer], each, code.buffers[buffer].dtype, integral=self.integral)
 
     def _filled(self, b: Builder, value: IRValue, inside: IRValue | None, lanes: int, is_zero: bool = False) -> IRValue:
-        """`is_zero`: what was masked off is 0 already."""
+        """`is_zero`: masked lanes are 0 already."""
         if inside is None or (is_zero and self.load.fill == 0):
             return value
         return b.select(inside, value, constant(self.load.fill, self.integral, lanes))

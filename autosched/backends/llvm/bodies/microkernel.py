@@ -17,13 +17,13 @@ Cell = tuple[int, int]
 
 
 def vectors_of(columns: int, lanes: int) -> int:
-    """How many vectors of so many lanes hold these columns."""
+    """Vectors of `lanes` lanes for these columns."""
     return -(-columns // lanes)
 
 
 @dataclass(frozen=True)
 class MicroKernel:
-    """Prints `tile += a · b` for a tile of so many rows and columns; `prefetch_b`: see `statements.Dot`."""
+    """Prints `tile += a · b` for a tile of `rows` and `columns`; `prefetch_b`: see `statements.Dot`."""
 
     code: Code
     a: Panel
@@ -37,7 +37,7 @@ class MicroKernel:
         return vectors_of(self.columns, self.code.lanes)
 
     def product(self, before: dict[Cell, IRValue], steps: IRValue, unroll: int) -> dict[Cell, IRValue]:
-        """The tile after so many steps: whole iterations of `unroll` of them, then the rest one by one."""
+        """The tile after `steps` steps: whole iterations of `unroll` of them, then the rest one by one."""
         b = self.code.b
         if steps.number is not None and steps.number % unroll == 0:
             _, _, result = self._steps(self.a.base, self.b.base, before, steps, unroll)

@@ -1,8 +1,8 @@
 """Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
 
 An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
-reads of it: `width` positions of its own axis, over the whole reduction tile. What skips elements, is shifted or lies
-outside of its buffer, as the operands of convolutions do, is always packed.
+reads of it: `width` positions of its own axis, over the whole reduction tile. A tile that skips elements, is shifted or
+exceeds its buffer, like the operands of convolutions, is always packed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROW_PADDING = 16
 class Panel:
     """Element (x, k) of a panel is at `base + x * own_stride + k * reduction_stride`, stored as `dtype`.
 
-    `valid` positions of the panel exist; the others lie outside the buffer and may not be touched, unless it is
+    `valid` positions of the panel exist; the others are outside the buffer and must not be accessed, unless it is
     `packed`.
     """
 
@@ -73,7 +73,7 @@ class OperandTile:
 
     @property
     def ends(self) -> bool:
-        """Whether the buffer ends where the reduction may."""
+        """True if the end of the buffer bounds the reduction."""
         return not self.load.guarded and self.along(self.reduction).slice.step == 1
 
     @property
@@ -86,7 +86,7 @@ class OperandTile:
         return self.along(self.reduction).stride
 
     def remaining_steps(self, code: Code) -> IRValue:
-        """How many reduction positions of this tile are inside the buffer."""
+        """Number of reduction positions of this tile that are inside the buffer."""
         d = self.along(self.reduction)
         return code.remaining(d.slice.start, self.steps, d.size)
 
@@ -108,7 +108,7 @@ def operand(code: Code, load: Load, reduction: str, stored: Mapping[str, tuple[A
     place = code.place(load.buffer, load.slices)
     along, steps = (next(d for d in place.dimensions if d.axis == x) for x in (own, reduction))
     begin, size = stored.get(own, (along.slice.start, along.size))
-    # What a kernel has made for itself is as long as it needs.
+    # Workspaces are as long as the kernel needs.
     whole = place.buffer.role != "input" or along.size == size
     in_order = whole and not load.guarded and along.slice.step == steps.slice.step == 1
     begin = along.slice.start if in_order else begin
@@ -162,7 +162,7 @@ def _address_in_place(code: Code, source: OperandTile, own_start: Affine, width:
 
 
 def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
-    """Copy the tile to its panels: rows of memory in order where they run along the panels, else panel by panel."""
+    """Copy the tile to its panels: rows of memory in order if they run along the panels, else panel by panel."""
     kind = "panels" if panels.interleaved else "padded rows"
     code.b.comment(f"pack {source.load.buffer} in {kind} of {panels.width} along {panels.axis}")
     steps, valid = source.remaining_steps(code), min(panels.width, source.size)
@@ -180,7 +180,7 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
-    """Loop over the panels of the tile that exist: where each begins in the buffer, and where it is packed."""
+    """Loop over the panels of the tile that exist, with the address of each in the buffer and of its packed copy."""
     with _each_position(code, source, panels) as (inside, position):
         begin = _address_in_place(inside, source, source.begin + position, panels.width)
         yield begin, _packed_at(code, source, panels, position)
@@ -200,7 +200,7 @@ def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[
 
 
 def _packed_at(code: Code, source: OperandTile, panels: Panels, position: Affine) -> IRValue:
-    """Where the panel that begins at a position of the tile is packed."""
+    """Address of the packed panel that begins at a position of the tile."""
     assert source.packed is not None
     per_position = _panel_elements(source, panels) // panels.width
     return code.address(source.packed, code.scaled(code.affine(position), per_position))

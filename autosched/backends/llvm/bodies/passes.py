@@ -1,6 +1,6 @@
 """Cuts the statements of an element-wise kernel into passes over the columns of one row.
 
-A reduction over the columns has no value before all of them were seen, so what uses it belongs to a later pass:
+A reduction over the columns has no value before all of them were read, so its uses belong to a later pass:
 
     x = load; top = max of x     | pass 1
     e = exp(x - top)             | pass 2; keeps e in scratch memory for pass 3, and loads x again
@@ -37,7 +37,7 @@ REPEATABLE = frozenset(
 
 @dataclass
 class Pass:
-    """Statements done in one walk over the columns; `kept` tiles go to scratch memory, `recalled` ones come from it."""
+    """Statements of one loop over the columns; `kept` tiles are stored to scratch memory, `recalled` ones loaded."""
 
     statements: list[Statement] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ def pieces(
 
 
 def _may_precede(statement: Statement, walk: Pass) -> bool:
-    """Whether a value per row may as well be computed before the pass: it needs and changes nothing of it."""
+    """True if a value per row may be computed before the pass: it reads and changes no tile of it."""
     if not isinstance(statement, Load | Gather | Position | Fill | Map):
         return False
     concerned = {t for s in walk.statements for t in (*used(s), *(p.name for p in produced(s)))}
@@ -116,7 +116,7 @@ def _folded(done: Pass) -> set[str]:
 
 
 def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile], carried: frozenset[str]) -> None:
-    """Give every pass what it uses of earlier ones: by repeating cheap statements, or through scratch memory."""
+    """Connect passes to results of earlier ones: repeat cheap statements, or pass results through scratch memory."""
     source: dict[str, tuple[int, Statement]] = {}
     for number, piece in enumerate(cut):
         if not isinstance(piece, Pass):
@@ -135,7 +135,7 @@ def _connect(cut: Sequence[Piece], column: str, tiles: Mapping[str, Tile], carri
 
 
 def _read_first(body: Sequence[Statement], names: frozenset[str]) -> list[str]:
-    """Those of the tiles that the statements read before they assign to them, if they do."""
+    """The tiles that the statements read before they assign to them."""
     found: dict[str, None] = {}
     made: set[str] = set()
     for statement in body:

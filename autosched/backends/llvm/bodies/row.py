@@ -1,6 +1,6 @@
-"""One row of a kernel without a dot: where its tiles lie, and the values that it has one of.
+"""One row of a kernel without a dot: addresses of its tiles, and its values per row.
 
-Values per row (a maximum, a sum) live in stack slots, which LLVM's SROA pass turns into registers.
+Values per row (a maximum, a sum) live in stack slots, which LLVM's SROA pass replaces by registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from search_spaces.programs.tiles import Slice, Tile
 
 @dataclass
 class Row:
-    """The row of a kernel that is printed, and what is known of its tiles."""
+    """The row of a kernel that is printed, with the state of its tiles."""
 
     code: Code
     kernel: Kernel
@@ -42,7 +42,7 @@ class Row:
         return self.axes.column
 
     def start(self, piece: Slice) -> IRValue:
-        """Where a slice begins in the row that is printed."""
+        """Start of a slice in the row that is printed."""
         at = self.code.affine(piece.start)
         if self.row_axis and piece.axis == self.row_axis:
             assert self.number is not None
@@ -60,7 +60,7 @@ class Row:
         return lookup(self.code, s, lanes, self.column_axis, self.start, columns, whole)
 
     def type_of(self, tile: str) -> str:
-        """What one element of a tile is held as."""
+        """Type of one element of a tile in registers."""
         return I64 if tile in self.integral else F32
 
     def set(self, name: str, value: IRValue) -> None:
@@ -72,13 +72,13 @@ class Row:
         return self.code.b.load(self.slots[tile], self.type_of(tile))
 
     def address(self, buffer: str, slices: Sequence[Slice]) -> tuple[IRValue, int]:
-        """The address of this row's first column, and how far apart its columns are."""
+        """The address of this row's first column, and the stride of its columns."""
         code, place = self.code, self.code.place(buffer, slices)
         offset = code.offset(place, lambda d: self.start(d.slice))
         return code.address(code.base[buffer], offset, place.buffer.dtype), place.between(self.column_axis)
 
     def aligned(self, s: Store) -> bool:
-        """Whether every vector of this store starts at a multiple of its size: what a streaming store needs."""
+        """True if every vector of this store is aligned to its size, as streaming stores require."""
         buffer, lanes = self.code.buffers[s.buffer], self.code.lanes
         if buffer.dtype != "float32":
             return False

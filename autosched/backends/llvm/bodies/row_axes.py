@@ -1,4 +1,4 @@
-"""Which axes a kernel without a dot has: rows, one after the other, and columns, which are vectorised."""
+"""Axes of a kernel without a dot: rows, one after the other, and columns, which are vectorised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RowAxes:
 
 
 def row_axes(kernel: Kernel) -> RowAxes:
-    """The axes of a kernel without a dot: it reduces its columns, or stores them as the last axis of what has most.
+    """The axes of a kernel without a dot: its columns are reduced, or the last axis of the largest store.
 
     Raises:
         CompileError: it has more than two axes, or none.

@@ -40,7 +40,7 @@ class PassEmission:
 
     @property
     def backwards(self) -> bool:
-        """Whether the columns are walked from the last one on, as scans want it."""
+        """True if the columns are processed from the last one on, for reverse scans."""
         found = {s.reverse for s in self.walk.statements if isinstance(s, Scan)}
         if len(found) > 1:
             raise CompileError("scans go both ways along the columns of one pass")

@@ -1,7 +1,7 @@
 """Prints the body of a pointwise or row-reduction kernel: one row after the other, each in vectorised passes.
 
-Tiles with columns exist one vector at a time, or in scratch memory when a later pass needs what is dear to compute
-again.
+Tiles with columns exist one vector at a time, or in scratch memory if a later pass needs them and recomputation is
+dear.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RowPrinter:
                 self._single(piece)
 
     def _present_rows(self) -> IRValue:
-        """How many rows of this program's tile are inside the buffers."""
+        """Number of rows of this program's tile that are inside the buffers."""
         for s in _stores_first(statements(self.row.kernel.body)):
             for d in self.code.place(s.buffer, s.slices).dimensions:
                 if d.slice.extent is not None and d.axis == self.row.row_axis:
@@ -106,7 +106,7 @@ class RowPrinter:
     # -- passes over the columns
 
     def _pass(self, walk: Pass) -> None:
-        """A main loop over whole groups of vectors, then a masked loop over what is left."""
+        """A main loop over whole groups of vectors, then a masked loop over the rest."""
         code, lanes = self.code, self.code.lanes
         count, vectors = self._count(walk), self.row.kernel.launch.vectors
         group = lanes * vectors
@@ -132,7 +132,7 @@ class RowPrinter:
         emission.finish()
 
     def _prefetched(self, walk: Pass) -> frozenset[str]:
-        """The buffers that the pass prefetches: what the first one brings into the caches, later ones find there."""
+        """The buffers that the pass prefetches: those that no earlier pass has loaded into the caches."""
         if not self.row.kernel.launch.prefetch_bytes:
             return frozenset()
         loaded = frozenset(s.buffer for s in walk.statements if isinstance(s, Load))
@@ -153,7 +153,7 @@ class RowPrinter:
                 emission.vector(number, here, mask)
 
     def _count(self, walk: Pass) -> IRValue:
-        """How many columns of the tile exist."""
+        """Number of columns of the tile that exist."""
         column = self.row.column_axis
         extent = max(self.row.tiles[t].extent(column) for s in walk.statements for t in self._column_tiles(s))
         for s in walk.statements:
@@ -171,9 +171,9 @@ class RowPrinter:
 
 
 def _last(code: Code, columns: IRValue, step: int) -> IRValue:
-    """Where the last of the steps begins that these columns take."""
+    """The first column of the last step over these columns."""
     if columns.number is not None:
-        # What is known here is known of masks, too.
+        # A constant count makes the masks constant, too.
         return index((columns.number - 1) // step * step)
     return code.scaled(code.b.sdiv(plus(code.b, columns, index(-1)), index(step)), step)
 
@@ -191,9 +191,9 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:
-    """What says how much of an axis there is: an output has just its extent, an input may have more.
+    """Loads and stores that show the extent of an axis, stores first: a buffer that is loaded may be longer.
 
-    One that is read from the middle on, backwards or outside does not say it.
+    Loads that start in the middle, go backwards or leave the buffer do not show it.
     """
     telling = (s for s in body if isinstance(s, Load | Store) and not (isinstance(s, Load) and not _tells(s)))
     return sorted(telling, key=lambda s: isinstance(s, Load))

@@ -1,4 +1,4 @@
-"""Scans of the columns of one row: prefixes within a vector, by shuffles, and what was before in every lane of one.
+"""Scans of the columns of one row: prefixes within a vector, by shuffles, and the carry in every lane of another.
 
 x   a b c d                    y = x after steps of 1, 2 …
 +     a b c    a step of 1     y = before + y, but in the first vector
@@ -17,14 +17,14 @@ from autosched.backends.llvm.ir.text import I1, I32, Builder, IRValue
 from autosched.backends.llvm.ir.values import both, int_constant, shuffle, vector
 from search_spaces.programs.statements import Scan
 
-# Whether there was a vector before; the numbers of lanes.
+# Names of stack slots: True after the first vector; the numbers of lanes.
 _STARTED = "started"
 _LANES = "lanes"
 
 
 @dataclass
 class RunningScan:
-    """One scan within a pass; `integral`: the tiles that are held as integers."""
+    """One scan within a pass; `integral`: the tiles with integers."""
 
     code: Code
     statement: Scan
@@ -76,7 +76,7 @@ class RunningScan:
             taken = [max(0, min(n + step if backwards else n - step, lanes - 1)) for n in range(lanes)]
             first = int_constant(lanes - step if backwards else step, lanes)
             joins = b.icmp_signed("<" if backwards else ">=", self.slots[_LANES], first)
-            # From the end on, what is beyond it comes first.
+            # In reverse, the lanes beyond the end come first.
             there = both(b, joins, shuffle(b, mask, mask, taken) if backwards and mask is not None else None)
             assert there is not None
             before = [shuffle(b, x, x, taken) for x in values]
@@ -94,10 +94,10 @@ class RunningScan:
 
 
 def _unknown_lanes(b: Builder, lanes: int, name: str) -> IRValue:
-    """0, 1, 2 …, which LLVM takes for any numbers.
+    """0, 1, 2 …, opaque to LLVM.
 
-    Where it knows which lanes of a combination are dropped, it computes them of whatever lies in some register: of the
-    indices of a shuffle, which are denormal numbers, and take a hundred times as long to multiply.
+    If LLVM knows which lanes of a combination are dropped, it computes them from the contents of some register: from
+    the indices of a shuffle, which are denormal numbers, and take a hundred times as long to multiply.
     """
     of = vector(I32, lanes)
     slot = b.stack_slot(of, name)

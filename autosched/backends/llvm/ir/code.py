@@ -48,8 +48,8 @@ _STORED: Mapping[str, str] = {
     "uint8": I8,
     "bool": I8,
 }
-# Types that a float32 becomes in memory without a truncation of integers. With one, LLVM 22 turns the masked store of a
-# single lane into a store of that lane as it was before: of four bytes where two or one are meant, on processors with
+# Types that a float32 becomes in memory without a truncation of integers. With one, LLVM 22 makes the masked store of a
+# single lane a store of that lane as it was before: of four bytes where two or one are meant, on processors with
 # AVX-512 (later passes do not recognise the truncating store that it makes first).
 _NOT_TRUNCATED = frozenset({"float32", "float16", "bool"})
 
@@ -58,9 +58,9 @@ _NOT_TRUNCATED = frozenset({"float32", "float16", "bool"})
 class Code:
     """An IR builder with the common state of the printers of one kernel.
 
-    `variables` holds the grid and loop variables in scope; `extents` how far each runs; `base` the address of every
-    buffer; `lanes` the float32 elements of a vector; `marks` where tiles lie that mark iterations: the first element,
-    how far apart they are, and their type.
+    `variables`: the grid and loop variables in scope; `extents`: their extents; `base`: the address of every buffer;
+    `lanes`: the float32 elements of a vector; `marks`: for each tile that marks iterations, the address of its first
+    element, its stride and its element type.
     """
 
     b: Builder
@@ -125,7 +125,7 @@ class Code:
             yield plus(b, first, turn)
 
     def hold_marks(self, s: Load) -> None:
-        """Take a tile that marks iterations for what lies in memory where these begin."""
+        """Record the address and stride of a block mask, which loops read from memory."""
         place = self.place(s.buffer, s.slices)
         dtype, first = place.buffer.dtype, self.offset(place, lambda d: self.affine(d.slice.start))
         address = self.address(self.base[s.buffer], first, dtype)
@@ -205,11 +205,11 @@ class Code:
         return base if at.number == 0 else self.b.gep(base, at, _STORED[dtype])
 
     def anywhere(self, buffer: str, offset: IRValue) -> IRValue:
-        """The address so many elements after a buffer's first, which may be outside of it."""
+        """The address `offset` elements after a buffer's first, which may be outside of it."""
         return self.b.gep(self.base[buffer], offset, _STORED[self.buffers[buffer].dtype], inbounds=False)
 
     def take_scratch(self, elements: int) -> IRValue:
-        """The address of so many float32 elements of this thread's scratch memory, aligned to a page and staggered."""
+        """Address of `elements` float32 elements of this thread's scratch memory, aligned to a page and staggered."""
         offset = self.scratch_bytes
         # 5 cache lines of stagger, so that packed operands do not start in the same cache set.
         self.scratch_bytes += -(-(elements * 4 + 64) // 4096) * 4096 + 320
@@ -292,7 +292,7 @@ class Code:
         return self.b.sitofp(numbers, vector(F32, lanes))
 
     def mask(self, active: int) -> Mask | None:
-        """The mask of a vector with so many valid lanes, None when all are."""
+        """The mask of a vector with `active` valid lanes, None if all are."""
         return None if active >= self.lanes else constant_mask(active, self.lanes)
 
     def _widen(self, value: IRValue, dtype: str, lanes: int, integral: bool) -> IRValue:

@@ -88,7 +88,7 @@ def to_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
 
 
 def from_float(b: Builder, value: IRValue, lanes: int) -> IRValue:
-    """float32 cut towards 0; -2^63, as on x86, where that is no integer of 64 bits."""
+    """float32 cut towards 0; -2^63, as on x86, if that exceeds 64 bits."""
     size = b.call(f"llvm.fabs.{overload(lanes)}", vector(F32, lanes), [value])
     fits = b.fcmp_ordered("<", size, float_constant(_TOO_LARGE, lanes))
     cut = b.fptosi(b.select(fits, value, float_constant(0.0, lanes)), vector(I64, lanes))

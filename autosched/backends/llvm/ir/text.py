@@ -55,7 +55,7 @@ class Truth(IRValue):
 
 @dataclass(slots=True, eq=False)
 class Mask(IRValue):
-    """Lanes that take part; `active`: the first so many, if that is known."""
+    """Active lanes; `active`: the number of the first ones, if that is known."""
 
     active: int | None = None
 

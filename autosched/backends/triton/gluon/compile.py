@@ -1,4 +1,4 @@
-"""What Triton's compiler is told of a kernel in Gluon: layouts are part of the types of its arguments."""
+"""Arguments of Triton's compiler for a Gluon kernel, whose types include layouts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Launch
 from search_spaces.workloads.dtypes import dtype
 
-# The widths in bytes of rows in shared memory whose banks the hardware permutes.
+# Widths of swizzled rows in shared memory, in bytes.
 SWIZZLES = (128, 64, 32)
 
 
 def first_warps(launch: Launch, target: Target) -> int:
-    """Warps of the first warp group: those of the others stand in the text.
+    """Warps of the first warp group; the text contains those of the others.
 
     Raises:
         CompileError: the target has no warp-group dots.
@@ -25,8 +25,10 @@ def first_warps(launch: Launch, target: Target) -> int:
 
 
 def descriptor_type(element: str, descriptor: Descriptor) -> str:
-    """The type of a descriptor of elements that Triton calls `element`. Rows of its tiles are swizzled over as many
-    bytes as they are long, 128 at most, so that neither copies nor dots meet bank conflicts."""
+    """The type of a descriptor, with elements of Triton's type `element`.
+
+    Rows of its tiles are swizzled over their length in bytes, 128 at most, against bank conflicts of copies and dots.
+    """
     size = dtype(descriptor.buffer.dtype).bytes
     row_bytes = descriptor.block[-1] * size
     swizzle = next((s for s in SWIZZLES if s <= row_bytes), 0)

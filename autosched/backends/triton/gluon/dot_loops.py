@@ -1,4 +1,4 @@
-"""The dots of a warp group over the steps of a tile, as Gluon: their operands lie in rings of slots."""
+"""The dots of a warp group over the steps of a tile, as Gluon, with operands in rings of slots."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from search_spaces.programs.statements import Dot, Fill, Load
 
 @dataclass(frozen=True)
 class GroupDots:
-    """Prints what a group does with sums and operands; `names` of the variables that operands are in, `blocks`: the
-    shapes of their slots."""
+    """Prints a group's work on accumulators and operands.
+
+    `names`: the variables of operands, `blocks`: the shapes of their slots.
+    """
 
     roles: ProductRoles
     ring: SharedRing
@@ -66,7 +68,7 @@ class GroupDots:
             block.write(f"{acc} = hopper.warpgroup_mma({a}, {b}, {acc}, is_async=True)")
 
     def _operand(self, load: Load, dot: Dot, ahead: int = 0) -> str:
-        """An operand in its slot: of rows those of the group, whichever way round it is stored."""
+        """An operand in its slot, in either layout; of rows, the group's part."""
         of_rows = load in self.roles.rows_read
         text = self.ring.place(load, ahead)
         text += "" if len(self.blocks[load]) == len(load.dst.shape) else f".reshape({list(load.dst.shape)})"

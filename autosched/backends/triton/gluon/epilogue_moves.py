@@ -1,4 +1,4 @@
-"""How tiles of an epilogue get to a warp group and from it, as text of Gluon."""
+"""Loads and stores of an epilogue's tiles through shared memory, as text of Gluon."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class GroupMoves:
-    """How a warp group moves the tiles of its epilogue: through shared memory, where what it reads has been brought.
+    """Loads and stores of a warp group's epilogue: through shared memory, where the producer has put the loaded tiles.
 
-    `extras`: how many tiles each descriptor brings, in the order of `extras` in the text; `stored`: the descriptors by
-    which tiles are stored, each with a ring of its own, where `pieces` tiles on their way to memory have a place.
+    `extras`: the number of tiles that each descriptor loads, in the order of `extras` in the text; `stored`: the
+    descriptors of stores, each with a ring of `pieces` tiles on their way to memory.
     """
 
     def __init__(self, extras: Counter[str], stored: Sequence[str], pieces: int) -> None:
@@ -20,7 +20,7 @@ class GroupMoves:
         self._placed: Counter[str] = Counter()
 
     def place(self, descriptor: str) -> str:
-        """Where the next tile that the descriptor brings lies."""
+        """The place of the next tile that the descriptor loads."""
         number = self._placed[descriptor]
         self._placed[descriptor] += 1
         ring = list(self._extras).index(descriptor)

@@ -52,7 +52,7 @@ from search_spaces.programs.statements import Fill, For, Load
 from search_spaces.programs.tile_program import TileProgram, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
-# What the module of such a kernel imports. Triton 3.9 renamed the copies by descriptor.
+# Imports of a kernel's module. Triton 3.9 renamed the copies by descriptor.
 IMPORTS = """\
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -64,7 +64,7 @@ store_tile = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_s
 # Registers of a thread of a producer, whose addresses Triton keeps in them; those that it gives up go to the others.
 PRODUCER_REGISTERS = 40
 _INSTRUCTION_ROWS = 16
-# Bits of an operand that one dot instruction adds up, along the axis that is summed over.
+# Depth of one dot instruction, in bits of an operand.
 _INSTRUCTION_BITS = 256
 
 
@@ -90,9 +90,9 @@ class _Printer:
         self._stored = [text for d, text in self._descriptors.items() if d in stored]
         self._rings = _numbered("a_ring", roles.rows_read) | _numbered("b_ring", roles.columns_read)
         self._accumulators = [acc.name for acc in roles.accumulators] if len(roles.dots) > 1 else ["acc"]
-        # How many tiles of the epilogue are loaded by each descriptor.
+        # Tiles of the epilogue that each descriptor loads.
         self._extras = Counter(self._descriptors[self._of(s)] for s in roles.extras)
-        # Of several pieces one is written while another is on its way, unless the other warp group computes meanwhile.
+        # One of two pieces is written while the other is copied, unless the other warp group computes meanwhile.
         self._pieces = 1 if roles.alternating else min(2, len(roles.stores))
 
     def text(self) -> str:
@@ -108,7 +108,7 @@ class _Printer:
         moves = self._moves()
 
         def own(s: RoleStatement) -> bool:
-            """Copy what epilogues read: by their descriptors, in the order in which these are read."""
+            """Copy the epilogue's tiles, by their descriptors, in the order of their loads."""
             if not isinstance(s, Copy) or not s.ring.apart:
                 return False
             name, starts = protocol.copied(s.load)
@@ -176,7 +176,7 @@ class _Printer:
         return self._function("dots", self._dots_arguments("half: gl.constexpr"), root)
 
     def _call_finish(self, body: Sequence[RoleStatement], indexing: Indexing, protocol: Protocol) -> None:
-        """Call the epilogue: what it waits for is waited for before, and what it releases, after it."""
+        """Call the epilogue, after its waits and before its releases."""
         for s in body:
             if isinstance(s, Await | Advance):
                 protocol.write(s)
@@ -290,10 +290,10 @@ class _Printer:
 
 
 def _numbered(name: str, of: Sequence[_T]) -> dict[_T, str]:
-    """What each is called: by the name, then with numbers behind it."""
+    """A name for each: the given one, followed by numbers from the second on."""
     return {x: f"{name}{number if number > 1 else ''}" for number, x in enumerate(of, 1)}
 
 
 def in_gluon(text: str) -> str:
-    """Triton's names of what both languages have, in Gluon."""
+    """Triton's names of functions that both languages have, in Gluon."""
     return re.sub(r"\btl\.(?!PropagateNan)", "gl.", text)

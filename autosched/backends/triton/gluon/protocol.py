@@ -1,4 +1,4 @@
-"""What a producer and groups of consumers say to each other, as text of Gluon: barriers, and positions in rings."""
+"""Synchronisation of a producer and consumer groups, as text of Gluon: barriers, and positions in rings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from search_spaces.programs.statements import Load
 
 @dataclass(frozen=True)
 class Count:
-    """A position as a variable of a function, or its parity alone; `shared`: two groups have every other one."""
+    """A position as a variable of a function, or its parity alone; `shared`: two groups alternate in its values."""
 
     name: str
     parity_alone: bool = False
@@ -34,7 +34,7 @@ class Count:
 
     @property
     def parity(self) -> str:
-        """That of a ring of one slot."""
+        """The parity of a ring of one slot."""
         return self.name if self.parity_alone else f"{self.name}{' // 2' if self.shared else ''} & 1"
 
     def advanced(self, by: int) -> str:
@@ -43,7 +43,7 @@ class Count:
 
 @dataclass(frozen=True)
 class SharedRing:
-    """A ring as it is called: its barriers, the places of what is loaded; `named`: there is a variable `slot`."""
+    """A ring with the names of its barriers and places; `named`: there is a variable `slot`."""
 
     ring: Ring
     full: str
@@ -69,7 +69,7 @@ class SharedRing:
         return f"{self.empty}.index({self.slot(ahead)})"
 
     def place(self, load: Load, ahead: int = 0) -> str:
-        """Where the tile lies; other loops have theirs in the same places."""
+        """The place of the tile; tiles of other loops share the places."""
         name = self.places[self.ring.loads.index(load) if load in self.ring.loads else 0]
         return name if self.ring.slots == 1 else f"{name}.index({self.slot(ahead)})"
 
@@ -79,7 +79,7 @@ class SharedRing:
 
 @dataclass(frozen=True)
 class Turns:
-    """The parity that a group waits for, what it is at first, and who has the next turn."""
+    """The order of groups: the variable of a group's parity, its initial value, and the next group."""
 
     name: str
     first: str
@@ -88,9 +88,9 @@ class Turns:
 
 @dataclass
 class Protocol:
-    """Prints it; `rings` by the names of rings, `starts` of a load, and the descriptor that it goes by.
+    """Prints the synchronisation; `rings`: by name; `copied`: the descriptor and the coordinates of a load.
 
-    `variable`: of the loop that is being printed; `trips`: how many iterations it has, where that may be none.
+    `variable`: of the loop that is being printed; `trips`: its trip count, if that may be 0.
     """
 
     block: Block
@@ -101,7 +101,7 @@ class Protocol:
     trips: str = ""
 
     def write(self, s: RoleStatement) -> None:
-        """Print a statement that is not about tiles or loops."""
+        """Print a statement that concerns neither tiles nor loops."""
         match s:
             case Start(position, by_group):
                 name = self.turns.name if position == TURNS else self._counter(position).name
@@ -124,7 +124,7 @@ class Protocol:
             case Give():
                 self.block.write(f"hopper.mbarrier.arrive(order.index({self.turns.following}))")
             case Drain():
-                # Nobody but this program arrives at its barriers, and it ends when all of its warps do.
+                # Only this program arrives at its barriers, and it ends when all of its warps do.
                 pass
             case _:
                 raise AssertionError(f"{type(s).__name__} is printed by who knows its tiles")
@@ -148,7 +148,7 @@ class Protocol:
         shared, condition = self.rings[s.ring.name], ""
         slot = shared.slot(s.ahead)
         if s.where:
-            # Of the first iteration it is some other slot's barrier, at which nothing arrives then.
+            # In the first iteration this names another slot's barrier, and the predicate is false.
             slots = s.ring.slots
             slot = f"({shared.counter.name} + {slots + s.ahead}) % {slots}"
             some = self.variable if s.where == "behind the first" else self.trips

@@ -1,4 +1,4 @@
-"""What warps of a role do, as Gluon: the loops over tiles and steps, and in them what each printer has of its own."""
+"""Bodies of warp roles, as Gluon: the loops over tiles and steps; printers add the statements that are their own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from search_spaces.programs.tiles import Tile
 class RoleBody:
     """Prints the statements of a role.
 
-    `own`: prints one that is about tiles, and says whether it has; `trips`: the first iteration of a loop, and the end;
-    `marks`: the tile of a name, and what it is called. `variables`: those of the grid that other text is about, too,
-    which then stands before all else where a program has one tile.
+    `own`: prints a statement that concerns tiles, and returns False for others; `trips`: the first iteration and the
+    end of a loop; `marks`: a tile by name, and its name in the text. `variables`: of the grid, used by other text as
+    well; if a program has one tile, they are defined before all else.
     """
 
     roles: Roles
@@ -59,7 +59,7 @@ class RoleBody:
                     self.protocol.write(s)
 
     def _open_tiles(self, every: int) -> None:
-        """Say which tile it is, or begin the loop over those of a program, of which a group has one of so many."""
+        """Define the tile, or open the loop over a program's tiles, of which a group has every `every`-th."""
         grid = self.roles.kernel.grid
         where = position(grid, self.indexing, "tile") if grid.tiles > 1 else []
         if grid.walked:

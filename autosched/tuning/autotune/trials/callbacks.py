@@ -1,4 +1,4 @@
-"""What a user has called in trials, in the forms that Triton asks for: a way of timing, hooks around every run."""
+"""A user's callbacks in trials, with Triton's signatures: a timing function, and hooks around every run."""
 
 from __future__ import annotations
 

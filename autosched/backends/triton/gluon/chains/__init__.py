@@ -1,4 +1,4 @@
-"""Warp-specialised chains of dots: some operands are computed in registers, from the sums of other dots.
+"""Warp-specialised chained dots: some operands are computed in registers, from accumulators of other dots.
 
-Imports what the other kernels in Gluon are printed with.
+Imports the printers of other Gluon kernels.
 """

@@ -1,4 +1,4 @@
-"""A warp group of chained dots: these, what is computed between them, and when it waits for either."""
+"""A consumer group of chained dots: the dots, the pointwise work between them, and the waits for both."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def group(roles: ChainRoles, places: Places, layouts: GroupLayouts, printer: Ker
 
 @dataclass(frozen=True)
 class _Group:
-    """Prints what a warp group does."""
+    """Prints the role of a consumer group."""
 
     roles: ChainRoles
     places: Places
@@ -58,7 +58,7 @@ class _Group:
     finish: str
 
     def write(self, s: RoleStatement) -> bool:
-        """Print a statement that is about tiles, and say whether it is one."""
+        """Print a statement if it concerns tiles; False for others."""
         match s:
             case Everywhere(loads):
                 hold_marks(loads, self.printer, WARP_GROUP)
@@ -85,7 +85,7 @@ class _Group:
                 self.printer.block.write(f"{_kept(number)} = gl.convert_layout({self._name(rows)}, {layout})")
 
     def _issue(self, number: int, dot: Dot, s: Issue) -> None:
-        """Begin a dot, one of several from this number on."""
+        """Begin a dot, with its number among the group's."""
         rows, columns = sides(dot, self.roles.tiles)
         a = self._shared(rows, dot, s.ahead, True) if rows in self.roles.shared else _kept(number)
         b = self._shared(columns, dot, s.ahead, False)
@@ -100,7 +100,7 @@ class _Group:
         self.printer.block.write(f"{names} = hopper.warpgroup_mma_wait({left}, deps=({deps}))")
 
     def _shared(self, tile: str, dot: Dot, ahead: int, of_rows: bool) -> str:
-        """An operand in shared memory: of rows those of the group, whichever way round it is stored."""
+        """An operand in shared memory, in either layout; of rows, the group's part."""
         load = self.roles.shared[tile]
         text = self.places.place(load, ahead) + self.places.reshaped(load)
         if of_rows and self.roles.groups > 1:
@@ -113,5 +113,5 @@ class _Group:
 
 
 def _kept(number: int) -> str:
-    """What the operand in registers is called of one of several dots."""
+    """Name of the register operand of a numbered dot."""
     return f"rows_{number}"

@@ -1,4 +1,4 @@
-"""Which threads of a warp group hold what of a tile: as dots leave their sums, whatever is computed of them."""
+"""Layouts of a warp group's tiles: those of the dots' accumulators, for all that is computed from them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from autosched.backends.gpu.warps import WARP_GROUP
 from search_spaces.programs.tiles import Tile
 
-# Rows of a dot instruction of a warp, and products of 16-bit operands that it adds up.
+# Rows of a warp's dot instruction, and its depth for 16-bit operands.
 _ROWS = 16
 _DEPTH = 16
 
 
 class GroupLayouts:
-    """Layouts by the axes of tiles: rows by `points`, which the folds of loops are over, and rows by other axes.
+    """Layouts by the axes of tiles: rows by `points`, the axis that loops reduce, and rows by other axes.
 
-    Of rows alone, those threads hold them that have them of the points; they move for other tiles.
+    Tiles of rows alone have the layout of the reduced points, and are converted for other tiles.
     """
 
     def __init__(self, rows: str, points: str, tiles: Iterable[Tile]) -> None:
@@ -24,7 +24,7 @@ class GroupLayouts:
 
     @property
     def definitions(self) -> list[str]:
-        """What the text calls them."""
+        """The definitions of the layouts in the text."""
         lines = []
         for axis, extent in self._extents.items():
             shape = [_ROWS, extent, _DEPTH]
@@ -35,16 +35,16 @@ class GroupLayouts:
         return lines
 
     def by(self, axis: str) -> str:
-        """That of rows by this axis."""
+        """The layout of rows by this axis."""
         return f"by_{axis}"
 
     def operand(self, axis: str) -> str:
-        """That of a dot's rows in registers, whose sums lie along the axis."""
+        """The layout of a dot's rows in registers, with accumulators along the axis."""
         return f"gl.DotOperandLayout(operand_index=0, parent={self.by(axis)}, k_width=2)"
 
     @property
     def by_rows(self) -> str:
-        """That of rows alone."""
+        """The layout of rows alone."""
         return self._sliced(self._points)
 
     def of(self, tile: Tile) -> str:

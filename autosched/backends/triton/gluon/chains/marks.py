@@ -1,4 +1,4 @@
-"""What marks iterations of loops, in the registers of whoever has the loop: every warp of it holds all."""
+"""Layouts of block masks, which every warp that runs the loop keeps whole in registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.programs.statements import Load
 
 
 def hold_marks(loads: Sequence[Load], printer: KernelPrinter, warps: int) -> None:
-    """Lay out what was loaded so that looking for the next iteration takes no barrier between so many warps."""
+    """Replicate the loaded marks over `warps` warps, so that the search for the next iteration needs no barrier."""
     for load in loads:
         name, (length,) = printer.tiles.name(load.dst.name), load.dst.shape
         layout = f"gl.BlockedLayout([{max(1, length // WARP)}], [{WARP}], [{warps}], [0])"

@@ -1,4 +1,4 @@
-"""What parts of a kernel call what they share: tiles in shared memory, and the barriers that guard them."""
+"""Names that the functions of a kernel share: tiles in shared memory, and the barriers that guard them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 
-# What every function of such a kernel calls its own variables.
+# Names of the variables of such a kernel's functions.
 OWN = ("step", "slot", "round", HALF, "order", "turn", "tile", "piece", "held_full", "held_empty")
 
 
 @dataclass(frozen=True)
 class Places:
-    """The rings of a chain, one for each load of an iteration; tiles that are kept have a place each."""
+    """The rings of a chain, one for each load of an iteration; resident tiles have a place each."""
 
     program: TileProgram
     roles: ChainRoles
@@ -32,7 +32,7 @@ class Places:
 
     @cached_property
     def rings(self) -> dict[str, SharedRing]:
-        """By the names of rings."""
+        """The rings, by name."""
         rings, count = self.roles.streamed, Count("step")
         names = distinct([identifier(ring.name) for ring in rings])
         found = {
@@ -48,7 +48,7 @@ class Places:
 
     @property
     def names(self) -> list[str]:
-        """Everything, in the order in which functions take it."""
+        """All names, in the order of the functions' parameters."""
         order = ["order"] if self.roles.alternating else []
         kept = [*self.kept, "held_full", "held_empty"] if self.roles.kept else []
         each = ((*r.places, r.full, r.empty) for n, r in self.rings.items() if n != KEPT)
@@ -64,11 +64,11 @@ class Places:
         return Protocol(block, self.rings, turns, lambda load: (self.descriptor(load), self._starts(load, indexing)))
 
     def place(self, load: Load, ahead: int) -> str:
-        """Where a tile is that was loaded, at the position or `ahead` of it."""
+        """The place of a loaded tile, at the ring's position or `ahead` of it."""
         return next(r for r in self.rings.values() if load.dst.name in r.ring.tiles).place(load, ahead)
 
     def marks(self, printer: KernelPrinter) -> Callable[[str], tuple[Tile, str]]:
-        """The tiles that mark iterations, and what a printer calls them."""
+        """The tiles that mark iterations, and their names in the text."""
         return lambda name: (self.roles.tiles[name], printer.tiles.name(name))
 
     def _starts(self, load: Load, indexing: Indexing) -> str:
@@ -76,6 +76,6 @@ class Places:
         return ", ".join(indexing.affine(p.start) for p in slices)
 
     def reshaped(self, load: Load) -> str:
-        """The call that gives a place the shape of the tile, where its descriptor has more dimensions."""
+        """A call that gives a place the shape of the tile if its descriptor has more dimensions."""
         whole = len(described(self.program.buffer(load.buffer), load.slices)) == len(load.dst.shape)
         return "" if whole else f".reshape({list(load.dst.shape)})"

@@ -26,7 +26,7 @@ from search_spaces.programs.tile_program import TileProgram
 
 
 def print_kernel(program: TileProgram, roles: ChainRoles) -> str:
-    """The functions of a kernel with these roles, in which dots follow on dots."""
+    """The functions of a kernel of chained dots with these roles."""
     return _Printer(program, roles).text()
 
 
@@ -53,7 +53,7 @@ class _Printer:
     def _finish(self) -> str:
         roles = self._roles
         moves = GroupMoves(Counter(), self._stored, pieces=1)
-        # What is stored of rows lies as sums do, so that all addresses of rows are the same.
+        # Stored tiles of rows have the accumulators' layout, so that all addresses of rows are the same.
         stored = next((t.axes[1] for t in roles.finished if len(t.axes) == 2), roles.points_axis)
         layouts = GroupLayouts(roles.rows_axis, stored, roles.computed)
         printer = KernelPrinter(self._program, roles.finishing, moves, layouts, OWN)
@@ -111,12 +111,12 @@ class _Printer:
 
     @property
     def _loading(self) -> list[str]:
-        """The descriptors that the producer goes by."""
+        """The descriptors of the producer's loads."""
         return list(dict.fromkeys(self._places.descriptor(load) for ring in self._roles.rings for load in ring.loads))
 
     @property
     def _marking(self) -> list[str]:
-        """Where it is read what marks iterations."""
+        """Pointers to the buffers of the marks."""
         return list(dict.fromkeys(self._parameters.pointers[s.buffer] for s in self._roles.marking))
 
     @property
@@ -128,7 +128,7 @@ class _Printer:
         return ["ring"] if self._stored else []
 
     def _dots_arguments(self, half: str) -> list[str]:
-        """Every pointer, and the descriptors of what is stored."""
+        """Every pointer, and the descriptors of stores."""
         return [*self._parameters.pointers.values(), *self._stored, *self._places.names, *self._stored_rings, half]
 
     def _function(self, part: str, parameters: list[str], lines: list[str]) -> str:
@@ -137,7 +137,7 @@ class _Printer:
 
 
 def _allocate(block: Block, name: str, of: str, slots: int | None) -> None:
-    """A place for a tile of a descriptor, or so many of them."""
+    """Allocate a place for a tile of a descriptor, or `slots` places."""
     shape = f"{of}.block_type.shape" if slots is None else f"[{slots}] + {of}.block_type.shape"
     block.write(f"{name} = gl.allocate_shared_memory({of}.dtype, {shape}, {of}.layout)")
 

@@ -1,4 +1,4 @@
-"""The producer of chained dots: tiles that are kept, then those of every iteration."""
+"""The producer of chained dots: resident tiles, then those of every iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_spaces.programs.tile_program import loop_extents
 
 
 def producer(roles: ChainRoles, places: Places, printer: KernelPrinter | None) -> list[str]:
-    """The lines of its function; `printer`: of what marks iterations, where something does."""
+    """The lines of its function; `printer`: of block masks, if the chain has some."""
     root = printer.root if printer else Scope()
     block = printer.block if printer else Block(root)
     indexing = printer.indexing if printer else Indexing(loop_extents(roles.moving), python_identifiers(), block)
