@@ -15,13 +15,13 @@ stays in a cache (`cached_chain`).
 from __future__ import annotations
 
 from search_spaces.anchors.chains.cached_chain import cached_chain
-from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_walk
+from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_loop
 from search_spaces.anchors.chains.chain_knobs import chain_decisions, chain_starts
 from search_spaces.anchors.chains.chain_program import ChainProgram
 from search_spaces.anchors.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.shared_walk import joining, store_parts, workspaces
-from search_spaces.anchors.chains.walked_positions import integral_differences
+from search_spaces.anchors.chains.shared_loop import joining, store_parts, workspaces
+from search_spaces.anchors.chains.streamed_positions import integral_differences
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
@@ -63,9 +63,9 @@ def _lower(chain: Chain, values: Values) -> TileProgram:
     program = ChainProgram(tile, names)
     grid, launch, name = tile.grid(), Launch(num_stages=values.integer("stages")), chain.workload.name
     if tile.splits == 1:
-        statements = fold_at_once(program) if tile.at_once else [*fold_by_walk(program), *finished(program)]
+        statements = fold_at_once(program) if tile.at_once else [*fold_by_loop(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), launch)
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), launch)
+    first = Kernel(f"{name}_parts", grid, (*fold_by_loop(program), *store_parts(program)), launch)
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

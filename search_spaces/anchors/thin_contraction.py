@@ -25,10 +25,10 @@ from search_spaces.anchors.contractions.split_reduction import combine, partial_
 from search_spaces.anchors.contractions.thin_form import (
     MAX_PRODUCTS,
     ThinForm,
+    iterations_of,
     thin_form,
     thin_rules,
     threads_of,
-    turns_of,
 )
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.folding import POINT, ROW, accumulation
@@ -201,8 +201,12 @@ def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
 
 def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
     """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
-    split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
-    turn = _Turn(workload, form, values, names)
+    split, iterations, step = (
+        values.integer("split"),
+        iterations_of(values),
+        values.integer("unroll") * values.tile("k"),
+    )
+    turn = _Iteration(workload, form, values, names)
     sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
     by_row = values["accumulate"] == ROW
     held = sums if by_row else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
@@ -220,7 +224,7 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _Iteration:
     """One turn of the loop over k."""
 
     workload: Workload

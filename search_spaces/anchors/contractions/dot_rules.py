@@ -232,18 +232,18 @@ class _DotRules:
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
         """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
-        return self._why_no_room(self._turn_bytes(values) * max(1, values.integer("stages", 1) - 1))
+        return self._why_no_room(self._iteration_bytes(values) * max(1, values.integer("stages", 1) - 1))
 
     def _why_too_much_waits(self, values: Values) -> str | None:
         """The same where those of the dot that is under way are there too: in every ring, and of what is copied there
         without going through registers."""
         if self._is_ring(values):
-            ring = self._turn_bytes(values) * values.integer("stages", _LEAST_RING)
+            ring = self._iteration_bytes(values) * values.integer("stages", _LEAST_RING)
             return self._why_no_room(ring + self._leaving_bytes(values))
         if "stages" not in values or not self._is_copied(values):
             return None
         turns = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
-        return self._why_no_room(self._turn_bytes(values) * min(values.integer("stages"), turns))
+        return self._why_no_room(self._iteration_bytes(values) * min(values.integer("stages"), turns))
 
     def _leaving_bytes(self, values: Values) -> int:
         """What warp groups exchange through shared memory beside a ring, of parts that they do not store whole."""
@@ -268,7 +268,7 @@ class _DotRules:
         there = (a for knob, side in sides if values[knob] in _WHERE_IT_LIES for a in _moved(form, side))
         return all(form.is_plain(a) and not why_not_describable(inputs[a.tensor]) for a in there)
 
-    def _turn_bytes(self, values: Values) -> int:
+    def _iteration_bytes(self, values: Values) -> int:
         """What the dots of one step multiply."""
         loads = (self.brought["a_load", "pointer"], self.brought["b_load", "pointer"])
         sides = zip(self._block(values), loads, strict=True)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import FUSED, ClassTiles, class_tiles
-from search_spaces.anchors.contractions.operand_tiles import Operands, Turn, turn_of
+from search_spaces.anchors.contractions.operand_tiles import Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
@@ -137,15 +137,15 @@ class DotTile:
             whole += [*turn.before, *turn.body, *self._dots(turn)]
         return whole
 
-    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Turn:
+    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """What an iteration that starts there brings; `beyond`: whether some of it may lie beyond the end of k."""
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
         place = {**self.output.place, **reduced, **self.reduced.place(start)}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
         end = self.reduced.outermost if beyond and self.reaches else None
-        return turn_of(self.form, operands, place, ways, free, names, end)
+        return iteration_of(self.form, operands, place, ways, free, names, end)
 
-    def _dots(self, turn: Turn) -> tuple[Statement, ...]:
+    def _dots(self, turn: Iteration) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)
         return tuple(
             Dot(acc, turn.tiles[0][d.a].name, turn.tiles[1][d.b].name, k, precision)

@@ -38,7 +38,7 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Iteration:
     """The tile of every operand, of rows and of columns; the statements that make them in every iteration, and those
     before the loop."""
 
@@ -59,7 +59,7 @@ def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
 
 
-def turn_of(
+def iteration_of(
     form: Contraction,
     operands: Operands,
     place: Mapping[str, Slice],
@@ -67,14 +67,14 @@ def turn_of(
     free: Collection[str],
     names: Names,
     end: Axis | None,
-) -> Turn:
+) -> Iteration:
     """The tiles of operands of any kind; `end`: the axis that they reach beyond the end of, if so."""
     made = [
         _side(form, side, operands.dtypes, place, how, free, names, end)
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
-    return Turn((rows, columns), (*before_a, *before_b), (*a, *b))
+    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b))
 
 
 def _side(

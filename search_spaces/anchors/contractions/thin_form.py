@@ -127,7 +127,7 @@ def _threads(form: ThinForm, wave: int, values: Values) -> Threads:
     return threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps") * wave, wave)
 
 
-def turns_of(values: Values) -> int:
+def iterations_of(values: Values) -> int:
     """Turns of the loop over k of one program."""
     return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split", 1)))
 
@@ -167,13 +167,13 @@ def _why_many_products(values: Values) -> str | None:
 
 def _why_idle(values: Values) -> str | None:
     steps, unroll, split = values.tiling("k")[0], values.integer("unroll"), values.integer("split")
-    if unroll * split > steps or turns_of(values) * unroll * (split - 1) >= steps:
+    if unroll * split > steps or iterations_of(values) * unroll * (split - 1) >= steps:
         return f"split={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
     return None
 
 
 def _why_too_deep(values: Values) -> str | None:
-    stages, iterations = values.integer("stages"), turns_of(values)
+    stages, iterations = values.integer("stages"), iterations_of(values)
     if stages > 1 and stages > iterations:
         return f"stages={stages} with {iterations} iterations of the loop; use at most as many"
     return None

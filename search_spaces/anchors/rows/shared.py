@@ -1,10 +1,10 @@
-"""Rows that are shared: each by several programs, whose partial results meet in a second kernel; for few, long rows.
+"""Shared rows: several programs for each row, and a second kernel that joins their partial results (rfactor).
 
 Before:  for r: for c: total += x[r, c];  for c: out[r, c] = …
 After:   kernel 1, grid r.0, s in S:  partial_total[s, r] = sum of x over the s-th part of the columns
          kernel 2, grid r.0, s in S:  total = sum of partial_total over s;  store the s-th part of out[r]
-One kernel per loop over the columns, each joining the partial results of those before it (rfactor in Halide and TVM).
-Where the output has one value per row, the last kernel has programs of fewer rows, so that it has many.
+One kernel per loop over the columns, each joining the partial results of those before it (Halide, TVM).
+If the output has one value per row, the last kernel has programs of fewer rows, so that it has many.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_split, shares_around
 from search_spaces.anchors.rows.row_parts import (
     ROWS_OUTER,
@@ -39,19 +39,19 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage
 
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
-# A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
+# A smaller part is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
 JOINED = 4096
-# Parts of all rows that a thread of a CPU has at most: it has only to be busy.
+# Parts of all rows for each thread of a CPU, at most: it has only to be busy.
 _PARTS_PER_THREAD = 4
-# What workspaces of partial results are called.
+# Prefixes of workspaces of partial results.
 PARTIAL = "partial"
 
 
 def why_not_shared(reduced: ReducedRows) -> str | None:
-    """Why programs do not share rows: on a CPU, where rows keep all threads busy, and where a kernel would join parts
-    and walk columns, too."""
+    """Reason that programs cannot share rows, or None: a CPU's threads are busy with rows, or a kernel would both join
+    parts and loop over columns."""
     structure = reduced.structure
     if structure.scans and (structure.folds or not reduced.on_gpu):
         return f"{structure.scans[0].name} is a scan, which a GPU shares, and with no folds"
@@ -67,7 +67,7 @@ def why_not_shared(reduced: ReducedRows) -> str | None:
 
 
 def splits(reduced: ReducedRows) -> tuple[int, ...]:
-    """Into how many parts a row can be cut that are worth it for as many rows as a program may have."""
+    """Numbers of parts of a row that pay, for as many rows as a program may have."""
     if why_not_shared(reduced):
         return ()
     structure = reduced.structure
@@ -79,7 +79,7 @@ def splits(reduced: ReducedRows) -> tuple[int, ...]:
 
 
 def why_not_split(reduced: ReducedRows, values: Values) -> str | None:
-    """Why programs do not share the columns of pieces of that size."""
+    """Reason that programs cannot share the columns in pieces of that size, or None."""
     split, structure = values.integer("split"), reduced.structure
     if not is_split(values):
         return None
@@ -118,20 +118,20 @@ def shared_program(reduced: ReducedRows, values: Values) -> TileProgram:
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows whose columns are dealt to several programs, numbered s, and the values that these leave of their parts."""
+    """Rows whose columns are divided among several programs, numbered s, and the partial results of these."""
 
     rows: RowTiles
-    walk: ColumnWalk
+    walk: ColumnLoop
 
     @property
     def grid(self) -> Grid:
-        """Programs that follow each other read neighbouring memory."""
+        """Consecutive programs read neighbouring memory."""
         part = GridAxis("s", self.walk.split)
         return Grid((part, *self.rows.grid) if self.rows.structure.outer else (*self.rows.grid, part))
 
     @property
     def joining(self) -> Parts:
-        """The same parts, with as many rows a program as one joins at once."""
+        """The same parts, with as many rows per program as one joins at once."""
         height = max(1, min(self.rows.height, JOINED // self.walk.split))
         return replace(self, rows=replace(self.rows, height=height))
 
@@ -148,7 +148,7 @@ class Parts:
         return workspace_name(self.rows.workload, f"{kind}_{stage.name}")
 
     def place(self, part: Slice) -> tuple[Slice, ...]:
-        """Where the values of parts lie in a workspace."""
+        """Slices of the values of parts in a workspace."""
         return (part, *self.rows.place.values())
 
     def tiles(self, kind: str, stages: Sequence[Stage], names: Names) -> tuple[list[Tile], list[Statement]]:
@@ -185,7 +185,7 @@ class _FoldedParts:
         return [*body, *part, *emitter.body]
 
     def finish(self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
-        """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""
+        """The last kernel: join every reduction and write this program's part of the outputs; part 0 writes rows."""
         names = self.parts.names
         body, known = self._joined(walks, names)
 
