@@ -1,15 +1,15 @@
-"""Chains of products: inner products, folds over one side of them, and products of what these make.
+"""Chains of products (back-to-back GEMM, attention): inner products, folds over one side, and products of the results.
 
 Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
          for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
          for m, e: out[m, e] = sum over c of exp(s[m, c] - top[m]) / total[m] * v[c, e]
 After:   grid b.0, m.0:
-           for c.0 (pipelined): s = dot(q, k_tile); top, total moved and added to; acc = acc * rescale + dot(p, v_tile)
+           for c.0 (pipelined): s = dot(q, k_tile); rescale and add to top, total; acc = acc * rescale + dot(p, v_tile)
            store out_tile = acc / total
 
-(Dao, "FlashAttention-2", 2023, algorithm 1.) Where rows are few, several programs share a walk, and a second kernel
-joins what they have folded by the rule by which folds move ("Flash-Decoding"). On a CPU what is between two products
-stays in a cache (`cached_chain`).
+(Dao, "FlashAttention-2", 2023, algorithm 1.) If rows are few, several programs share a loop, and a second kernel
+joins their partial results by the rule that rescales folds ("Flash-Decoding"). On a CPU the intermediate result of two
+products stays in a cache (`cached_chain`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernels of a contraction: copies of operands, the tiles, and what adds up the parts of a shared reduction."""
+"""The kernels of a contraction: copies of operands, the tiles, and the sum of the parts of a shared reduction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMBINED = 4096
 
 
 def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
-    """One kernel, or with a shared reduction two; and one before them for every operand that is copied."""
+    """One kernel, with a shared reduction two; and one before them for every operand that is copied."""
     tile, operands = DotTile(workload, form, values), brought(workload, form, values)
     workspaces, before = [c.workspace for c in operands.copies], [c.kernel for c in operands.copies]
     names = tile.names()
@@ -41,7 +41,7 @@ def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
 
 
 def _combine_tile(parts: int, form: Contraction) -> tuple[int, int]:
-    """Rows and columns of the output that a program of the second kernel does: fewer where it has more to add."""
+    """Rows and columns of the output in a program of the second kernel: fewer if it has more parts to add."""
     elements = max(32, _COMBINED // parts)
     columns = min(elements, 128, max(16, padded(form.n.extent)))
     return elements // columns, columns

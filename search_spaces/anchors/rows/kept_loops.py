@@ -28,7 +28,7 @@ from search_spaces.workloads.workload import Stage
 
 @dataclass(frozen=True)
 class KeptLoops:
-    """The statements of one program; `walk`: the loop over all reduced axes; `where`: points that leave folds unchanged.
+    """One program; `walk`: the loop over all reduced axes; `where`: points that leave folds unchanged.
 
     `by`: owner of the running values; `online`: folds share a loop with those that they depend on.
     """

@@ -50,8 +50,8 @@ def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values,
 
 
 def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:
-    """Streamed rows, each read as seldom as possible; or if rows alone are too few to keep memory busy, shared ones with
-    this many programs per multiprocessor."""
+    """Streamed rows, each read as seldom as possible; or shared ones, with this many programs per multiprocessor,
+    if rows alone are too few to keep memory busy."""
     structure, columns = reduced.structure, knobs["columns"]
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     most = SPLITS[0] if programs else 1
