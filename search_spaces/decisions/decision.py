@@ -86,7 +86,7 @@ def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
 
 
 def modulo(decision: Decision, others: Iterable[str], made: Callable[[Values], Hashable]) -> Decision:
-    """The decision with one value, the first, of all that make the same with the `others`, which `made` reads too."""
+    """The decision with one of its values, the first, for each result of `made`, which reads the `others` too."""
     name = decision.name
 
     def first(values: Values) -> Mapping[str, KnobValue]:

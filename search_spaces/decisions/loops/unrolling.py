@@ -1,4 +1,4 @@
-"""Unrolling: several iterations of a loop are written out as one.
+"""Unrolling: several copies of a loop's body for one iteration.
 
 Before:  for k: acc += a[k] * b[k]               After (unroll=4):  for k in 0, 4, 8, …: four of them, written out
 Before:  for j in 64: out[j] = x[2*j] + x[2*j + 1] + x[2*j + 2]

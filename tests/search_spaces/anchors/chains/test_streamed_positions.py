@@ -1,4 +1,4 @@
-"""What is computed at the points of a walk: of positions, rounded, and as powers of two."""
+"""Values at the points of a streamed axis: computed from positions, rounded, and as powers of two."""
 
 from __future__ import annotations
 
