@@ -76,7 +76,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
         columns,
         split,
         row_tiling(structure, target),
-        online_folds(reduced.walks.choices if streams else (False,)),
+        online_folds(reduced.loops.choices if streams else (False,)),
     )
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
@@ -127,7 +127,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
             return None
         if reduced.skips and not is_split(values):
             return "columns that leave folds as they are are left out, which are counted where aligned=False"
-        return reduced.walks.why_not_aligned(values)
+        return reduced.loops.why_not_aligned(values)
 
     def in_threads(values: Values) -> str | None:
         if is_split(values) and values["accumulate"] == "row":

@@ -62,8 +62,8 @@ def _boundaries_first(parts: Sequence[LoopPart]) -> tuple[LoopPart, ...]:
 def fold_at_once(program: ChainProgram) -> list[Statement]:
     """Fold all columns at once, one fold after the other, and store the outputs."""
     emitter = program.emitter()
-    turn = Iteration(program, emitter, LoopPart(reaches=not program.tile.even))
-    results = turn.fold_at_once()
+    iteration = Iteration(program, emitter, LoopPart(reaches=not program.tile.even))
+    results = iteration.fold_at_once()
     tensors = program.chain.row_tensors
     loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(program.chain.walked_tensors, "walked_load")
     body = [program.moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]
@@ -107,8 +107,8 @@ def _invariants(program: ChainProgram) -> Iterator[Expression]:
 
 def _loop(program: ChainProgram, before: Emitter, part: LoopPart, marks: Marks) -> list[Statement]:
     """One of the loops over the columns."""
-    turn = Iteration(program, before.within(), part)
-    body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in turn.statements())
+    iteration = Iteration(program, before.within(), part)
+    body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in iteration.statements())
     tile, stages, around = program.tile, program.tile.values.integer("stages"), program.chain.walked[:-1]
     if tile.flat:
         (axis,) = around

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.operand_tiles import brought
+from search_spaces.anchors.contractions.operand_tiles import operands_of
 from search_spaces.anchors.contractions.split_reduction import combine, partial_sums
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, TileProgram
@@ -18,7 +18,7 @@ _COMBINED = 4096
 
 def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
     """One kernel, with a shared reduction two; and one before them for every operand that is copied."""
-    tile, operands = DotTile(workload, form, values), brought(workload, form, values)
+    tile, operands = DotTile(workload, form, values), operands_of(workload, form, values)
     workspaces, before = [c.workspace for c in operands.copies], [c.kernel for c in operands.copies]
     names = tile.names()
     grid, body = tile.grid, tile.accumulate(operands, names)

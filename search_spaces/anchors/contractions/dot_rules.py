@@ -48,12 +48,12 @@ def dot_rules(
     workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
 ) -> tuple[Rule, ...]:
     """The rules of a contraction, in the order in which they are reported."""
-    brought = {
+    reads = {
         (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    rules = _DotRules(workload, form, target, offers, brought)
+    rules = _DotRules(workload, form, target, offers, reads)
     return with_ranges(form, rules.all(), knobs)
 
 
@@ -72,14 +72,14 @@ def _brought(workload: Workload, access: Access, how: str) -> Operand:
 class _DotRules:
     """The rules of one contraction on one target.
 
-    `brought`: reads of whole tiles of operands, by the knob of rows or columns and its value.
+    `reads`: whole tiles that are read of operands, by the knob of rows or columns and its value.
     """
 
     workload: Workload
     form: Contraction
     target: Target
     offers: Offers
-    brought: Mapping[tuple[str, str], Sequence[Operand]]
+    reads: Mapping[tuple[str, str], Sequence[Operand]]
 
     def all(self) -> tuple[Rule, ...]:
         """All rules in the order in which they are reported: semantics first, resources after that."""
@@ -96,7 +96,7 @@ class _DotRules:
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
-            *specialization_rules(self.workload, self.form, self.target, self.brought, self.offers),
+            *specialization_rules(self.workload, self.form, self.target, self.reads, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
                 for others in ((), ("stages",), *self._shared(("stages",)))
@@ -203,7 +203,7 @@ class _DotRules:
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
-            moved = self.brought[side, values.word(side)] if values[side] != "pointer" else ()
+            moved = self.reads[side, values.word(side)] if values[side] != "pointer" else ()
             return self._why_not_described(values, [(x.axes[-1], x.dtype) for x in moved])
 
         return why
@@ -241,8 +241,8 @@ class _DotRules:
             return self._why_no_room(ring + self._leaving_bytes(values))
         if "stages" not in values or not self._is_copied(values):
             return None
-        turns = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
-        return self._why_no_room(self._iteration_bytes(values) * min(values.integer("stages"), turns))
+        iterations = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
+        return self._why_no_room(self._iteration_bytes(values) * min(values.integer("stages"), iterations))
 
     def _leaving_bytes(self, values: Values) -> int:
         """Bytes that warp groups exchange in shared memory next to a ring, for parts that they do not store whole."""
@@ -269,7 +269,7 @@ class _DotRules:
 
     def _iteration_bytes(self, values: Values) -> int:
         """Bytes of the operands of one iteration's dots."""
-        loads = (self.brought["a_load", "pointer"], self.brought["b_load", "pointer"])
+        loads = (self.reads["a_load", "pointer"], self.reads["b_load", "pointer"])
         sides = zip(self._block(values), loads, strict=True)
         return values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
 

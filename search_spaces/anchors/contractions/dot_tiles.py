@@ -125,19 +125,19 @@ class DotTile:
         number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
         digits = Digits(number, reduced.digits) if reduced.kind == FUSED else None
         start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
-        turn = self._turn(operands, names, start, beyond=not peeled)
+        iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
+        body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration))
         body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
         for around, positions in reversed(loops[:-1]):
             body = (For(around, positions, body),)
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *iteration.before, *body]
         if peeled:
-            turn = self._turn(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
-            whole += [*turn.before, *turn.body, *self._dots(turn)]
+            iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
+            whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
         return whole
 
-    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
+    def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
         place = {**self.output.place, **reduced, **self.reduced.place(start)}
@@ -145,10 +145,10 @@ class DotTile:
         end = self.reduced.outermost if beyond and self.reaches else None
         return iteration_of(self.form, operands, place, ways, free, names, end)
 
-    def _dots(self, turn: Iteration) -> tuple[Statement, ...]:
+    def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)
         return tuple(
-            Dot(acc, turn.tiles[0][d.a].name, turn.tiles[1][d.b].name, k, precision)
+            Dot(acc, iteration.tiles[0][d.a].name, iteration.tiles[1][d.b].name, k, precision)
             for acc, d in zip(self.accumulators, self.form.dots, strict=True)
         )
 

@@ -46,7 +46,7 @@ class Iteration:
     body: tuple[Statement, ...]
 
 
-def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
+def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
     """The operands as a schedule reads them: in place, or from copies."""
     copies: dict[Expression, OperandCopy] = {}
     for side, knob in zip(form.operands, LOADS, strict=True):
@@ -98,10 +98,10 @@ def _side(
             emitter.emit(part)
     before, emitter.body = emitter.body, []
     tiles = {e: emitter.tile(w, "operand") for e, w in written.items()}
-    turn = [
+    body = [
         loaded(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s for s in emitter.body
     ]
-    return tiles, before, turn
+    return tiles, before, body
 
 
 def _written(form: Contraction, operand: Expression, end: Axis | None) -> Expression:

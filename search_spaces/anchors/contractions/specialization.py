@@ -32,13 +32,13 @@ KINDS = ("none", "cooperative", "pingpong")
 
 @dataclass(frozen=True)
 class _Specialization:
-    """Rules of a contraction's specialised kernels. `brought`: reads of an operand, by its knob and value."""
+    """Rules of a contraction's specialised kernels. `reads`: those of an operand, by its knob and value."""
 
     workload: Workload
     form: Contraction
     units: WaveGroups
     num_sms: int
-    brought: Mapping[tuple[str, str], Sequence[Operand]]
+    reads: Mapping[tuple[str, str], Sequence[Operand]]
     offers: Offers
 
     def tile(self, values: Values) -> DotTile:
@@ -76,7 +76,7 @@ class _Specialization:
         if values["specialize"] == "none":
             return None
         side = "b_load" if values.flag("swap") else "a_load"
-        for a in self.brought[side, values.word(side)]:
+        for a in self.reads[side, values.word(side)]:
             if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
                 return (
                     f"{a.buffer} goes through registers, which needs equal parts of the reduction, "
@@ -90,7 +90,7 @@ class _Specialization:
         rows, columns = block_shape(*tile.shape, values.integer("ctas", 1))
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
         depth, count = values.tile("k"), len(self.form.dots)
-        for read in itertools.product(self.brought["a_load", a_load], self.brought["b_load", b_load]):
+        for read in itertools.product(self.reads["a_load", a_load], self.reads["b_load", b_load]):
             a, b = (
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
@@ -180,14 +180,14 @@ def specialization_rules(
     workload: Workload,
     form: Contraction,
     target: Target,
-    brought: Mapping[tuple[str, str], Sequence[Operand]],
+    reads: Mapping[tuple[str, str], Sequence[Operand]],
     offers: Offers,
 ) -> tuple[Rule, ...]:
     """Requirements of the specialised kernel that a schedule asks for."""
     units = target.wave_groups
     if units is None:
         return ()
-    asked = _Specialization(workload, form, units, target.num_sms, brought, offers)
+    asked = _Specialization(workload, form, units, target.num_sms, reads, offers)
     own = ("specialize", "swap", "m", "n", "k")
     # If the blocks of a cluster may share a tile, the share of each depends on that.
     shared = ("ctas",) if offers.blocks > 1 else ()

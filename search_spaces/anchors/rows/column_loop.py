@@ -76,19 +76,19 @@ class ColumnLoop:
         """Number of programs that share the columns of one position of the axes around."""
         return 1 if self.shares_around else self.split
 
-    def over(self, turn: Iteration) -> list[Statement]:
+    def over(self, iteration: Iteration) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one or self.skew:
-            return self.within(self._whole(turn) + self._rest(turn))
-        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
+            return self.within(self._whole(iteration) + self._rest(iteration))
+        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, iteration))
 
-    def whole(self, turn: Iteration) -> list[Statement]:
+    def whole(self, iteration: Iteration) -> list[Statement]:
         """The iterations that all have `width` columns."""
-        return self.within(self._whole(turn))
+        return self.within(self._whole(iteration))
 
-    def rest(self, turn: Iteration) -> list[Statement]:
+    def rest(self, iteration: Iteration) -> list[Statement]:
         """The columns after the whole iterations, and with a skew before them; one iteration for each."""
-        return self.within(self._rest(turn))
+        return self.within(self._rest(iteration))
 
     def within(self, body: list[Statement]) -> list[Statement]:
         """The body within the loops around."""
@@ -101,43 +101,43 @@ class ColumnLoop:
             body = [For(f"{axis.name}.0", trips, tuple(body), bound=bound)]
         return body
 
-    def _whole(self, turn: Iteration) -> list[Statement]:
+    def _whole(self, iteration: Iteration) -> list[Statement]:
         end, first = self.extent // self.width * self.width, self.width if self.skew else 0
         iterations = (end - first) // self.width
-        return self._loop("c.whole", iterations, end, turn, first) if iterations > 0 else []
+        return self._loop("c.whole", iterations, end, iteration, first) if iterations > 0 else []
 
-    def _rest(self, turn: Iteration) -> list[Statement]:
+    def _rest(self, iteration: Iteration) -> list[Statement]:
         end, first = self.extent // self.width * self.width, []
         if self.skew:
-            first, end = self._dealt(self._turn(turn, Affine(), self.width), 0), max(end, self.width)
+            first, end = self._dealt(self._iteration(iteration, Affine(), self.width), 0), max(end, self.width)
         last = range(end, self.extent + (self.skew.most if self.skew else 0), self.width)
-        body = [s for start in last for s in self._turn(turn, Affine.of(offset=start), self.extent - start)]
+        body = [s for start in last for s in self._iteration(iteration, Affine.of(offset=start), self.extent - start)]
         return first + self._dealt(body, self.split - 1)
 
     def _dealt(self, body: list[Statement], number: int) -> list[Statement]:
         """The body in one of the programs that share the columns."""
         return body if self._split == 1 or not body else [If("s", number, tuple(body))]
 
-    def _loop(self, variable: str, iterations: int, end: int, turn: Iteration, first: int = 0) -> list[Statement]:
+    def _loop(self, variable: str, iterations: int, end: int, iteration: Iteration, first: int = 0) -> list[Statement]:
         if self._split == 1:
             start, share, bound = Affine.of((variable, self.width), offset=first), iterations, None
         else:
             share = -(-iterations // self.split)
             start = Affine.of((variable, self.width), ("s", share * self.width), offset=first)
             bound = Bound(start, end)
-        body = tuple(self._turn(turn, start, self.width))
+        body = tuple(self._iteration(iteration, start, self.width))
         place = {**self.rows, **self.walked, self.column.name: Slice(start, self.width, self.column.name)}
         largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
         useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
         return [For(variable, share, body, bound=bound, useful=useful)]
 
-    def _turn(self, turn: Iteration, start: Affine, columns: int) -> list[Statement]:
-        turns = [t for t in (turn, self.beside) if t]
+    def _iteration(self, iteration: Iteration, start: Affine, columns: int) -> list[Statement]:
+        bodies = [t for t in (iteration, self.beside) if t]
         if not self.one_by_one:
             place = Slice(self._at(start, self.width), self.width, self.column.name, skew=self.skew)
-            return [s for t in turns for s in t(place)]
+            return [s for t in bodies for s in t(place)]
         places = [Slice(self._at(start + Affine.of(offset=number), 1)) for number in range(columns)]
-        return [s for place in places for t in turns for s in t(place)]
+        return [s for place in places for t in bodies for s in t(place)]
 
     def _at(self, start: Affine, width: int) -> Affine:
         """The start of these columns, counted from the start of the loop."""

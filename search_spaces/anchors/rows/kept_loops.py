@@ -28,13 +28,13 @@ from search_spaces.workloads.workload import Stage
 
 @dataclass(frozen=True)
 class KeptLoops:
-    """One program; `walk`: the loop over all reduced axes; `where`: points that leave folds unchanged.
+    """One program; `loop`: the loop over all reduced axes; `where`: points that leave folds unchanged.
 
     `by`: owner of the running values; `online`: folds share a loop with those that they depend on.
     """
 
     rows: RowTiles
-    walk: ColumnLoop
+    loop: ColumnLoop
     by: Accumulated
     online: bool
     names: Names
@@ -83,12 +83,12 @@ class KeptLoops:
         within = dict(known)
         needed = tuple(self._needed([*folded, *written]))
         rows = replace(self.rows, structure=replace(self.structure, folds=needed))
-        inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
+        inner = replace(self.loop, around=self.loop.around[len(self.structure.kept) :])
         body: list[Statement] = []
         for group in groups(rows.structure, self.online) if needed else ():
             place = {**self.rows.walked, **self.rows.place}
-            walk = replace(inner, unchanged=alike(self.where, group), rows=place)
-            body += reduce_columns(rows, walk, group, self.names, within, self.by)
+            loop = replace(inner, unchanged=alike(self.where, group), rows=place)
+            body += reduce_columns(rows, loop, group, self.names, within, self.by)
         running = {s.name: self.rows.statistic(s) for s in folded}
         emitter = self.rows.emitter(None, self.names, within)
         for stage in folded:
@@ -99,7 +99,7 @@ class KeptLoops:
         body += self._stored(None, [s for s in written if s not in points], within)
         body += inner.over(lambda columns: self._stored(columns, points, within)) if points else []
         starts = [Fill(running[s.name], identity(s)) for s in folded]
-        around = replace(self.walk, around=self.structure.kept)
+        around = replace(self.loop, around=self.structure.kept)
         return [*starts, *around.within(body)]
 
     def _stored(self, columns: Slice | None, outputs: list[Stage], known: dict[str, Tile]) -> list[Statement]:

@@ -26,7 +26,7 @@ class ReducedRows:
 
     structure: Structure
     target: Target
-    walks: Loops
+    loops: Loops
     aligned: AlignedRows | None
 
     @staticmethod
@@ -61,7 +61,7 @@ class ReducedRows:
     def of_whole_rows(self) -> Loops:
         """The loops of the folds over all reduced axes."""
         folds = folds_of_rows(self.structure)
-        return loops_on(replace(self.structure, folds=folds), self.target) if self.structure.kept else self.walks
+        return loops_on(replace(self.structure, folds=folds), self.target) if self.structure.kept else self.loops
 
     def aligned_as(self, values: Values) -> AlignedRows | None:
         """Alignment of rows that are read by whole vectors, or None."""
@@ -75,7 +75,7 @@ class ReducedRows:
     def streams(self, values: Values) -> tuple[RowTiles, ColumnLoop]:
         """The rows of a program that streams its columns, and the loop over these."""
         split = values.integer("split")
-        walk = ColumnLoop(
+        loop = ColumnLoop(
             self.structure.column,
             values.tile("columns"),
             split,
@@ -84,9 +84,9 @@ class ReducedRows:
             shares_around=split > 1 and shares_around(self.structure, split),
             backwards=self.structure.backwards,
         )
-        rows = RowTiles(self.structure, values.tile("rows"), walk.walked)
+        rows = RowTiles(self.structure, values.tile("rows"), loop.walked)
         aligned = self.aligned_as(values)
-        return rows, replace(walk, skew=aligned.skew(rows.place)) if aligned else walk
+        return rows, replace(loop, skew=aligned.skew(rows.place)) if aligned else loop
 
 
 def is_resident(values: Values) -> bool:

@@ -162,7 +162,7 @@ def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
     return points if whole else []
 
 
-def storing(walk: ColumnLoop, rows: RowTiles, outputs: list[Stage], names: Names) -> ColumnLoop:
+def storing(loop: ColumnLoop, rows: RowTiles, outputs: list[Stage], names: Names) -> ColumnLoop:
     """The loop with stores of the outputs in every iteration; it leaves out no columns."""
 
     def write(columns: Slice) -> list[Statement]:
@@ -170,7 +170,7 @@ def storing(walk: ColumnLoop, rows: RowTiles, outputs: list[Stage], names: Names
         rows.store(outputs, emitter)
         return emitter.body
 
-    return replace(walk, beside=write, unchanged=frozenset())
+    return replace(loop, beside=write, unchanged=frozenset())
 
 
 def row_tiling(structure: Structure, target: Target) -> Decision:

@@ -101,8 +101,8 @@ def _in_hardware_powers(group: Group) -> Group:
 
 def loops_on(structure: Structure, target: Target) -> Loops:
     """Loops of a structure for kernels of the target."""
-    walks = Loops.of(structure)
-    return walks.in_hardware_powers if target.kind == "gpu" else walks
+    loops = Loops.of(structure)
+    return loops.in_hardware_powers if target.kind == "gpu" else loops
 
 
 def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:
@@ -111,36 +111,36 @@ def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Aff
 
 
 def reduce_columns(
-    rows: RowTiles, walk: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
+    rows: RowTiles, loop: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
-    body, statistics = reduce_part(rows, walk, group, names, known, by)
+    body, statistics = reduce_part(rows, loop, group, names, known, by)
     known.update({t.name: t for t in statistics})
     return [*body, *_Folds(rows, group, names, known).complete()]
 
 
 def reduce_part(
-    rows: RowTiles, walk: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
+    rows: RowTiles, loop: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> tuple[list[Statement], list[Tile]]:
     """The contribution of the loop's columns to the group's statistics, to be joined with others; and its tiles."""
     folds = _Folds.named(rows, group, names, known)
     moving = folds.moving
     statistics = folds.statistics()
-    if walk.one_by_one or by == "row":
+    if loop.one_by_one or by == "row":
         # An iteration of one column adds a point to every row.
-        add = folds.add_points if walk.one_by_one else folds.add_rows
-        main = walk.over(lambda columns: add(statistics, columns))
+        add = folds.add_points if loop.one_by_one else folds.add_rows
+        main = loop.over(lambda columns: add(statistics, columns))
         body = [*moving.start(statistics), *main, *folds.settle(statistics)]
     else:
         parts = by if isinstance(by, ThreadParts) else None
-        points = folds.points(walk.columns, parts)
-        main = walk.whole(lambda columns: folds.add_points(points, columns, parts))
+        points = folds.points(loop.columns, parts)
+        main = loop.whole(lambda columns: folds.add_points(points, columns, parts))
         joined = [
             *moving.start(points),
             *main,
             *moving.join(points, statistics, THREAD if parts else rows.structure.column.name),
         ]
-        rest = walk.rest(lambda columns: folds.add_rows(statistics, columns))
+        rest = loop.rest(lambda columns: folds.add_rows(statistics, columns))
         body = [
             *(joined if main else moving.start(statistics)),
             *rest,

@@ -98,21 +98,21 @@ def why_not_split(reduced: ReducedRows, values: Values) -> str | None:
 def shared_program(reduced: ReducedRows, values: Values) -> TileProgram:
     """A kernel for each group of folds that share a loop, and one that joins their parts and writes."""
     workload, structure = reduced.workload, reduced.structure
-    walks = reduced.walks.when(values.flag("online"))
+    loops = reduced.loops.when(values.flag("online"))
     parts = Parts(*reduced.streams(values))
     folded = _FoldedParts(parts, reduced.accumulated(values))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     kernels = []
-    for i, group in enumerate(walks):
-        body = tuple(folded.partial(group, walks[:i], early if i == 0 else []))
+    for i, group in enumerate(loops):
+        body = tuple(folded.partial(group, loops[:i], early if i == 0 else []))
         kernels.append(Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, body, reduced.launch))
     points = [] if early else points
     last = folded if points else replace(folded, parts=parts.joining)
     grid = parts.grid if points else Grid(last.rows.grid)
-    body = tuple(last.finish(walks, points, per_row))
+    body = tuple(last.finish(loops, points, per_row))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, reduced.launch))
-    workspaces = (parts.workspace(PARTIAL, s) for g in walks for s in g.stages)
+    workspaces = (parts.workspace(PARTIAL, s) for g in loops for s in g.stages)
     return TileProgram(workload.name, buffers(workload, *workspaces), tuple(kernels))
 
 
@@ -121,18 +121,18 @@ class Parts:
     """Rows whose columns are divided among several programs, numbered s, and the partial results of these."""
 
     rows: RowTiles
-    walk: ColumnLoop
+    loop: ColumnLoop
 
     @property
     def grid(self) -> Grid:
         """Consecutive programs read neighbouring memory."""
-        part = GridAxis("s", self.walk.split)
+        part = GridAxis("s", self.loop.split)
         return Grid((part, *self.rows.grid) if self.rows.structure.outer else (*self.rows.grid, part))
 
     @property
     def joining(self) -> Parts:
         """The same parts, with as many rows per program as one joins at once."""
-        height = max(1, min(self.rows.height, JOINED // self.walk.split))
+        height = max(1, min(self.rows.height, JOINED // self.loop.split))
         return replace(self, rows=replace(self.rows, height=height))
 
     @property
@@ -141,7 +141,7 @@ class Parts:
 
     def workspace(self, kind: str, stage: Stage) -> Buffer:
         """A value per part and row."""
-        shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
+        shape = (self.loop.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self.name(kind, stage), shape, folded_in(stage), "workspace")
 
     def name(self, kind: str, stage: Stage) -> str:
@@ -154,9 +154,9 @@ class Parts:
     def tiles(self, kind: str, stages: Sequence[Stage], names: Names) -> tuple[list[Tile], list[Statement]]:
         """The values of all parts, and their loads."""
         called = "parts" if kind == PARTIAL else f"{kind}s"
-        axes, shape = ("s", *self.rows.sliced), (self.walk.split, *self.rows.sliced.values())
+        axes, shape = ("s", *self.rows.sliced), (self.loop.split, *self.rows.sliced.values())
         tiles = [Tile(names.fresh(f"{s.name}_{called}"), axes, shape, folded_in(s)) for s in stages]
-        place = self.place(Slice(Affine(), self.walk.split, "s"))
+        place = self.place(Slice(Affine(), self.loop.split, "s"))
         return tiles, [Load(t, self.name(kind, s), place) for s, t in zip(stages, tiles, strict=True)]
 
 
@@ -175,8 +175,8 @@ class _FoldedParts:
         """Kernel of one loop: fold this program's part of the rows, and write the outputs that are ready."""
         names = self.parts.names
         body, known = self._joined(before, names)
-        walk = storing(self.parts.walk, self.rows, early, names) if early else self.parts.walk
-        part, statistics = reduce_part(self.rows, walk, group, names, known, self.by)
+        loop = storing(self.parts.loop, self.rows, early, names) if early else self.parts.loop
+        part, statistics = reduce_part(self.rows, loop, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = self.parts.place(Slice(Affine.of(("s", 1))))
         for stage, statistic in zip(group.stages, statistics, strict=True):
@@ -184,10 +184,10 @@ class _FoldedParts:
             emitter.body.append(Store(self.parts.name(PARTIAL, stage), where, stored.name))
         return [*body, *part, *emitter.body]
 
-    def finish(self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
+    def finish(self, loops: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
         """The last kernel: join every reduction and write this program's part of the outputs; part 0 writes rows."""
         names = self.parts.names
-        body, known = self._joined(walks, names)
+        body, known = self._joined(loops, names)
 
         def write(columns: Slice | None) -> list[Statement]:
             emitter = self.rows.emitter(columns, names, known)
@@ -197,13 +197,13 @@ class _FoldedParts:
         if not points:
             return body + write(None)
         first = [If("s", 0, tuple(write(None)))] if per_row else []
-        return [*body, *first, *self.parts.walk.over(write)]
+        return [*body, *first, *self.parts.loop.over(write)]
 
-    def _joined(self, walks: Sequence[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
+    def _joined(self, loops: Sequence[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
         """Join the partial results of finished loops, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}
-        for group in walks:
+        for group in loops:
             tiles, loads = self.parts.tiles(PARTIAL, group.stages, names)
             body += join_parts(self.rows, group, names, known, tiles, loads)
         return body, known

@@ -64,7 +64,7 @@ class _ScannedParts:
     def totals(self) -> list[Statement]:
         """Scan this program's part, and store the last values."""
         scanning, rows, names = self._scanning()
-        body = self.parts.walk.over(lambda columns: rows.emitter(columns, names, {}).body)
+        body = self.parts.loop.over(lambda columns: rows.emitter(columns, names, {}).body)
         stored = rows.emitter(None, names, {})
         for stage in self.scans:
             value = spread(stored, scanning.carries[stage.name], rows.sliced)
@@ -77,7 +77,7 @@ class _ScannedParts:
         for group in together(self.scans):
             tiles, loads = self.parts.tiles(_TOTAL, group, names)
             statement = scan_along(group, tiles, "s", reverse=False, names=names)
-            place = self.parts.place(Slice(Affine(), self.parts.walk.split, "s"))
+            place = self.parts.place(Slice(Affine(), self.parts.loop.split, "s"))
             stores = (
                 Store(self.parts.name(_WHOLE, s), place, t.name) for s, t in zip(group, statement.dsts, strict=True)
             )
@@ -95,7 +95,7 @@ class _ScannedParts:
 
         before = self.parts.place(Slice(_PART + Affine(offset=-1)))
         buffers_before = {s.name: self.parts.name(_WHOLE, s) for s in self.scans}
-        return [*scanning.start_from(buffers_before, before, _PART), *self.parts.walk.over(write)]
+        return [*scanning.start_from(buffers_before, before, _PART), *self.parts.loop.over(write)]
 
     def _scanning(self) -> tuple[Scanning, RowTiles, Names]:
         names = self.parts.names

@@ -56,14 +56,14 @@ def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iter
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
-    for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.walks.starts):
+    for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if split < most:
             continue
         # By point, one more exponential is computed for every rescaled element.
-        by_row = online and len(reduced.walks.starts) == 1 and not structure.outer
+        by_row = online and len(reduced.loops.starts) == 1 and not structure.outer
         ways = ("thread", "point" if programs else "row") if by_row else ("point",)
         yield Values(
             columns=nearest(columns.restricted(pieces), width),
@@ -94,7 +94,7 @@ def _on_cpu(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]
     rows = nearest(knobs["rows"], min(resident, reduced.structure.rows / reduced.target.num_sms))
     for width, vectors, prefetch, online in _ON_CPU if reduced.structure.outer else ():
         # Squares about a mean in one loop: one pass through memory less, at little cost.
-        if not online or len(reduced.walks.starts) > 1:
+        if not online or len(reduced.loops.starts) > 1:
             columns = nearest(knobs["columns"], width)
             yield Values(columns=columns, rows=rows, online=online, vectors=vectors, prefetch=prefetch)
 

@@ -58,7 +58,7 @@ def column_tilings(reduced: ReducedRows) -> tuple[tuple[int, ...], ...]:
 def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     """A kernel with a loop for each group of folds that share one, and one for the other outputs."""
     workload, structure = reduced.workload, reduced.structure
-    rows, walk = reduced.streams(values)
+    rows, loop = reduced.streams(values)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     by, online = reduced.accumulated(values), values.flag("online")
     body: list[Statement] = []
@@ -68,14 +68,14 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     for number, group in enumerate(reduced.of_whole_rows.when(online)):
         scanned, start = scanning(whole, group.stages, names)
         guards = frozenset() if start else alike(reduced.unchanged, group)
-        some = replace(walk, unchanged=guards, rows=rows.place)
+        some = replace(loop, unchanged=guards, rows=rows.place)
         body += start
         if early and number == 0:
             some = storing(some, rows, early, names)
         body += reduce_columns(scanned, some, group, names, known, by)
     points = [] if early else points
     if structure.kept:
-        body += KeptLoops(rows, walk, by, online, names, reduced.unchanged).statements(known, points)
+        body += KeptLoops(rows, loop, by, online, names, reduced.unchanged).statements(known, points)
         points = []
 
     scanned, start = scanning(rows, points, names)
@@ -85,6 +85,6 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
         rows.store(points if columns else per_row, emitter)
         return emitter.body
 
-    body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
+    body += [*start, *(loop.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), reduced.launch)
     return TileProgram(workload.name, buffers(workload), (kernel,))
