@@ -44,7 +44,7 @@ class Anchor:
     """The computation that a kernel is built around: its name, and the program before any decision's effect.
 
     `rules` constrain decisions of this anchor together; `starts` are values to try first; `remarks`: the parts that the
-    space leaves out, and the reasons; `decided_first`: names in the order in which they are decided, where that is not
+    space leaves out, and the reasons; `decided_first`: names in the order in which they are decided, if that is not
     the decisions' own.
     """
 

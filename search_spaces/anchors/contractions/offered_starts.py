@@ -47,7 +47,7 @@ class OfferedStart:
         }
 
     def seconds(self, rows: int, columns: int, depth: int, num_sms: int) -> float:
-        """Time of all tiles of so many rows and columns, in steps of one sum."""
+        """Time of all tiles of an output of `rows` x `columns`, in steps of one sum."""
         tiles = math.ceil(rows / self.rows) * math.ceil(columns / self.columns)
         block_rows, block_columns = block_shape(self.rows, self.columns, self.blocks)
         waves = math.ceil(tiles / (num_sms // self.blocks))

@@ -110,7 +110,7 @@ class Threads:
 
 
 def threads_of(form: ThinForm, tile_wide: int, tile_k: int, threads: int, wave: int) -> Threads:
-    """Distribution of a tile over so many threads, in waves of `wave`; all sizes are powers of two."""
+    """Distribution of a tile over `threads` threads, in waves of `wave`; all sizes are powers of two."""
     run, height = (tile_k, tile_wide) if form.along_k else (tile_wide, tile_k)
     along = min(threads, max(1, run // form.vector))
     across = min(threads // along, height)
