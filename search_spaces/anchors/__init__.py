@@ -1,9 +1,8 @@
-"""Anchors: what kernels are made around, and the decisions that apply to each; a module derives a sketch of them.
+"""Anchors: the computations that kernels are built around, and the decisions that apply to each.
 
-A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; where the structure does not match, it is
-empty, or an `UnmatchedError` says why. `offers`: words that some backends have besides those of all. Modules are found
-by listing this folder: adding an anchor is adding a file. Rooms hold what its base programs are made of.
-
+A module here offers `derive(workload, target, offers) -> tuple[Sketch, ...]`; for another structure the result is
+empty, or an `UnmatchedError` has the reason. `offers`: capabilities of some backends besides those of all. Modules are
+found by listing this folder: adding an anchor is adding a file. Subfolders have the parts of its base programs.
 Imports every room below; only `search_spaces.build` imports it.
 """
 

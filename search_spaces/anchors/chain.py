@@ -1,27 +1,27 @@
-"""Chains of products: inner products, folds over one side of them, and products of what these make.
+"""Chains of products (back-to-back GEMM, attention): inner products, folds over one side, and products of the results.
 
 Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
          for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
          for m, e: out[m, e] = sum over c of exp(s[m, c] - top[m]) / total[m] * v[c, e]
 After:   grid b.0, m.0:
-           for c.0 (pipelined): s = dot(q, k_tile); top, total moved and added to; acc = acc * rescale + dot(p, v_tile)
+           for c.0 (pipelined): s = dot(q, k_tile); rescale and add to top, total; acc = acc * rescale + dot(p, v_tile)
            store out_tile = acc / total
 
-(Dao, "FlashAttention-2", 2023, algorithm 1.) Where rows are few, several programs share a walk, and a second kernel
-joins what they have folded by the rule by which folds move ("Flash-Decoding"). On a CPU what is between two products
-stays in a cache (`cached_chain`).
+(Dao, "FlashAttention-2", 2023, algorithm 1.) If rows are few, several programs share a loop, and a second kernel
+joins their partial results by the rule that rescales folds ("Flash-Decoding"). On a CPU the intermediate result of two
+products stays in a cache (`cached_chain`).
 """
 
 from __future__ import annotations
 
 from search_spaces.anchors.chains.cached_chain import cached_chain
-from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_walk
+from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_loop
 from search_spaces.anchors.chains.chain_knobs import chain_decisions, chain_starts
 from search_spaces.anchors.chains.chain_program import ChainProgram
 from search_spaces.anchors.chains.chain_rules import DECIDED_FIRST, chain_rules
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.shared_walk import joining, store_parts, workspaces
-from search_spaces.anchors.chains.walked_positions import integral_differences
+from search_spaces.anchors.chains.shared_loop import joining, store_parts, workspaces
+from search_spaces.anchors.chains.streamed_positions import integral_differences
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
@@ -63,9 +63,9 @@ def _lower(chain: Chain, values: Values) -> TileProgram:
     program = ChainProgram(tile, names)
     grid, launch, name = tile.grid(), Launch(num_stages=values.integer("stages")), chain.workload.name
     if tile.splits == 1:
-        statements = fold_at_once(program) if tile.at_once else [*fold_by_walk(program), *finished(program)]
+        statements = fold_at_once(program) if tile.at_once else [*fold_by_loop(program), *finished(program)]
         kernel = Kernel(name, grid, tuple(statements), launch)
         return TileProgram(name, buffers(chain.workload), (kernel,))
-    first = Kernel(f"{name}_parts", grid, (*fold_by_walk(program), *store_parts(program)), launch)
+    first = Kernel(f"{name}_parts", grid, (*fold_by_loop(program), *store_parts(program)), launch)
     parts = workspaces(chain, tile.splits)
     return TileProgram(name, buffers(chain.workload, *parts), (first, joining(chain, values)))

@@ -9,12 +9,12 @@ After:   grid m.0, n.0:
            store out_tile = epilogue(acc, acc2), whole or in subtiles
 
 Ansor's rules "multi-level tiling with fusion", "reduction factorisation" and "cache stage" (Zheng et al., 2020, table
-1): thread-level tiling is the backend's, so the levels here are grid, group (for L2) and tile. Beside them there is
+1): thread-level tiling is the backend's, so the levels here are grid, group (for L2) and tile. Besides them there is
 horizontal fusion of contractions that share an operand, which is then read once for all of them. With `split` > 1 or
 `grid=stream_k` several programs share the reduction of a tile. Their partial sums meet in a workspace, one part each or
 all added up by atomic operations, and a second kernel adds the parts in a fixed order and applies the epilogue.
-An operand whose rows no descriptor can address, or that lies the wrong way round for the dot units, may be copied
-first (`operand_copies`). On a CPU, in float32, tiles are those of its caches and registers, and operands are packed
+An operand with rows that no descriptor can address, or with the wrong layout for the dot units, may be copied first
+(`operand_copies`). On a CPU, in float32, tiles are those of its caches and registers, and operands are packed
 (`packed_program`).
 """
 
@@ -37,7 +37,7 @@ from search_spaces.workloads.workload import Workload
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for products summed over the same axes, with what is computed before and after them."""
+    """One sketch for sums of products over the same axes, with prologue and epilogue."""
     form = contraction(workload)
     if form is None or (target.kind == "cpu" and not form.is_packed):
         return ()
@@ -70,7 +70,7 @@ def _on_a_cpu(form: Contraction, target: Target) -> Sketch:
 
 
 def _remarks(workload: Workload, form: Contraction, target: Target) -> tuple[str, ...]:
-    """Why descriptors move some of the tensors that whole tiles are read or written of only by way of copies."""
+    """Reasons that descriptors move some of the whole tiles only by way of copies."""
     if form.is_tiled_dot:
         return descriptor_remarks(workload, (x.tensor for x in form.tensors), target)
     moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))

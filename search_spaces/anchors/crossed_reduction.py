@@ -1,4 +1,4 @@
-"""Folds of rows and of columns in one walk over memory: programs fold whole rows, and columns over the rows they have.
+"""Folds of rows and of columns in one pass over memory: programs fold whole rows, and the columns over their own rows.
 
 Before:  for r: for c: left[r] += x[r, c];  for c: for r: top[c] += x[r, c] * left[r]
 After:   kernel 1, grid r.0 in R/(B*H): for b in B: a tile of H whole rows: left = sum of it over c, stored;
@@ -41,12 +41,12 @@ _BLOCKS = (1, 2, 4, 8, 16, 32)
 # Parts and columns that a program of the second kernel joins at once.
 _PARTS, _COLUMNS = 64, 64
 _LAST_WARPS = 4
-# Of the tiles of some vectors a thread, those with more than one and with all loads of a tile in flight.
+# Of the tiles of some vectors per thread, those with more than one and with all loads of a tile in flight.
 _STARTS = slice(1, 5)
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for folds over both axes of what has two, on a GPU."""
+    """One sketch for folds over both axes of a tensor with two, on a GPU."""
     structure = crossed_of(workload)
     if target.kind != "gpu":
         raise UnmatchedError("a CPU folds rows and columns one after the other")
@@ -109,7 +109,7 @@ def _lower(structure: Structure, values: Values) -> TileProgram:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The bodies of both kernels, where a program folds so many tiles of so many rows."""
+    """The bodies of both kernels, for programs of `blocks` tiles of `height` rows."""
 
     structure: Structure
     height: int
@@ -117,7 +117,7 @@ class _Parts:
 
     @property
     def count(self) -> int:
-        """How many programs fold rows."""
+        """Number of programs that fold rows."""
         return -(-self.structure.rows // (self.height * self.blocks))
 
     def workspace(self, fold: Stage) -> Buffer:
@@ -133,7 +133,7 @@ class _Parts:
         return {t.name: t.dtype for t in self.structure.workload.inputs}
 
     def folded(self, names: Names) -> list[Statement]:
-        """Tile by tile: folds of its rows, what is stored of them, and folds of its columns added to those before."""
+        """Loop over tiles: folds of its rows, the outputs of these, and folds of its columns added to those before."""
         structure = self.structure
         start = Affine.of(("r.0", self.height * self.blocks), ("block", self.height))
         columns = Slice(Affine(), _width(structure), "c")
@@ -165,7 +165,7 @@ class _Parts:
         return {axis: piece.extent for axis, piece in place.items()}
 
     def joined(self, names: Names) -> list[Statement]:
-        """The parts of some columns, joined, and what is computed of them."""
+        """The parts of some columns, joined, and the outputs of these."""
         place = {"c": Slice(Affine.of(("c.0", _COLUMNS)), _COLUMNS, "c")}
         emitter = Emitter(place, self._inputs(), names)
         turn = Slice(Affine.of(("turn", _PARTS)), _PARTS, "s")

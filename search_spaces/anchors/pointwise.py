@@ -1,9 +1,9 @@
-"""Pointwise work: the outputs are cut into tiles, one program each, or a few persistent programs walk them.
+"""Pointwise work: the outputs are cut into tiles, one per program, or several for each of a few persistent programs.
 
 Before:  for i in N: out[i] = f(x[i])
 After:   grid i.0 in N/T: x_tile = load x[i.0*T : +T]; store out[i.0*T : +T] = f(x_tile)
 
-Axes merge first where every tensor allows it, so that x, y and out of one shape are walked as vectors.
+Axes are merged first if every tensor allows it, so that x, y and out of one shape are read and written as vectors.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from search_spaces.workloads.expressions.walking import walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
-# Of the tiles of some vectors a thread, those that are started from: one to four vectors.
+# Of the tiles of some vectors per thread, those to start from: one to four vectors.
 _STARTS = slice(4)
-# Rows and columns that are written out, where points share what they read; tiles are then half as large.
+# Unrolled rows and columns, if points share what they read; tiles are then half as large.
 _UNROLLED_STARTS = ((1, 1), (1, 4), (2, 2), (2, 4))
-# The same where rows and columns are one axis, and the columns of a vector of each at most.
+# The same if rows and columns are one axis, and the most columns of a vector of each.
 _FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
 
-# Positions of the axes of a tile. Of rows that are short, a tile has more.
+# Positions of the axes of a tile; short rows have more per tile.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 MORE_ROWS = (128, 256, 512, 1024)
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -64,7 +64,7 @@ COLUMNS_CPU = (256, 1024, 4096, 16384, 65536, 262144)
 _TURNED_COLUMNS = 64
 
 _TILED = ("volumes", "planes", "rows", "columns")
-# What knobs write out, by their names: some positions of these.
+# Knobs of unrolling, by the axes that they unroll.
 UNROLLED = {"unrolled_rows": "rows", "unrolled_columns": "columns"}
 
 
@@ -140,7 +140,7 @@ def _on_gpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
 
 
 def _tiles(structure: Structure, axes: TiledAxes, values: Values) -> int:
-    """How many tiles the outputs are cut into."""
+    """Number of tiles of the outputs."""
     return math.prod(axis.extent for axis in _grid(structure, axes, values)[0])
 
 
@@ -149,7 +149,7 @@ def _outer_tiling(name: str, axis: Axis) -> tuple[Decision, ...]:
 
 
 def _starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """Whole rows or long pieces of them, as many as give every thread some vectors; squares where reading is turned."""
+    """Whole rows or long pieces of them, as many as give every thread some vectors; squares for transposed reads."""
     knobs = {d.name: d.knob for d in decisions}
     unrolled = not knobs.keys().isdisjoint(UNROLLED)
     tiles = thread_tiles(target)[_STARTS]
@@ -205,7 +205,7 @@ def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
 
 
 def _why_not_across(values: Values) -> str | None:
-    """A CPU's tile has two axes: the last one, or what lies across it."""
+    """A CPU's tile is vectorised along the last of its two axes, or across it."""
     if not values.flag("across") and "planes" in values and values.tile("planes") > 1:
         return f"planes={values.tile('planes')} along the last axis; only 1 is allowed"
     return None
@@ -217,20 +217,20 @@ def _selections(structure: Structure) -> Selections:
 
 
 def _has_selections(structure: Structure) -> bool:
-    """Whether something selects among reads of one tensor."""
+    """True if an expression selects among reads of one tensor."""
     known = _selections(structure)
     bodies = (structure.body_of(output) for output in structure.outputs)
     return any(known.read(e) is not None for body in bodies for e in walk(body) if isinstance(e, Apply))
 
 
 def _why_not_unrolled(tiled: str, name: str, values: Values) -> str | None:
-    """Of what is written out, a tile has at least one of each."""
+    """A tile has at least one point for each unrolled one."""
     count, tile = values.integer(name), values.tile(tiled)
     return f"{name}={count} of {tile} in a tile; at most {tile} are allowed" if count > tile else None
 
 
 def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[GridAxis], dict[str, Slice]]:
-    """The tiles, and where that of a program lies."""
+    """The tiles, and the slices of a program's tile."""
     tilings = {axes.row: "rows", axes.column: "columns"}
     for knob, axis in (("planes", axes.plane), ("volumes", axes.volume)):
         if knob in values and values.tile(knob) > 1:
@@ -255,7 +255,7 @@ def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[G
 
 
 def _flat(axes: TiledAxes, values: Values) -> FlatRows | None:
-    """Rows and columns as one axis, where they are."""
+    """Rows and columns as one axis, if the schedule has them so."""
     count = values.integer("flat", 0)
     return FlatRows(axes.row, axes.column, count, values.integer("unrolled_columns")) if count else None
 

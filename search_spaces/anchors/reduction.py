@@ -1,4 +1,4 @@
-"""Reductions and scans of rows: each row stays in a tile, is streamed in pieces, or is shared by several programs.
+"""Reductions and scans of rows: each row is resident in a tile, streamed in pieces, or shared by several programs.
 
 Before:  for r: for c: total += x[r, c];  for c: out[r, c] = …
 After (columns=4096):            grid r.0: total = sum of a tile of whole rows;  store …             `rows.resident`
@@ -6,7 +6,7 @@ After (columns=4096):            grid r.0: total = sum of a tile of whole rows; 
       (columns=8x512, split=4):  grid r.0, s: for c.0: …;  partial_total[s, r] = total
                                  grid r.0, s: total = sum of partial_total over s;  store …          `rows.shared`
 
-What is decided first is which of these it is; of all that follow, what is meaningless there has one value.
+The first decision chooses among these; each later one that has no meaning there has one value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from search_spaces.schedules.space import Sketch
 from search_spaces.workloads.workload import Workload
 
 _STAGES = (1, 2, 3, 4)
-# Decisions about the grid, as they are where parts of rows make its programs.
+# Decisions about the grid with the values that they have if parts of rows make its programs.
 _GRID = (("order", ROW_MAJOR), ("group", 1), ("grid", ONE_TILE), ("per_sm", 1))
 
 
@@ -68,7 +68,7 @@ def _lower(reduced: ReducedRows, values: Values) -> TileProgram:
 
 
 def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
-    """In the order in which they are decided, the kind of program first."""
+    """All decisions in order, the kind of program first."""
     structure, target = reduced.structure, reduced.target
     columns, split = _columns(reduced)
     streams = why_not_streamed(reduced) is None
@@ -76,7 +76,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
         columns,
         split,
         row_tiling(structure, target),
-        online_folds(reduced.walks.choices if streams else (False,)),
+        online_folds(reduced.loops.choices if streams else (False,)),
     )
     streamed = streaming(reduced.workload, target)
     if not reduced.on_gpu:
@@ -102,7 +102,7 @@ def _decisions(reduced: ReducedRows) -> tuple[Decision, ...]:
 
 
 def _columns(reduced: ReducedRows) -> tuple[Decision, Decision]:
-    """The columns of an iteration, or all, and how many programs share them: each kind of program equally likely."""
+    """Columns of an iteration, or all, and programs that share them: each kind of program equally likely."""
     not_resident, not_streamed = why_not_resident(reduced), why_not_streamed(reduced)
     if not_resident and not_streamed:
         raise UnmatchedError(f"{not_resident}; {not_streamed}")
@@ -116,7 +116,7 @@ def _columns(reduced: ReducedRows) -> tuple[Decision, Decision]:
 
 
 def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
-    """What goes together; rules of decisions that there are not are left out."""
+    """Rules among decisions, without those of decisions that it lacks."""
     beside = ("columns", "split")
 
     def is_too_long(values: Values) -> str | None:
@@ -127,7 +127,7 @@ def _rules(reduced: ReducedRows) -> tuple[Rule, ...]:
             return None
         if reduced.skips and not is_split(values):
             return "columns that leave folds as they are are left out, which are counted where aligned=False"
-        return reduced.walks.why_not_aligned(values)
+        return reduced.loops.why_not_aligned(values)
 
     def in_threads(values: Values) -> str | None:
         if is_split(values) and values["accumulate"] == "row":

@@ -1,9 +1,9 @@
-"""Contractions with a thin side on a GPU: a matrix times one vector or a few, without a dot.
+"""Contractions with a thin side on a GPU (skinny GEMM): a matrix times one vector or a few, without a dot.
 
 Before:  for m, n: out[m, n] = epilogue(sum over k of a[m, k] * b[k, n])           m is at most 16
 After:   grid n.0, m.0:
            for k.0 (pipelined):                     `unroll` tiles of b at a time, all loaded before the first is used
-             for each row i of m.0, written out:    acc_i += a[i, k] * b_tile
+             for each row i of m.0, unrolled:       acc_i += a[i, k] * b_tile
            for each row i:                          store out[i, n] = epilogue(sum over k of acc_i)
 
 A dot pads m to 16 at least. Here every element of the large operand is loaded once and multiplied in float32 with each
@@ -25,10 +25,10 @@ from search_spaces.anchors.contractions.split_reduction import combine, partial_
 from search_spaces.anchors.contractions.thin_form import (
     MAX_PRODUCTS,
     ThinForm,
+    iterations_of,
     thin_form,
     thin_rules,
     threads_of,
-    turns_of,
 )
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.folding import POINT, ROW, accumulation
@@ -52,21 +52,21 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
-# Tiles of the large operand along the axis whose neighbours are neighbours in memory: from a sector of 32 bytes up to
-# one load of 16 bytes by each thread of eight warps.
+# Tiles of the large operand along the contiguous axis: from a sector of 32 bytes up to one load of 16 bytes by each
+# thread of eight warps.
 RUNS = (32, 64, 128, 256, 512, 1024, 2048)
 # And across that axis.
 HEIGHTS = (1, 2, 4, 8, 16, 32, 64, 128)
-# A part of k that is shorter is not worth a program.
+# Shorter parts of k are not worth a program.
 MIN_PART = 64
-# Output elements of a program of the second kernel: few, since what counts there is the latency of one load.
+# Output elements of a program of the second kernel: few, since one load's latency dominates there.
 COMBINE_TILE = 64
-# What starting points keep in flight: so many bytes a thread, in so many loads at most, on so many warps a
-# multiprocessor. Together 64 KB, twice what an H200 needs (4.8 TB/s, 132 multiprocessors, about 800 ns a load).
+# Loads in flight of starts: bytes per thread, in at most so many loads, on so many warps per multiprocessor.
+# Together 64 KB, twice what an H200 needs (4.8 TB/s, 132 multiprocessors, about 800 ns a load).
 _BYTES_PER_THREAD = 128
 _MOST_LOADS = 32
 _WARPS_PER_SM = 16
-# Accumulators per thread of starting points: more would limit how many programs are resident.
+# Accumulators per thread of starts: more would limit the occupancy.
 _SUMS = 64
 
 
@@ -89,7 +89,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
     def tiled(name: str, axis: Axis, sizes: tuple[int, ...]) -> Decision:
-        # A tile may exceed the extent, but not by a whole smaller tile.
+        # A tile may exceed the extent, but by less than a whole smaller tile.
         fitting = [s for s in sizes if s < 2 * axis.extent] or [sizes[0]]
         return tiling(name, axis.extent, "loop" if name == "k" else "grid", fitting)
 
@@ -110,7 +110,7 @@ def _decisions(form: ThinForm, target: Target) -> tuple[Decision, ...]:
 
 
 def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> Iterator[Values]:
-    """Enough bytes in flight, by many loads of every thread or by a pipeline, and programs for every multiprocessor."""
+    """Enough bytes in flight, by many loads per thread or by a pipeline, and programs for every multiprocessor."""
     by_name = {d.name: d.knob for d in decisions}
     rows = min(form.thin.extent, MAX_PRODUCTS // 4)
     in_flight = min(_BYTES_PER_THREAD // form.element_bytes, _MOST_LOADS * form.vector)
@@ -139,7 +139,7 @@ def _starts(form: ThinForm, decisions: Sequence[Decision], target: Target) -> It
 
 
 def _start_tiles(form: ThinForm, wave: int, rows: int, loads: int) -> tuple[tuple[int, int, int, str], ...]:
-    """(warps, extent along the contiguous axis, extent across it, accumulate); `loads` in flight for a thread."""
+    """(warps, extent along the contiguous axis, extent across it, accumulate); `loads` in flight per thread."""
     vector = form.vector
     height = max(1, min(loads, _SUMS // (rows * vector)))
     narrow = max(RUNS[0], 8 * vector)
@@ -188,7 +188,7 @@ def _grid(form: ThinForm, values: Values) -> Grid:
 
 
 def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
-    """Where one of the rows of a program's output lies."""
+    """Slices of one of the rows of a program's output."""
     place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in form.whole.outer}
     for axis in (form.whole.m, form.whole.n):
         if axis is form.thin:
@@ -201,16 +201,16 @@ def _place(form: ThinForm, values: Values, row: int) -> dict[str, Slice]:
 
 def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names) -> tuple[list[Tile], list[Statement]]:
     """The sums over a program's part of k, a tile along `wide` for each row, and the statements that compute them."""
-    split, iterations, step = values.integer("split"), turns_of(values), values.integer("unroll") * values.tile("k")
-    turn = _Turn(workload, form, values, names)
-    sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(turn.rows)]
+    split, step = values.integer("split"), values.integer("unroll") * values.tile("k")
+    iterations, iteration = iterations_of(values), _Iteration(workload, form, values, names)
+    sums = [Tile(names.fresh(f"sum_{i}"), (form.wide.name,), (values.tile("wide"),)) for i in range(iteration.rows)]
     by_row = values["accumulate"] == ROW
-    held = sums if by_row else [turn.tile(f"acc_{i}") for i in range(turn.rows)]
+    held = sums if by_row else [iteration.tile(f"acc_{i}") for i in range(iteration.rows)]
     start = start_of(("k.0", step), *([("k.split", iterations * step)] if split > 1 else []))
     loop = For(
         "k.0",
         iterations,
-        tuple(turn.body(held, start)),
+        tuple(iteration.body(held, start)),
         bound=Bound(start, form.k.extent) if split * iterations * step >= form.k.extent + step else None,
     )
     body: list[Statement] = [*(Fill(t, 0.0) for t in held), loop]
@@ -220,8 +220,8 @@ def _accumulate(workload: Workload, form: ThinForm, values: Values, names: Names
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """One turn of the loop over k."""
+class _Iteration:
+    """One iteration of the loop over k."""
 
     workload: Workload
     form: ThinForm
@@ -242,8 +242,8 @@ class _Turn:
         """Load all tiles of the large operand, so that they are in flight together; then multiply each by every row."""
         form, tile_k = self.form, self.values.tile("k")
         dtypes = {t.name: t.dtype for t in self.workload.inputs}
-        k, turns = form.k.name, range(self.values.integer("unroll"))
-        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in turns]
+        k, unroll = form.k.name, self.values.integer("unroll")
+        pieces = [Slice(start + Affine(offset=u * tile_k), tile_k, k) for u in range(unroll)]
         places = [_place(form, self.values, row) for row in range(self.rows)]
         tiles = [self.tile("large", dtypes[form.large.tensor]) for _ in pieces]
         body: list[Statement] = [
@@ -258,7 +258,7 @@ class _Turn:
         return body
 
     def _added(self, total: Tile, tile: Tile, row: Tile) -> list[Statement]:
-        """`total += tile * row`, summed over k where the total has no such axis."""
+        """`total += tile * row`, summed over k if the total has no such axis."""
         product = self.tile("product")
         body: list[Statement] = [Map(product, "mul", (tile.name, row.name))]
         added = product

@@ -1,6 +1,6 @@
-"""Tiles to start a search from: some vectors for every thread, as many programs as keep a device busy.
+"""Starting tiles: some vectors for every thread, as many programs as keep a device busy.
 
-Computed of a device alone: its waves, the vector that an instruction loads, its registers and multiprocessors.
+Computed from a device alone: its waves, the vector of a load instruction, its registers and multiprocessors.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from search_spaces.devices.target import Target
 
 # Waves of a program: one for each scheduler of a multiprocessor, and up to eight.
 _WAVES = (4, 8, 16, 32)
-# Bytes of an element of the narrow types, of which a vector has most.
+# Bytes of an element of the narrow types, which have the longest vectors.
 _NARROW = 2
-# Programs of a multiprocessor that hide each other's latency, where a split makes as many as are wanted.
+# Programs of a multiprocessor that hide each other's latency, if a split makes as many as wanted.
 PROGRAMS_PER_SM = (4, 8)
 
 

@@ -44,7 +44,7 @@ class Anchor:
     """The computation that a kernel is built around: its name, and the program before any decision's effect.
 
     `rules` constrain decisions of this anchor together; `starts` are values to try first; `remarks`: the parts that the
-    space leaves out, and the reasons; `decided_first`: names in the order in which they are decided, where that is not
+    space leaves out, and the reasons; `decided_first`: names in the order in which they are decided, if that is not
     the decisions' own.
     """
 
@@ -86,7 +86,7 @@ def derived(anchor: Anchor, decisions: Iterable[Decision]) -> Sketch:
 
 
 def modulo(decision: Decision, others: Iterable[str], made: Callable[[Values], Hashable]) -> Decision:
-    """The decision with one value, the first, of all that make the same with the `others`, which `made` reads too."""
+    """The decision with one of its values, the first, for each result of `made`, which reads the `others` too."""
     name = decision.name
 
     def first(values: Values) -> Mapping[str, KnobValue]:

@@ -1,12 +1,11 @@
-"""The structure of a workload without dots: which axes are parallel, which are reduced, what is folded and stored.
+"""Structure of a workload without dots: its parallel and reduced axes, its folds, scans and outputs.
 
     total[n, g] = sum over c, i of x[n, g, c, i]                          parallel  n, g
     out[n, g, c, i] = x[n, g, c, i] - total[n, g] * 1/4096 + bias[g, c]   reduced   c, i
 
-An axis is reduced where a stage folds it or is scanned along it, and parallel otherwise; what is neither is computed
-where it is read. An output with all axes is stored point by point, one with the parallel axes once for each of their
-positions (a row).
-Without reduced axes, all work is pointwise.
+An axis is reduced if a stage folds it or scans along it, and parallel otherwise. Other stages are computed at their
+readers. An output with all axes is stored point by point, one with the parallel axes once for each of their positions
+(a row). Without reduced axes, all work is pointwise.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Positions of an axis that tiles of any kernel hold at once.
+# Positions of an axis in one tile of any kernel, at most.
 _MOST_HELD = 4096
 
 
@@ -38,10 +37,10 @@ _MOST_HELD = 4096
 class Structure:
     """The axes of a workload, the outermost first, and its folds and scans in order; `workload` has these axes.
 
-    Tiles hold several positions of the last of the parallel axes, and of the last of the reduced ones. `outer`:
-    neighbours in memory are neighbours along a parallel axis, the last one, as where each column of a row-major matrix
-    is summed. `even`: they are so in every tensor. `kept_count`: how many reduced axes some folds keep. `crossed`:
-    folds of the parallel axis, which nothing that has rows reads (`structure.crossed`).
+    Tiles have several positions of the last parallel axis and of the last reduced one. `outer`: neighbours in memory
+    are neighbours along the last parallel axis, as in the sum of each column of a row-major matrix. `even`: that holds
+    for every tensor. `kept_count`: number of reduced axes that some folds keep. `crossed`: folds of the parallel axis,
+    which no stage with rows reads (`structure.crossed`).
     """
 
     workload: Workload
@@ -56,22 +55,22 @@ class Structure:
 
     @property
     def kept(self) -> tuple[Axis, ...]:
-        """The first of the reduced axes, if there are folds that keep them and folds of what these make."""
+        """The first reduced axes, if some folds keep them and others fold the results."""
         return self.reduced[: self.kept_count]
 
     @property
     def row(self) -> Axis | None:
-        """The parallel axis that tiles hold several positions of, where there is one."""
+        """The parallel axis along which tiles have several positions, if any."""
         return self.parallel[-1] if self.parallel else None
 
     @property
     def rows(self) -> int:
-        """How many positions that axis has."""
+        """Number of rows: the extent of that axis."""
         return self.row.extent if self.row else 1
 
     @property
     def column(self) -> Axis:
-        """The reduced axis that tiles hold several positions of."""
+        """The reduced axis along which tiles have several positions."""
         return self.reduced[-1]
 
     @property
@@ -80,16 +79,16 @@ class Structure:
         return tuple(map(stages.__getitem__, self.workload.output_names))
 
     def body_of(self, stage: Stage) -> Expression:
-        """What the stage computes at one point, with everything inlined but folds and scans."""
+        """The stage's value at one point, with everything inlined but folds and scans."""
         return inline(stage.expression, {s.name: s for s in self.workload.stages if s.is_pointwise})
 
     def read_folds(self, stage: Stage) -> tuple[Stage, ...]:
-        """The folds that the stage reads, and not by way of others."""
+        """The folds that the stage reads, except through other folds."""
         read = {a.tensor for s in (stage, *self.read_scans([stage])) for a in accesses(self.body_of(s))}
         return tuple(s for s in self.folds if s.name in read)
 
     def read_scans(self, stages: Iterable[Stage]) -> tuple[Stage, ...]:
-        """The scans that stages are or read, by way of others too, in order, and all that are scanned with them."""
+        """The scans among the stages and those that they read, also through others, with all members, in order."""
         found: set[str] = set()
         rest = list(stages) if self.scans else []
         while rest:
@@ -100,7 +99,7 @@ class Structure:
         return tuple(s for s in self.scans if s.name in found)
 
     def depends_on_parts(self, stage: Stage) -> bool:
-        """Whether the stage is computed from folds of some of the reduced axes only."""
+        """True if the stage is computed from folds of only some of the reduced axes."""
         return any(
             s.reduction is None or set(s.reduction.axes) != set(self.reduced) or self.depends_on_parts(s)
             for s in self.read_folds(stage)
@@ -108,26 +107,26 @@ class Structure:
 
     @property
     def folds_scans_of_folds(self) -> bool:
-        """Whether some fold is of scans that are of other folds, which no walk over the columns has in time."""
+        """True if a fold reads scans of other folds, which a loop over the columns has too late."""
         return any(self.read_scans([fold]) and self.read_folds(fold) for fold in self.folds)
 
     @property
     def backwards(self) -> bool:
-        """Whether scans go from the last column to the first."""
+        """True if scans go from the last column to the first."""
         return any(s.scan.reverse for s in self.scans if s.scan)
 
     def is_per_point(self, output: Stage) -> bool:
-        """Whether the output has reduced axes, and is no value per row."""
+        """True if the output has reduced axes: it is not one value per row."""
         return not set(self.reduced).isdisjoint(output.axes)
 
 
 def structure_of(workload: Workload) -> Structure:
     """The structure of the workload, with its axes merged.
 
-    Where axes are reduced, those of the structure are called r (r0, r1 … where there are several) and c (c0, c1 …, c).
+    Reduced workloads get new names of axes: r (r0, r1 … if several) and c (c0, c1 …, c).
 
     Raises:
-        UnmatchedError: why it has none.
+        UnmatchedError: the reason that it has none.
     """
     found = _structure_or_reason(workload)
     if isinstance(found, str):
@@ -135,7 +134,7 @@ def structure_of(workload: Workload) -> Structure:
     return found
 
 
-@lru_cache(256)  # Every anchor asks, and so does who cuts a function into kernels.
+@lru_cache(256)  # Every anchor asks, and so does the partition of a function into kernels.
 def _structure_or_reason(workload: Workload) -> Structure | str:
     try:
         return _structure(workload)
@@ -159,7 +158,7 @@ def _structure(workload: Workload) -> Structure:
 
 
 def _check_scans(scans: Sequence[Stage], reduced: Sequence[Axis]) -> None:
-    """Refuse scans along several axes or both ways along one, and beside folds over others."""
+    """Refuse scans along several axes or in both directions along one, and scans next to folds over other axes."""
     if scans and len(reduced) > 1:
         raise UnmatchedError(f"{scans[0].name} is a scan, and axes beside its own are folded: {_names(reduced)}")
     if len({s.scan.reverse for s in scans if s.scan}) > 1:
@@ -167,9 +166,9 @@ def _check_scans(scans: Sequence[Stage], reduced: Sequence[Axis]) -> None:
 
 
 def _is_matrix_product(workload: Workload, product: Stage) -> bool:
-    """Whether a product is for dots: with all of its kernel, or where that is no contraction, by itself.
+    """True if a product is for dots: with its whole kernel, or by itself if that is no contraction.
 
-    One of a vector is for rows, too.
+    Products with a vector are reductions of rows.
     """
     form = contraction(workload)
     tensors = {t.name for t in workload.inputs}
@@ -180,7 +179,7 @@ def _is_matrix_product(workload: Workload, product: Stage) -> bool:
 
 def _pointwise(workload: Workload) -> Structure:
     outputs = [s for s in workload.stages if s.name in workload.output_names]
-    # The last of those that have most axes, in whose order the others are walked.
+    # The last of those with most axes; loops have its order.
     largest = max(reversed(outputs), key=lambda s: len(s.axes))
     if not largest.axes:
         raise UnmatchedError(f"{largest.name} is one number, and nothing is folded")
@@ -192,7 +191,7 @@ def _pointwise(workload: Workload) -> Structure:
 
 
 def _reduced(stages: Sequence[Stage]) -> list[Axis]:
-    """The axes that are folded or scanned along, in order."""
+    """The axes of folds and scans, in order."""
     return list(dict.fromkeys(x for s in stages for x in s.loops if _is_reduced(x, s)))
 
 
@@ -219,7 +218,7 @@ def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
             raise UnmatchedError(f"{stage.name} has axes {_names(stage.axes)}; expected {expected}")
     walks = memory_walks(workload)
     moving = largest_walk(walks, reduced)
-    # What is kept by some folds is walked around the others; of each, what lies farther apart is walked around.
+    # Axes that some folds keep are the outer loops; of each kind, the farther apart in memory, the farther outside.
     reduced.sort(key=lambda x: (x not in kept, -moving.get(x, 0) if x in moving else float("-inf")))
     column = reduced[-1]
     inner = min(moving, key=lambda x: (moving[x], x != column), default=column)
@@ -234,11 +233,11 @@ def _reducing(workload: Workload, folds: Sequence[Stage]) -> Structure:
 
 
 def _kept(folds: Sequence[Stage], reduced: Sequence[Axis]) -> list[Axis]:
-    """The reduced axes that some folds keep and others fold: the same of all that keep any, which fold all others."""
+    """The reduced axes that some folds keep and others fold: all that keep any keep the same, and fold all others."""
     keeping = {s.name: [x for x in reduced if x not in s.reduction.axes] for s in folds if s.reduction}
     found = next((axes for s in folds if (axes := [x for x in reduced if x in s.axes])), None)
     if found is None:
-        # None keeps an axis as its own: one may fold some axes of what has no others.
+        # None keeps an axis as its own: a fold may fold some axes of an expression without the others.
         found = next(([x for x in reduced if x not in axes] for axes in keeping.values() if axes), [])
     for stage in folds:
         own = [x for x in reduced if x in stage.axes]
@@ -254,7 +253,7 @@ def _kept(folds: Sequence[Stage], reduced: Sequence[Axis]) -> list[Axis]:
 
 
 def _in_two_steps(found: Structure) -> Structure:
-    """Folds over all reduced axes of what depends on folds of some of them, as folds of folds.
+    """Folds over all reduced axes that depend on folds of some of them, as folds of folds.
 
     Before: s[r] = sum over g, c of x[r, g, c] / top[r, g]
     After:  s_each[r, g] = sum over c of x[r, g, c] / top[r, g];  s[r] = sum over g of s_each[r, g]
@@ -298,7 +297,7 @@ def _with_own_names(found: Structure) -> Structure:
 
 
 def check_extents(workload: Workload) -> None:
-    """Raise UnmatchedError where axes of one name differ in extent."""
+    """Raise UnmatchedError if axes of one name differ in extent."""
     known: dict[str, Axis] = {}
     for axis in (x for s in workload.stages for x in s.loops):
         other = known.setdefault(axis.name, axis)

@@ -1,19 +1,19 @@
-"""Contractions: sums of products over the same axes, one or several, and what is computed before and after them.
+"""Contractions: one or several sums of products over the same axes, with their prologues and epilogues.
 
     gate[m, n] = sum over k of x[m, k] * wg[k, n]           h[m, n]   = sum over k of (relu(x[m, k]) * s[k]) * w[k, n]
     up[m, n]   = sum over k of x[m, k] * wu[k, n]           out[m, n] = h[m, n] + bias[n]
     out[m, n]  = silu(gate[m, n]) * up[m, n]
 
-What is computed before a dot is its prologue. Axes are classed by the operands that they index: batch, rows (m) and
-columns (n) are each a set, and so is what is summed over (k): of out[b, q, e] = sum over h, d of x[b, h, q, d] *
-w[h, d, e] rows are {b, q}, columns {e}, and {h, d} is reduced. Axes that memory merges are one first. Of each set tiles
-lie along one axis, and a program or an iteration has one position of every other. (Van Zee and van de Geijn, "BLIS: a
+A prologue is the computation before a dot. Axes are classed by the operands that they index: batch, rows (m),
+columns (n) and the summed axes (k) are each a set: in out[b, q, e] = sum over h, d of x[b, h, q, d] * w[h, d, e] the
+rows are {b, q}, the columns {e}, and {h, d} is reduced. Axes are merged first where memory allows it. Tiles lie along
+one axis of each set, and a program or an iteration has one position of every other. (Van Zee and van de Geijn, "BLIS: a
 framework for rapidly instantiating BLAS functionality", 2015; for tensors, Matthews, "High-performance tensor
 contraction without transposition", SIAM J. Sci. Comput. 40(1), 2018.)
 
-One dot multiplies what two tensors hold. Where there are several, or an operand is computed, they multiply 16-bit
-floats, and float32 cut to tf32: an operand is of the narrowest element type that holds all its values, which an operand
-rounds to that is computed.
+One dot multiplies two tensors as stored. Several dots, or one with a computed operand, multiply 16-bit floats, or
+float32 cut to tf32: each operand has the narrowest element type that represents all its values, or to which the
+workload rounds it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from search_spaces.workloads.expressions.expression import (
 from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Positions along k are compared in float32, which holds integers up to here.
+# Positions along k are compared in float32, which represents integers up to here.
 _MAX_K = 2**24
-# Operands that are left out by a condition where no index leaves its tensor.
+# Operands that a condition leaves out, although no index leaves its tensor.
 BY_CONDITION = (*MULTIPLIED, "int8")
-# Tiles along an axis of a set are not wanted longer.
+# Longer tiles along an axis of a set gain nothing.
 _LONG = 128
-# Axes up to here are worth tiles smaller than any other has: the rest of a larger one would be padding.
+# Up to this extent an axis gets tiles smaller than any other: larger ones would be mostly padding.
 SHORT_AXIS = 16
 
 
@@ -65,7 +65,7 @@ class Contraction:
 
     `axes` are those of every stage, outermost first; `rows`, `columns` and `reduced` are in order, too, and tiles lie
     along `m`, `n` and `k`, one of each. `results` are the outputs, each with everything inlined but the products.
-    `workload` is what has these axes, whatever it calls them.
+    `workload` has these axes, under its own names.
     """
 
     workload: Workload
@@ -82,27 +82,27 @@ class Contraction:
 
     @property
     def around(self) -> tuple[Axis, ...]:
-        """What is reduced besides the axis that tiles lie along."""
+        """The reduced axes except the tiled one."""
         return tuple(x for x in self.reduced if x != self.k)
 
     @property
     def classes(self) -> dict[str, tuple[tuple[Axis, ...], Axis]]:
-        """Rows, columns and what is reduced, by m, n and k: all axes of each, and the one that tiles lie along."""
+        """Rows, columns and reduced axes, by m, n and k: all axes of each, and the tiled one."""
         return {"m": (self.rows, self.m), "n": (self.columns, self.n), "k": (self.reduced, self.k)}
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes of which a program has one position: those of the batch, rows and columns beside the tiled ones."""
+        """The axes of which a program has one position: the batch, and rows and columns except the tiled ones."""
         return tuple(x for x in self.axes if x not in (self.m, self.n))
 
     @property
     def operands(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-        """What the dots multiply, each once: rows of the dots, columns of the dots."""
+        """Operands of the dots, each once: rows of the dots, columns of the dots."""
         return tuple(dict.fromkeys(d.a for d in self.dots)), tuple(dict.fromkeys(d.b for d in self.dots))
 
     @property
     def tensors(self) -> tuple[Access, Access]:
-        """What one dot of two tensors multiplies."""
+        """Operands of the one dot of two tensors."""
         ((a,), (b,)) = self.operands
         assert isinstance(a, Access)
         assert isinstance(b, Access)
@@ -110,11 +110,11 @@ class Contraction:
 
     @property
     def multiplies_tensors(self) -> bool:
-        """Whether it is one dot of two tensors."""
+        """True for one dot of two tensors."""
         return len(self.dots) == 1 and not any(is_computed(e) for side in self.operands for e in side)
 
     def ends_with(self, axis: Axis) -> bool:
-        """Whether operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
+        """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
         if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
             return True
         read = (a for side in self.operands for e in side for a in accesses(e))
@@ -122,7 +122,7 @@ class Contraction:
 
     @property
     def is_packed(self) -> bool:
-        """Whether tiles of two tensors can be packed into panels: one of them is read at axes alone, as all else is."""
+        """True if tiles of both tensors can be packed into panels: all reads but one operand's are at plain axes."""
         if not self.multiplies_tensors:
             return False
         names = [x.name for x in (self.m, self.n, self.k)]
@@ -131,30 +131,30 @@ class Contraction:
         return sliced and any(map(self.is_plain, self.tensors)) and all(map(self.is_plain, after))
 
     def is_thin(self, most: int) -> bool:
-        """Whether all rows, or all columns, are so many at most."""
+        """True if all rows, or all columns, are at most this many."""
         return min(math.prod(x.extent for x in axes) for axes in (self.rows, self.columns)) <= most
 
     def map_of(self, access: Access) -> OperandMap:
-        """Where one of the tensors is read."""
+        """Affine map of one of the tensors' reads."""
         return OperandMap.of(self.workload, access)
 
     def is_plain(self, access: Access) -> bool:
-        """Whether a tensor is read at axes alone, each as long as the dimension."""
+        """True if a tensor is read at plain axes, each as long as its dimension."""
         return self.map_of(access).is_plain(self.extents)
 
     @property
     def extents(self) -> dict[str, int]:
-        """The extent of every axis."""
+        """Extent of every axis."""
         return {x.name: x.extent for x in (*self.axes, *self.reduced)}
 
     @property
     def is_row_major(self) -> bool:
-        """Whether outputs have m before n."""
+        """True if outputs have m before n."""
         return self.axes.index(self.m) < self.axes.index(self.n)
 
     @property
     def row_major(self) -> Contraction:
-        """The same with rows and columns exchanged, unless outputs have m before n as it is."""
+        """The contraction with rows and columns exchanged, unless outputs have m before n already."""
         if self.is_row_major:
             return self
         dots = tuple(Product(d.stage, d.b, d.a) for d in self.dots)
@@ -162,30 +162,30 @@ class Contraction:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether m and n are the last axes, and k all that is reduced."""
+        """True if m and n are the last axes, and k is the only reduced one."""
         return len(self.reduced) == 1 and self.axes[-2:] == (self.m, self.n)
 
     @property
     def is_matrix_product(self) -> bool:
-        """Whether it is one dot of two tensors over single axes m, n and k, of which m and n are the last ones."""
+        """True for one dot of two tensors over single axes m, n and k, with m and n the last axes."""
         single = self.is_ordered and len(self.rows) == len(self.columns) == 1
         return self.multiplies_tensors and single and all(map(self.is_plain, self.tensors))
 
     @property
     def is_tiled_dot(self) -> bool:
-        """Whether it is for the sketches of one dot of two tensors, a and b, and not for those of fused dots.
+        """True for one dot of two tensors, a and b, that is not a fused contraction.
 
-        A batch that one of them does not have is a fused contraction, as records have always had it.
+        A batch axis that one of them lacks makes a fused one, under whose name records are kept.
         """
         return self.is_matrix_product or (self.multiplies_tensors and not self.is_ordered)
 
 
 @lru_cache(256)  # Every anchor asks.
 def contraction(workload: Workload) -> Contraction | None:
-    """The workload as a contraction, or None where it is something else.
+    """The workload as a contraction, or None if it is none.
 
-    Its axes are called b (b0, b1 … when there are several), m, n and k (those beside it k0, k1 …) in the form, whatever
-    they are in the workload.
+    Axes of the form are named b (b0, b1 … if several), m, n and k (the others of its class k0, k1 …), whatever
+    their names in the workload.
     """
     workload = with_taps(workload)
     found = _found(workload)
@@ -205,24 +205,24 @@ def contraction(workload: Workload) -> Contraction | None:
 
 
 def matrix_product(workload: Workload) -> Contraction | None:
-    """The same of one dot of two tensors over single axes m, n and k."""
+    """The contraction if it is one dot of two tensors over single axes m, n and k, or None."""
     found = contraction(workload)
     return found if found is not None and found.is_matrix_product else None
 
 
 def accumulator_dtype(form: Contraction) -> str:
-    """The element type in which products are summed: float32, int32 for integers.
+    """Element type in which products are summed: float32, or int32 for integers.
 
-    The epilogue computes in float32 all the same. Without one, int32 sums go to an int32 output as they are.
+    The epilogue computes in float32. Without one, int32 sums are stored to an int32 output unchanged.
     """
     return accumulator_of(form.dtype)
 
 
 def multiplied(workload: Workload) -> dict[str, str]:
-    """The stages that dot units can compute, and the element type of what each multiplies.
+    """The stages that dot units can compute, each with the element type of its operands.
 
-    They are sums of products of two tensors, in a contraction of what is computed from tensors, and in a chain of what
-    is computed from folds.
+    They are sums of products of two tensors; in a contraction also of values computed from tensors, and in a chain of
+    values computed from folds.
     """
     dtypes = {t.name: t.dtype for t in workload.inputs} | {s.name: s.dtype for s in workload.stages}
     plain = {s.name: dtypes[accesses(s.expression)[0].tensor] for s in workload.stages if s.is_contraction}
@@ -264,14 +264,14 @@ def _found(workload: Workload) -> Contraction | None:
 
 
 def _reads_stages_in_place(workload: Workload) -> bool:
-    """Whether every stage that is read is read at its own axes."""
+    """True if every read of a stage is at its own axes."""
     own = {s.name: tuple(axis_index(x.name) for x in s.axes) for s in workload.stages}
     read = (a for s in workload.stages for a in accesses(s.expression) if a.tensor in own)
     return all(a.fill is None and a.index == own[a.tensor] for a in read)
 
 
 def _product(stage: Stage, axes: tuple[Axis, ...], reduced: tuple[Axis, ...]) -> Product | None:
-    """The stage as a sum of products of rows and columns, whichever is written first; the last axis is a column's."""
+    """The stage as a sum of products of rows and columns, in either order of factors; the last axis is a column's."""
     match stage.expression:
         case Apply("mul", (a, b)):
             pass
@@ -298,9 +298,9 @@ def _of(operand: Expression, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 def _tiled(
     rows: Sequence[Axis], columns: Sequence[Axis], reduced: Sequence[Axis], read: Sequence[Access]
 ) -> tuple[Axis, Axis, Axis]:
-    """The axes that tiles lie along: the innermost of those that are long enough, and such that indices move along one.
+    """The tiled axes: the innermost of those that are long enough, such that every index moves along one of them.
 
-    Where every choice leaves an index that moves along two, elements of that operand are gathered.
+    If every choice leaves an index that moves along two, elements of that operand are gathered.
     """
 
     def worth(chosen: tuple[Axis, Axis, Axis]) -> tuple[bool, int, tuple[int, ...]]:
@@ -313,7 +313,7 @@ def _tiled(
 
 
 def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str]) -> str | None:
-    """The element type of all operands; None where dot units would round them otherwise than the workload does."""
+    """The element type of all operands; None if dot units would round them differently than the workload."""
     (first, *others) = dots
     if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
         return dtypes[first.a.tensor]

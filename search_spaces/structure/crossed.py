@@ -3,7 +3,7 @@
 left[r] = sum over c of x[r, c]                 the part of the rows
 out[r, c] = x[r, c] * left[r]
 top[c] = sum over r of x[r, c] * left[r]        a fold of the columns, which may read those of the rows
-last[c] = top[c] * 2                            what is computed of it
+last[c] = top[c] * 2                            the epilogue of that fold
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def crossed_of(workload: Workload) -> Structure:
     """The structure of the workload, with its axes merged and called r and c: of its rows, and the `crossed` folds.
 
     Raises:
-        UnmatchedError: why it has none.
+        UnmatchedError: the reason that it has none.
     """
     workload = inlined_reads(workload)
     axes = {x.name: x for s in workload.stages for x in s.loops}
@@ -46,7 +46,7 @@ def crossed_of(workload: Workload) -> Structure:
 
 
 def _divided(workload: Workload) -> Structure:
-    """The part of the rows, with the folds of columns, which nothing of the rows reads."""
+    """The part of the rows, with the folds of columns, which no stage of the rows reads."""
     down = [s for s in workload.stages if s.reduction and [x.name for x in s.reduction.axes] == ["r"]]
     late = _reading(workload, {s.name for s in down})
     for stage in workload.stages:
@@ -82,7 +82,7 @@ def _reading(workload: Workload, names: Collection[str]) -> set[str]:
 
 
 def _needed(workload: Workload, names: Collection[str]) -> set[str]:
-    """The stages of these names, and those that they are computed from."""
+    """The stages of these names, and those from which they are computed."""
     found = set(names)
     for stage in reversed(workload.stages):
         if stage.name in found:

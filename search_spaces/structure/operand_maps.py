@@ -1,4 +1,4 @@
-"""Operands as affine maps: from the axes of a contraction to the indices of a tensor, and what is read outside of it.
+"""Operands as affine maps: from the axes of a contraction to the indices of a tensor, with values outside of it.
 
     x[n, 2*p + r - 1, 2*q + s - 1, c] else 0        of axes n, p, q, r, s, c: a convolution of stride 2, padded by 1
 
@@ -18,18 +18,18 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 @dataclass(frozen=True)
 class OperandMap:
-    """Where an operand is read, an index for each dimension of the tensor."""
+    """The map of an operand's read: an index for each dimension of the tensor."""
 
     tensor: Tensor
     access: Access
 
     @staticmethod
     def of(workload: Workload, access: Access) -> OperandMap:
-        """That of a read of an input."""
+        """The map of a read of an input."""
         return OperandMap(next(t for t in workload.inputs if t.name == access.tensor), access)
 
     def is_plain(self, extents: Mapping[str, int]) -> bool:
-        """Whether every index is an axis of its own, as long as the dimension: what a descriptor can move."""
+        """True if every index is an axis of its own, as long as the dimension: a descriptor can move such tiles."""
         axes = [i.axis for i in self.access.index]
         return (
             self.access.fill is None
@@ -38,20 +38,20 @@ class OperandMap:
         )
 
     def axes(self, tiled: Collection[str]) -> tuple[str, ...]:
-        """Of every dimension the axis of a tile that runs along it, "" for a single position."""
+        """The tiled axis along each dimension, "" for a single position."""
         return tuple(i.along(tiled) for i in self.access.index)
 
     def between(self, axis: str) -> int:
-        """How many elements neighbours along an axis are apart."""
+        """Stride of an axis in elements."""
         steps = zip(self.access.index, self.tensor.effective_strides, strict=True)
         return sum(i.step(axis) * stride for i, stride in steps)
 
     def runs_along(self, axis: str) -> bool:
-        """Whether neighbours along the axis, in the last dimension, are neighbours in memory."""
+        """True if neighbours along the axis, in the last dimension, are neighbours in memory."""
         return self.access.index[-1].step(axis) != 0 and self.between(axis) == 1
 
     def is_zero_beyond(self, axis: Axis, extents: Mapping[str, int]) -> bool:
-        """Whether what is read beyond the end of an axis is outside of the tensor, and harmless as a factor of 0."""
+        """True if reads beyond the end of an axis are outside of the tensor, and harmless as a factor of 0."""
         if not math.isfinite(self.access.fill or 0):
             return False
         others = {**extents, axis.name: 1}

@@ -1,4 +1,4 @@
-"""Element types of what dots multiply: the narrowest that holds all values of an operand, computed or not."""
+"""Element types of operands of dots: the narrowest that represents all values of one, computed or not."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from search_spaces.workloads.dtypes import round_to
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 
-# What dots with prologues multiply.
+# Operand types of dots with prologues.
 MULTIPLIED = ("float32", "float16", "bfloat16")
 # Operators whose values are among those of their operands, up to the sign.
 _CHOOSING = frozenset({"maximum", "minimum", "neg", "abs"})
 
 
 def is_computed(operand: Expression) -> bool:
-    """Whether an operand is more than a tensor read where it lies."""
+    """True if an operand is more than a tensor as stored."""
     return not isinstance(operand, Access)
 
 
 def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
-    """The narrowest of float32, float16 and bfloat16 that holds every value of the expression.
+    """The narrowest of float32, float16 and bfloat16 that represents every value of the expression.
 
     None for integers, booleans and 8-bit floats, which dots with prologues do not multiply. `dtypes` are those of the
     inputs.

@@ -1,10 +1,10 @@
-"""Scans that are folded together, written out: one for every position of the folded axis.
+"""Scans that are folded together, unrolled: one for every position of the folded axis.
 
     h[r, n, t] = scan along t of x[r, n, t]          h0[r, t] = scan along t of x[r, 0, t]
     out[r, t] = sum over n of h[r, n, t]        →    h1[r, t] = scan along t of x[r, 1, t];  …
                                                      out[r, t] = add(add(h0[r, t], h1[r, t]), …)
 
-So state-space models fold their states, which are never in memory.
+State-space models fold their states this way, and never store them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Positions that are written out. Compilers take a tenth of a second for the scan of each.
+# Positions that are unrolled, at most. Compilers take a tenth of a second for the scan of each.
 _MOST = 16
 
-# A position of every axis that is written out.
+# A position of every unrolled axis.
 _Place = tuple[int, ...]
 
 
 def scans_apart(workload: Workload) -> Workload:
-    """The workload with axes written out that are folded after a scan along another one.
+    """The workload with axes unrolled that are folded after a scan along another one.
 
     Raises:
         UnmatchedError: an output has such an axis, or a stage is read there at no fixed position.

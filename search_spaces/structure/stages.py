@@ -1,4 +1,4 @@
-"""Stages of a workload put into one another, and what their indices are."""
+"""Inlining of stages, and the indices and axes of a workload's stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
 def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
-    """The expression with every access to one of `stages` replaced by what that stage computes.
+    """The expression with every access to one of `stages` replaced by that stage's expression.
 
     Stages are accessed at their own axes here; a stage that reduces cannot be inlined.
     """
@@ -25,9 +25,9 @@ def inline(expression: Expression, stages: dict[str, Stage]) -> Expression:
 
 
 def has_plain_indices(workload: Workload) -> bool:
-    """Whether every index is just an axis, as long as the dimension, and stages are read at their own axes.
+    """True if every index is a plain axis, as long as the dimension, and stages are read at their own axes.
 
-    What lies beyond the last index of a longer dimension would be read as if it were padding.
+    Elements beyond the last index of a longer dimension would be read as padding.
     """
     stages = {s.name: s for s in workload.stages}
     shapes = {t.name: t.shape for t in workload.inputs} | {s.name: s.shape for s in workload.stages}
@@ -47,7 +47,7 @@ def has_plain_indices(workload: Workload) -> bool:
 
 
 def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
-    """The same workload with other names for its axes."""
+    """The workload with other names for its axes."""
 
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(names[x.name], x.extent) for x in given)
@@ -67,7 +67,7 @@ def with_axes_named(workload: Workload, names: dict[str, str]) -> Workload:
 
 
 def with_axes_first(workload: Workload, first: Sequence[Axis]) -> Workload:
-    """The same workload with these axes as the first ones of every stage; each stage has all of them."""
+    """The workload with these axes as the first ones of every stage; each stage has all of them."""
     orders = {
         s.name: [s.axes.index(x) for x in (*first, *(x for x in s.axes if x not in first))] for s in workload.stages
     }

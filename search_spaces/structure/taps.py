@@ -17,12 +17,12 @@ from search_spaces.workloads.expressions.walking import accesses, distinct, rewr
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Workload
 
-# Channels that are worth a tile of their own: the least depth of a dot that most matrix instructions fill.
+# Channels that suffice for a tile of their own: the least depth of a dot that most matrix instructions fill.
 _MIN_CHANNELS = 16
 
 
 def with_taps(workload: Workload) -> Workload:
-    """The workload with every reduced axis that is such a window as two; itself where there is none."""
+    """The workload with every reduced axis that is such a window as two axes; unchanged if there is none."""
     names = Names({x.name for s in workload.stages for x in s.loops})
     reduced = dict.fromkeys(x for s in workload.stages if s.reduction for x in s.reduction.axes)
     for axis in reduced:
@@ -38,7 +38,7 @@ def _read(workload: Workload) -> Iterator[Access]:
 
 
 def _channels(workload: Workload, axis: Axis) -> int:
-    """How many channels the positions of an axis are of, if it is a window; or 0."""
+    """Number of channels within the positions of an axis that is a window; 0 for others."""
     if any(x.name == axis.name for s in workload.stages for x in s.axes):
         return 0
     shapes = {t.name: t.shape for t in workload.inputs}
@@ -57,13 +57,13 @@ def _channels(workload: Workload, axis: Axis) -> int:
 
 
 def _is_value(workload: Workload, axis: Axis) -> bool:
-    """Whether positions of the axis are values, or looked up with some."""
+    """True if positions of the axis are values, or indices of a gather."""
     parts = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, Gather | Position))
     return any(axis.name in variables(e) for e in parts)
 
 
 def _split(workload: Workload, tap: Axis, channel: Axis) -> Workload:
-    """The workload with positions of the channel's axis as taps and channels, in what they index too."""
+    """The workload with positions of the axis as taps and channels, in all indices too."""
     dimensions = {a.tensor: n for a in _read(workload) for n, i in enumerate(a.index) if i.step(channel.name)}
 
     def change(e: Expression) -> Expression | None:
@@ -89,7 +89,7 @@ def _split(workload: Workload, tap: Axis, channel: Axis) -> Workload:
 
 
 def _cut(tensor: Tensor, at: int, size: int) -> Tensor:
-    """The tensor with a dimension as two, of which the second has so many positions."""
+    """The tensor with a dimension cut in two, the second with this many positions."""
     shape, strides = tensor.shape, tensor.effective_strides
     return replace(
         tensor,

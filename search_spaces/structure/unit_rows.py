@@ -16,9 +16,9 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 
 def with_unit_rows(workload: Workload) -> Workload | None:
-    """The workload with an axis of one position for the vectors that it multiplies, and for all that is made of these.
+    """The workload with an axis of one position for the vectors that it multiplies, and for all results of these.
 
-    None where it multiplies no vector: where neither factor of a sum of products lacks axes that the other one has.
+    None if it multiplies no vector: in no sum of products are the axes of one factor among those of the other.
     """
     read = [a for s in workload.stages for a in _vector(s)]
     vectors = {a.tensor for a in read} & {t.name for t in workload.inputs}
@@ -42,7 +42,7 @@ def with_unit_rows(workload: Workload) -> Workload | None:
 
 
 def _vector(stage: Stage) -> Sequence[Access]:
-    """What a sum of products reads in the factor that has fewer of its own axes, all of which the other one has."""
+    """The reads of a sum of products in the factor with fewer axes, if the other one has all of them."""
     match stage.expression:
         case Apply("mul", (a, b)) if stage.reduction is not None and stage.reduction.operator == "sum":
             own = {x.name for x in stage.axes}

@@ -1,4 +1,4 @@
-"""Recomputation at the reader: stages at shifted indices, and folds over windows, which fit no tile.
+"""Recomputation at the reader: stages at shifted indices, and folds over windows, which have no tile of their own.
 
     y[i] = relu(x[i])                           out[i] = relu(x[i + 1]) - relu(x[i])
     out[i] = y[i + 1] - y[i]            →
@@ -27,12 +27,12 @@ from search_spaces.workloads.expressions.walking import accesses, rewritten
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage, Workload
 
-# Positions of a window that are written out, one after the other: 8 x 8. Compilers take a second for a few hundred.
+# Positions of a window that are unrolled: 8 x 8. Compilers take a second for a few hundred.
 MAX_WINDOW = 64
 
 
 def inlined_reads(workload: Workload) -> Workload:
-    """The workload with windows written out, and stages read at their own axes only.
+    """The workload with windows unrolled, and stages read at their own axes only.
 
     Raises:
         UnmatchedError: a fold is not read at its own axes, or a stage is read outside of its extents.
@@ -74,7 +74,7 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
 
 
 def _written_out(stage: Stage) -> Stage:
-    """The stage with the axes of its window, if it has one, written out."""
+    """The stage with the axes of its window, if any, unrolled."""
     if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
         return stage
     window = [x for x in stage.reduction.axes if x.name in _summed(stage.expression)]

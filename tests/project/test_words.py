@@ -15,10 +15,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 # Openings that describe a thing by a clause instead of naming it.
 OPENING = re.compile(r"(?:What|Whether|How|Where|Which|Those|Why)\b")
 # Rooms whose docstrings are still to be rewritten.
-_NOT_YET: tuple[str, ...] = (
-    "search_spaces/anchors",
-    "search_spaces/structure",
-)
+_NOT_YET: tuple[str, ...] = ()
 
 
 @functools.cache

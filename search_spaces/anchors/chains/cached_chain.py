@@ -1,4 +1,4 @@
-"""Two products with folds between them on a CPU: what is between stays in a cache.
+"""Two products with folds between them on a CPU (back-to-back GEMM): the intermediate result stays in a cache.
 
 Before:  for m, c: s[m, c] = sum over d of q[m, d] * k[c, d]
          for m:    top[m] = max over c of s[m, c];  total[m] = sum over c of exp(s[m, c] - top[m])
@@ -7,11 +7,11 @@ After:   grid b.0, m.0 (shared out to threads):
            for j, i: points[i, j] = dot(row panel i of q, column panel j of k)        up to where a mask ends
            top, total = folds of the rows of points;  points = exp(points - top)
            for i, j: out[i, j] = dot(row panel i of points, column panel j of v) / total
-With pieces of c, sums[i, j] += dot(…) for each up to where a mask ends, and then out = sums / total. Where a mask that
-is data rules pieces out, or what is walked is blocks, all of these are made piece by piece (`cached_pieces`).
+With pieces of c, sums[i, j] += dot(…) for each up to the end of a mask, and then out = sums / total. If a mask that
+is read rules out pieces, or the streamed axis is in blocks, all of these run piece by piece (`cached_pieces`).
 
-`points` are of one program alone: a tile of rows by all that is walked, which is what its core's cache holds. Register
-tiles are those of contractions, and end where rows and columns do.
+`points` are private to a program: a tile of rows by the whole streamed axis, as much as its core's cache holds.
+Register tiles are those of contractions, and divide rows and columns evenly.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from functools import partial
 
 from search_spaces.anchors.chains.cached_pieces import is_in_pieces
 from search_spaces.anchors.chains.cached_points import CachedPoints, runs_along
-from search_spaces.anchors.chains.marked_walks import conditions_along, skips
-from search_spaces.anchors.chains.walk_parts import mask_of
+from search_spaces.anchors.chains.loop_parts import mask_of
+from search_spaces.anchors.chains.masked_loops import conditions_along, skips
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.decisions.loops.unrolling import unrolling
@@ -50,21 +50,21 @@ from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.expression import Access, Expression, to_text
 from search_spaces.workloads.workload import Axis
 
-# Rows of a program: fewer do not pay for packing what they are multiplied with.
+# Rows of a program: fewer do not pay for packing the other operand.
 _FEWEST_ROWS = 16
 _MOST_ROWS = 512
-# Rows are multiples of this, so that most register tiles end where they do.
+# Rows are multiples of this, so that most register tiles divide them.
 _STEP = 4
-# What a register tile sums up in one go: deeper sums are best cut, so that panels stay in a first-level cache.
+# Depth of a register tile's sum in one go: deeper sums are best cut, so that panels stay in a first-level cache.
 _DEEPEST = 512
-# What a program holds of its own, in second-level caches.
+# Bytes of a program's private memory, in second-level caches.
 _MOST_CACHES = 2
-# Into how many pieces the second product cuts what is walked; each adds to sums that lie in memory.
+# Numbers of pieces of the streamed axis in the second product; each adds to sums in memory.
 _PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _SHORTEST_PIECE = 32
-# How long a piece is to start from where a mask leaves some of them.
+# Length of a piece to start from if a mask rules some of them out.
 _START_PIECE = 128
-# (rows of a program, register tile of the first product, of the second: rows and vectors) to start from.
+# Starts: (rows of a program, register tile of the first product, of the second), as rows and vectors.
 _STARTS = (
     (128, (8, 2), (8, 2)),
     (64, (8, 2), (8, 2)),
@@ -79,7 +79,7 @@ def cached_chain(chain: Chain, target: Target) -> Sketch:
     """The sketch of two products with folds between them, on a CPU.
 
     Raises:
-        UnmatchedError: the chain is none of two plain products, or a core's cache does not hold the points.
+        UnmatchedError: the chain is not two plain products, or a core's cache does not hold the points.
     """
     _check(chain)
     decisions = _decisions(chain, target)
@@ -101,7 +101,7 @@ def cached_chain(chain: Chain, target: Target) -> Sketch:
 
 
 def _check(chain: Chain) -> None:
-    """Raise UnmatchedError for what is not two plain products, one after the other."""
+    """Raise UnmatchedError except for two plain products, one after the other."""
     if len(chain.inner) != 1 or len(chain.carried) != 1 or chain.beside or chain.points or len(chain.walked) > 2:
         raise UnmatchedError("not one product of what one other makes along one axis, or blocks of one")
     (inner,), (carried,) = chain.inner, chain.carried.values()
@@ -118,7 +118,7 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
     """Every decision.
 
     Raises:
-        UnmatchedError: rows or columns do not end with register tiles, or a core's cache does not hold the points.
+        UnmatchedError: no register tile divides rows or columns, or a core's cache does not hold the points.
     """
     (inner,), (carried,) = chain.inner, chain.carried.values()
     (axis,) = carried.carried
@@ -145,12 +145,12 @@ def _decisions(chain: Chain, target: Target) -> tuple[Decision, ...]:
 
 
 def _pieces(extent: int) -> tuple[tuple[int, int], ...]:
-    """All that is walked, and pieces of it that are not too short."""
+    """The whole streamed axis, and pieces of it that are not too short."""
     return tuple((n, extent // n) for n in _PIECES if extent % n == 0 and (n == 1 or extent // n >= _SHORTEST_PIECE))
 
 
 def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[KnobValue, ...]:
-    """Those that end where the axis does."""
+    """The register tiles that divide the axis."""
     found = tuple(t for t in register_tiles(rows, target) if isinstance(t, tuple) and axis.extent % t[1] == 0)
     if not found:
         raise UnmatchedError(f"{axis.extent} positions of {axis.name} are no whole vectors")
@@ -158,7 +158,7 @@ def _register_tiles(rows: Collection[int], axis: Axis, target: Target) -> tuple[
 
 
 def _packing(chain: Chain, e: Expression, along: Axis, otherwise: str = PANELS) -> tuple[KnobValue, ...]:
-    """How an operand may be read: in place where it runs along an axis, or copied."""
+    """Ways to read an operand: in place if it runs along an axis, or packed."""
     assert isinstance(e, Access)
     plain = runs_along(chain, e, along)
     if otherwise == ROWS:
@@ -178,7 +178,7 @@ def _starts(chain: Chain, decisions: Sequence[Decision], target: Target) -> tupl
             values[name] = nearest(knobs[name].restricted(fitting or knobs[name].values), rows, vectors * target.lanes)
         values |= {"pack_carried": knobs["pack_carried"].values[0], "unroll": 2, "vectors": 2, "prefetch": 0}
         if "skip" in knobs:
-            # How much a mask leaves is not known: much of it is best folded at once.
+            # The share that a mask leaves is unknown: if it is large, it is best folded at once.
             values["skip"] = number % 2 == 0
         masked = bool(mask_of(chain).forms) or is_skipping(values)
         values["c"] = nearest(knobs["c"], _START_PIECE if masked else chain.c.extent)

@@ -1,9 +1,9 @@
-"""Folds of rows of points on a CPU, and what is multiplied in the place of the points.
+"""Folds of rows of points on a CPU, and the operand of the next product, which replaces the points.
 
 top = max of points;  points = exp(points - top);  total = sum of points
 
-for pieces: top = max(top, max of points)                            where points come in pieces: as often as a fold
-for pieces: points = exp(points - top);  total += sum of points      needs the whole of others
+for pieces: top = max(top, max of points)                            if points come in pieces: a loop for each fold
+for pieces: points = exp(points - top);  total += sum of points      that needs complete results of others
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.chains.cached_pieces import Pieces
-from search_spaces.anchors.chains.walk_parts import mask_of
+from search_spaces.anchors.chains.loop_parts import mask_of
 from search_spaces.anchors.rows.row_parts import combine_operator, folded_in, identity, spread
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Fill, Load, Reduce, Statement, Store
@@ -30,7 +30,7 @@ from search_spaces.workloads.workload import Axis, Stage
 
 @dataclass(frozen=True)
 class CachedFolds:
-    """The folds of one program: of `height` rows that lie at `place`, whose points are in the buffer `points`."""
+    """The folds of one program, over `height` rows at `place`, whose points are in the buffer `points`."""
 
     chain: Chain
     names: Names
@@ -41,24 +41,24 @@ class CachedFolds:
 
     @cached_property
     def kept(self) -> Mapping[str, Buffer]:
-        """Buffers of the program for the folded values of every row that results need."""
+        """Private buffers for the folded values of every row that results need."""
         read = {a.tensor for name, e in self.chain.results if self.has_columns(name) for a in accesses(e)}
         return {f.name: self._of_rows(f.name) for f in self._folds if f.name in read}
 
     @cached_property
     def first(self) -> Buffer | None:
-        """Where it keeps what weights are where nothing is left of a piece, if that is no constant."""
+        """The buffer of every row's weight at skipped points, unless that is a constant."""
         return None if self._ruled_out(self._carried.a) is None else self._of_rows("first")
 
     def _of_rows(self, name: str) -> Buffer:
         return Buffer(self.names.fresh(f"{name}_of_rows"), (self.height,), "float32", "own")
 
     def statements(self) -> list[Statement]:
-        """The folds, and the store of what is multiplied."""
+        """The folds, and the store of the next product's operand."""
         return self._at_once() if self.pieces is None else self._in_pieces(self.pieces)
 
     def start_sums(self, sums: str, axis: Axis) -> list[Statement]:
-        """What sums along an axis are before anything is added: 0, or what is no number."""
+        """Start of sums along an axis: 0, or NaN for fully masked rows."""
         columns = Slice(Affine(), axis.extent, axis.name)
         emitter = replace(self._emitter({}), place={**self.place, axis.name: columns})
         extents = {self.chain.m.name: self.height, axis.name: axis.extent}
@@ -72,7 +72,7 @@ class CachedFolds:
         return [*emitter.body, Store(sums, (self._rows, columns), start.name)]
 
     def has_columns(self, name: str) -> bool:
-        """Whether an output is of what the product carries."""
+        """True if an output depends on the carried product."""
         return self._carried.carried[0].name in self.axes(name)
 
     def axes(self, name: str) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class CachedFolds:
         return Emitter({**self.place, **(walked or {})}, dtypes, self.names, dict(known))
 
     def _loaded(self, known: Mapping[str, Tile], walked: Mapping[str, Slice], cached: Slice) -> Emitter:
-        """What computes with points that it has loaded."""
+        """An emitter that has loaded the points."""
         emitter = self._emitter(known, walked)
         slices = (self._rows, cached)
         points = Tile.along(slices, self.names.fresh("point"), "float32")
@@ -154,7 +154,7 @@ class CachedFolds:
         return {self.chain.m.name: self.height, self.chain.c.name: cached.extent or 1}
 
     def _kept(self, emitter: Emitter) -> list[Statement]:
-        """Keep what rows are folded to, and store the results that are made of nothing else."""
+        """Keep the folded values of rows, and store the results that depend on nothing else."""
         for name, buffer in self.kept.items():
             emitter.body.append(Store(buffer.name, (self._rows,), emitter.tiles[name].name))
         first = self._ruled_out(self._carried.a)
@@ -166,7 +166,7 @@ class CachedFolds:
         return emitter.body
 
     def _started(self, fold: Stage, known: Mapping[str, Tile], body: list[Statement]) -> Tile:
-        """A fold before any point."""
+        """A fold before its first point."""
         tile = Tile(self.names.fresh(fold.name), (self.chain.m.name,), (self.height,), folded_in(fold))
         emitter, first = self._emitter(known), self._ruled_out(fold.expression)
         if first is None:
@@ -177,9 +177,9 @@ class CachedFolds:
         return tile
 
     def _ruled_out(self, e: Expression) -> Expression | None:
-        """What an expression is at every point of a row that is skipped; None where that is a constant.
+        """Value of an expression at every point of a skipped row; None if it is a constant.
 
-        It changes no fold, unless nothing is left of the row: exp(-inf - top) is 0, but no number where top is -inf.
+        It changes no fold, unless the row is fully masked: exp(-inf - top) is 0, but NaN if top is -inf.
         """
         first = e if self.pieces is None else self.pieces.ruled_out(e)
         (inner,) = self.chain.inner

@@ -1,10 +1,10 @@
-"""Pieces of what is walked on a CPU, one after the other: all of them, or those of which a mask leaves something.
+"""Pieces of the streamed axes on a CPU, one after the other: all of them, or those that a mask leaves.
 
-    for c0.0 in 64: marks[c0.0] = max of load kept[b.0, c0.0]          once for a program, in memory of its own
-    for c0.0 in 64 where marks:                                        whenever it goes over the pieces
+    for c0.0 in 64: marks[c0.0] = max of load kept[b.0, c0.0]          once for a program, in private memory
+    for c0.0 in 64 where marks:                                        in every loop over the pieces
       for c.0 in 2: …
 
-A piece is a position of all walked axes but the last, and a part of that one.
+A piece is one position of every streamed axis but the last, and a part of that one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.anchors.chains.marked_walks import conditions_along, walked_along
-from search_spaces.anchors.chains.walk_parts import mask_of, ruled_out
+from search_spaces.anchors.chains.loop_parts import mask_of, ruled_out
+from search_spaces.anchors.chains.masked_loops import conditions_along, streamed_along
 from search_spaces.decisions.loops.skipping import is_skipping
 from search_spaces.programs.lowering import Emitter, start_of
 from search_spaces.programs.statements import For, Load, Reduce, Statement, Store
@@ -30,13 +30,13 @@ from search_spaces.workloads.workload import Axis
 
 
 def is_in_pieces(chain: Chain, values: Values) -> bool:
-    """Whether all parts of a program go over pieces of what is walked."""
+    """True if all parts of a program loop over pieces of the streamed axes."""
     return len(chain.walked) > 1 or is_skipping(values)
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The pieces of one program; `rows`: where its rows lie, and what it has one position of."""
+    """The pieces of one program; `rows`: slices of its rows, and of the axes of which it has one position."""
 
     chain: Chain
     values: Values
@@ -51,14 +51,14 @@ class Pieces:
 
     @cached_property
     def place(self) -> dict[str, Slice]:
-        """Where the positions of a piece lie."""
+        """Slices of a piece's positions."""
         length, c = self.values.tile("c"), self.chain.c.name
         around = {x.name: Slice(start_of((variable, 1))) for x, variable, _ in self.loops[:-1]}
         return {**around, c: Slice(start_of(("c.0", length)), length, c)}
 
     @property
     def cached(self) -> Slice:
-        """The same where all that is walked lies one behind the other."""
+        """The same slices in private memory, where the streamed axes are one."""
         length, c = self.values.tile("c"), self.chain.c.name
         terms, apart = [("c.0", length)], self.chain.c.extent
         for axis, variable, _ in reversed(self.loops[:-1]):
@@ -68,39 +68,39 @@ class Pieces:
 
     @cached_property
     def conditions(self) -> dict[str, Expression]:
-        """By axis, what holds of the iterations that are made; none where all are."""
+        """Condition of the iterations that run, by axis; empty if all do."""
         if not is_skipping(self.values):
             return {}
         return {axis: functools.reduce(mul, found) for axis, found in conditions_along(self.chain).items()}
 
     @cached_property
     def known(self) -> frozenset[Expression]:
-        """What holds everywhere in a piece."""
+        """Conditions that hold everywhere in a piece."""
         known = (e for found in conditions_along(self.chain).values() for e in found if self.conditions)
-        along = {e: walked_along(self.chain, e) for e in known}
+        along = {e: streamed_along(self.chain, e) for e in known}
         return frozenset(e for e, axes in along.items() if len(axes) == 1 and self.chain.c not in axes)
 
     def ruled_out(self, e: Expression) -> Expression:
-        """An expression where nothing is left of a piece; itself where all are made."""
+        """The expression in a fully masked piece; unchanged if all pieces run."""
         conditions = [c for found in conditions_along(self.chain).values() for c in found if self.conditions]
         return ruled_out(e, conditions[0]) if conditions else e
 
     @cached_property
     def marks(self) -> dict[str, Buffer]:
-        """Memory of the program's own that marks iterations, by axis."""
+        """Private block masks, by axis."""
         extents = {axis.name: count for axis, _, count in self.loops}
         return {x: Buffer(self.names.fresh(f"{x}_marks"), (extents[x],), "bool", "own") for x in self.conditions}
 
     def marking(self) -> list[Statement]:
-        """Mark the iterations, once and for all."""
+        """Compute the block masks, once for all loops."""
         return [self._marking(axis, condition) for axis, condition in self.conditions.items()]
 
     def _marking(self, axis: str, condition: Expression) -> For:
         variable, count = next((v, n) for x, v, n in self.loops if x.name == axis)
-        inner = [x for x in walked_along(self.chain, condition) if x.name != axis]
+        inner = [x for x in streamed_along(self.chain, condition) if x.name != axis]
         place = {**self.rows, **self.place, **{x.name: Slice(Affine(), x.extent, x.name) for x in inner}}
         if not inner and place[axis].extent is None:
-            # Passes are over columns: of one position.
+            # The CPU's passes are over columns: here of one position.
             place[axis] = Slice(start_of((variable, 1)), 1, axis)
         dtypes = {t.name: t.dtype for t in self.chain.workload.inputs}
         emitter = Emitter(place, dtypes, self.names)

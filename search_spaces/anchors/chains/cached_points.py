@@ -1,11 +1,11 @@
 """The body of a chain on a CPU: points of an inner product, folds of their rows, and a product of their results.
 
-What one of these parts makes for the next lies in memory of the program's own: the points of its rows, and what every
-row is folded to. Where what is walked has several axes, or a mask rules out some of it, all parts go over pieces of it
+The results of each part are private memory for the next: the points of the program's rows, and the folded values of
+every row. If there are several streamed axes, or a mask rules out some positions, all parts loop over pieces
 (`cached_pieces`):
 
     for pieces: points = dot(rows, piece of k)
-    for pieces: top = max(top, max of points);  for pieces: total += sum of exp(points - top), which points become
+    for pieces: top = max(top, max of points);  for pieces: points = exp(points - top);  total += sum of points
     sums = 0;  for pieces: sums += dot(points, piece of v)
 """
 
@@ -18,7 +18,7 @@ from functools import cached_property
 
 from search_spaces.anchors.chains.cached_folds import CachedFolds
 from search_spaces.anchors.chains.cached_pieces import Pieces, is_in_pieces
-from search_spaces.anchors.chains.walk_parts import Mask, mask_of
+from search_spaces.anchors.chains.loop_parts import Mask, mask_of
 from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.programs.lowering import Emitter, slices_at, start_of
 from search_spaces.programs.statements import Dot, Fill, For, If, Load, Map, Statement, Store, View
@@ -33,7 +33,7 @@ from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis
 
-# Rows are padded by a vector, so that they do not all begin in one set of a cache.
+# Rows are padded by a vector, so that they do not all begin in one cache set.
 _PADDING = 16
 
 
@@ -45,7 +45,7 @@ class _Operand:
     axis: str
 
     def panel(self, name: str, start: Affine, width: int) -> View:
-        """A panel: so many positions along its own axis, over all that is summed."""
+        """A panel of this width along the operand's own axis, over all summed positions."""
         tile = self.load.dst
         slices = tuple(
             Slice(start, width, x) if x == self.axis else Slice(Affine(), tile.extent(x), x) for x in tile.axes
@@ -55,7 +55,7 @@ class _Operand:
 
 @dataclass(frozen=True)
 class CachedPoints:
-    """One program of a chain, with rows and register tiles of these values."""
+    """One program of a chain, with the rows and register tiles of these values."""
 
     chain: Chain
     values: Values
@@ -93,24 +93,24 @@ class CachedPoints:
 
     @cached_property
     def pieces(self) -> Pieces | None:
-        """The pieces that all parts go over; None where the carried product alone does, if any."""
+        """The pieces that all parts loop over; None if only the carried product does, or none."""
         if not is_in_pieces(self.chain, self.values):
             return None
         return Pieces(self.chain, self.values, self._place(), self.names)
 
     @property
     def cut(self) -> bool:
-        """Whether the carried product takes what is walked in several pieces."""
+        """True if the carried product takes the streamed axis in several pieces."""
         return self.pieces is not None or self.values.tiling("c")[0] > 1
 
     @property
     def walked(self) -> dict[str, Slice]:
-        """Where what is walked lies in an iteration."""
+        """Slices of the streamed axes in an iteration."""
         return {self.chain.c.name: _whole(self.chain.c)} if self.pieces is None else self.pieces.place
 
     @property
     def cached(self) -> Slice:
-        """Where the points of an iteration lie."""
+        """Slice of an iteration's points in private memory."""
         return _whole(self.chain.c) if self.pieces is None else self.pieces.cached
 
     @cached_property
@@ -142,7 +142,7 @@ class CachedPoints:
         return {**outer, m: Slice(start_of(("m.0", self.height)), self.height, m), **tiles}
 
     def _own_rows(self, start: Affine, extent: int) -> Slice:
-        """Rows of the program's own memory."""
+        """Rows of the program's private memory."""
         return Slice(start, extent, self.chain.m.name)
 
     def _multiplied(self) -> list[Statement]:
@@ -267,7 +267,7 @@ def runs_along(chain: Chain, access: Access, axis: Axis) -> bool:
 
 
 def _whole(axis: Axis) -> Slice:
-    """All of an axis."""
+    """The whole axis."""
     return Slice(Affine(), axis.extent, axis.name)
 
 

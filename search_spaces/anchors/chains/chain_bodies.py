@@ -2,7 +2,7 @@
 
 q = load of the rows
 top, total, acc = lowest, 0, 0
-for c.0 (pipelined):                              once for each part of the loop (`walk_parts`)
+for c.0 (pipelined):                              once for each part of the loop (`loop_parts`)
   s = 0;  s += dot(q, k_tile) over d              in a loop of its own where d is long
   top, total, acc are moved and added to          (`rows.moving`); acc by a dot
 store out_tile = acc / total
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from search_spaces.anchors.chains.chain_iterations import Iteration, Results
 from search_spaces.anchors.chains.chain_program import ChainProgram
-from search_spaces.anchors.chains.chain_turns import Results, Turn
-from search_spaces.anchors.chains.marked_walks import Marks
-from search_spaces.anchors.chains.walk_parts import WalkPart, parts_of
+from search_spaces.anchors.chains.loop_parts import LoopPart, parts_of
+from search_spaces.anchors.chains.masked_loops import Marks
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import (
     For,
@@ -36,7 +36,7 @@ from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.workload import Axis
 
 
-def fold_by_walk(program: ChainProgram) -> list[Statement]:
+def fold_by_loop(program: ChainProgram) -> list[Statement]:
     """Fold all columns of the program into the running values."""
     before = program.emitter()
     body = [*program.folds.start(program.running)]
@@ -54,16 +54,16 @@ def fold_by_walk(program: ChainProgram) -> list[Statement]:
     return [*body, *program.folds.settle(settling, program.running)]
 
 
-def _boundaries_first(parts: Sequence[WalkPart]) -> tuple[WalkPart, ...]:
-    """The parts, the last boundary first, and those that need no mask last."""
+def _boundaries_first(parts: Sequence[LoopPart]) -> tuple[LoopPart, ...]:
+    """The parts, the last boundary first, and the unmasked ones last."""
     return (*(p for p in parts[::-1] if not p.between), *(p for p in parts if p.between))
 
 
 def fold_at_once(program: ChainProgram) -> list[Statement]:
     """Fold all columns at once, one fold after the other, and store the outputs."""
     emitter = program.emitter()
-    turn = Turn(program, emitter, WalkPart(reaches=not program.tile.even))
-    results = turn.fold_at_once()
+    iteration = Iteration(program, emitter, LoopPart(reaches=not program.tile.even))
+    results = iteration.fold_at_once()
     tensors = program.chain.row_tensors
     loads = dict.fromkeys(tensors, "rows_load") | dict.fromkeys(program.chain.walked_tensors, "walked_load")
     body = [program.moved(s, loads.get(s.buffer, "store"), loads) if isinstance(s, Load) else s for s in emitter.body]
@@ -105,10 +105,10 @@ def _invariants(program: ChainProgram) -> Iterator[Expression]:
         yield from _parts_without(fold.stage.expression, walked, changing)
 
 
-def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) -> list[Statement]:
+def _loop(program: ChainProgram, before: Emitter, part: LoopPart, marks: Marks) -> list[Statement]:
     """One of the loops over the columns."""
-    turn = Turn(program, before.within(), part)
-    body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in turn.statements())
+    iteration = Iteration(program, before.within(), part)
+    body = tuple(program.moved(s, "walked_load", program.chain.walked_tensors) for s in iteration.statements())
     tile, stages, around = program.tile, program.tile.values.integer("stages"), program.chain.walked[:-1]
     if tile.flat:
         (axis,) = around
@@ -132,7 +132,7 @@ def _loop(program: ChainProgram, before: Emitter, part: WalkPart, marks: Marks) 
     return [loop]
 
 
-def _within_mask(loop: For, axis: Axis, part: WalkPart, marks: Marks) -> For:
+def _within_mask(loop: For, axis: Axis, part: LoopPart, marks: Marks) -> For:
     """The loop over an axis without useless iterations, and without those of other parts."""
     loop = replace(loop, marks=marks.name(axis.name))
     if axis.name != marks.ending:

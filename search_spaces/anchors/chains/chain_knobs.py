@@ -1,4 +1,4 @@
-"""Knobs of chains of products, and their starts."""
+"""Decisions of chains of products, and their starts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.marked_walks import skips
-from search_spaces.anchors.chains.specialized_walks import is_specialized, specialized_starts
-from search_spaces.anchors.chains.walk_parts import mask_of
+from search_spaces.anchors.chains.loop_parts import mask_of
+from search_spaces.anchors.chains.masked_loops import skips
+from search_spaces.anchors.chains.specialized_loops import is_specialized, specialized_starts
 from search_spaces.anchors.contractions.dot_knobs import least_tile
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.loops.overlapping import overlapping
@@ -33,11 +33,11 @@ from search_spaces.workloads.workload import Axis, Tensor
 
 # Rows and columns of a tile, unless matrix instructions have more.
 _TILES = (16, 32, 64, 128, 256)
-# The most of a summed or carried axis in one tile; longer sums have a loop.
+# The longest part of a summed or carried axis in one tile; longer sums have a loop.
 _LONGEST = 256
 _DEPTH_TILES = (32, 64, 128)
-# So many positions of the outer axis are interleaved, tile of rows by tile of rows: where a mask leaves rows unequal
-# work, the longest of all of these go first.
+# Positions of the outer axis that are interleaved, tile of rows by tile of rows: if a mask leaves rows unequal work,
+# the longest of all of these go first.
 _GROUPS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Summed positions of an inner product in one iteration of its loop, to start from.
 _START_DEPTH = 64
@@ -45,7 +45,7 @@ _START_DEPTH = 64
 _AT_ONCE_STARTS = tuple((m, 0, warps, 3) for m, warps in ((128, 8), (64, 4), (64, 8), (32, 4), (32, 8), (16, 4)))
 # (m, carried, warps, stages) if the carried axis is divided among programs.
 _CUT_STARTS = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 4), (128, 128, 4, 3), (64, 128, 4, 4), (64, 256, 4, 3))
-# Up to so many rows most of a tile is empty: (m, c, warps, stages) for these, and programs for each multiprocessor.
+# Up to this many rows, most of a tile is empty: (m, c, warps, stages) for these, and programs per multiprocessor.
 _FEW_ROWS = 16
 _FEW_STARTS = ((16, 64, 4, 3), (16, 128, 4, 3), (16, 64, 2, 4), (16, 32, 2, 4), (16, 128, 8, 2), (16, 64, 4, 5))
 _PROGRAMS_PER_SM = 3
@@ -69,7 +69,7 @@ _SEVERAL_STARTS = {
 
 
 def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decision, ...]:
-    """Every decision of a chain.
+    """All decisions of a chain.
 
     Raises:
         UnmatchedError: tiles would be too large.
@@ -108,7 +108,7 @@ def chain_decisions(chain: Chain, target: Target, offers: Offers) -> tuple[Decis
         join(ahead=shared and target.features.has(EARLY_LAUNCH)),
         loads("rows_load", _addressing(chain, chain.row_tensors, target)),
         loads("walked_load", _addressing(chain, chain.walked_tensors, target)),
-        # Results of whole tiles alone go by descriptors, as the base program has them.
+        # Descriptors store only results of whole tiles, as in the base program.
         replace(stores(_store_addressing(chain, target)), effect=None),
         specialization(offers.walks and is_specialized(chain, target)),
         overlapping(),

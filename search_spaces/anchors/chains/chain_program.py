@@ -1,4 +1,4 @@
-"""Context of all statements of a chain's program: its tiles, and the loading of its dots' operands."""
+"""State of a chain's program that all its statements share: tiles, names, and the loading of operands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.chains.chain_tiles import ChainTile
-from search_spaces.anchors.chains.walk_parts import Mask, mask_of
+from search_spaces.anchors.chains.loop_parts import Mask, mask_of
 from search_spaces.anchors.rows.moving import MovingFolds, Running
 from search_spaces.anchors.rows.row_parts import folded_in
 from search_spaces.programs.lowering import Emitter

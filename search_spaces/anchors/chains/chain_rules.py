@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from search_spaces.anchors.chains.marked_walks import why_not_brought
-from search_spaces.anchors.chains.specialized_walks import specialization_rules
+from search_spaces.anchors.chains.masked_loops import why_not_marked
+from search_spaces.anchors.chains.specialized_loops import specialization_rules
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, Values
 from search_spaces.schedules.limits import Offers
@@ -85,7 +85,7 @@ class _ChainRules:
         return None
 
     def why_not_skipped(self, values: Values) -> str | None:
-        unknown = values["specialize"] != "none" and why_not_brought(self.chain)
+        unknown = values["specialize"] != "none" and why_not_marked(self.chain)
         if values["skip"] and unknown:
             return f"skip needs specialize=none: {values['specialize']} has a warp that brings tiles, of {unknown}"
         if values["skip"] and values.flag("overlap"):

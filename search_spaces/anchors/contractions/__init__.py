@@ -1,4 +1,4 @@
-"""Pieces of contractions: tiles, decisions, copies of operands, split reductions.
+"""Parts of contractions: tiles, decisions, copies of operands, split reductions.
 
 Knows no anchor.
 """

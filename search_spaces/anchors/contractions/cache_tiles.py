@@ -1,4 +1,4 @@
-"""Tiles of a contraction on a CPU: what each level of the caches holds of m, n and k, and where to start."""
+"""Cache tiles of a contraction on a CPU: the parts of m, n and k in each level of the caches, and starts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from search_spaces.structure.contraction import Contraction
 
 # Rows and vectors of the register tiles to start from.
 _START_TILES = ((8, 2), (12, 2), (6, 4), (8, 3))
-# Into how many pieces of about equal size a dimension is cut: by the grid, for the caches, along the reduction.
+# Numbers of pieces of about equal size per dimension: by the grid, for the caches, along the reduction.
 GRID_PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
 SWEEP_PIECES = (1, 2, 4, 8, 16, 32)
 REDUCTION_PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 SHORTEST_REDUCTION = 16
-# Cache tiles are no longer than this: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
+# Longest cache tiles: packed ones take at most 4096 * 4096 elements, 64 MB, far more than any cache.
 MAX_CACHE_TILE = 4096
 
 
 def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
-    """Every decision of a contraction on a CPU."""
+    """All decisions of a contraction on a CPU."""
     a, b = form.tensors
     by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
     packing_a: tuple[KnobValue, ...] = (*((IN_PLACE,) if form.is_plain(a) else ()), *by_rows, PANELS)
@@ -55,10 +55,10 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
 
 
 def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """What GotoBLAS and BLIS would choose: operands packed, 256 steps at a time, a block of b in the L2 cache.
+    """Starts as in GotoBLAS and BLIS: operands packed, 256 steps of k at a time, a block of b in the L2 cache.
 
-    With few rows, where packing b costs as much as using it: b read in place, some steps at a time. Every thread has
-    columns of its own.
+    With few rows, for which packing b costs as much as its use: b read in place, some steps at a time, and every thread
+    with columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
     packed_a = next(way for way in by_name["pack_a"].values if way != IN_PLACE)
@@ -95,7 +95,7 @@ def _cuts(extent: int, pieces: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _column_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
-    """(grid, sweep): a program's block of columns, cut once more into what is packed and swept at a time."""
+    """(grid, sweep): a program's block of columns, cut once more into sweeps that are packed at a time."""
     found = [(g, s) for g in GRID_PIECES for s in SWEEP_PIECES if g * s <= extent]
     return tuple(c for c in found if -(-extent // (c[0] * c[1])) <= MAX_CACHE_TILE) or tuple(found[-1:])
 
@@ -108,9 +108,9 @@ def _reduction_cuts(extent: int) -> tuple[tuple[int, ...], ...]:
 
 
 def row_tiles(form: Contraction, values: Values) -> tuple[int, int]:
-    """The register tiles of a cache tile along m, and how many of these the grid has.
+    """Register tiles of a cache tile along m, and cache tiles of the grid.
 
-    Whole register tiles are dealt out to the pieces, as evenly as they go: different numbers may come to the same.
+    Whole register tiles are divided among the pieces as evenly as possible: different numbers may give the same tiles.
     """
     tiles = -(-form.m.extent // values.tiling("register")[0])
     cache = -(-tiles // values.integer("m"))
@@ -118,7 +118,7 @@ def row_tiles(form: Contraction, values: Values) -> tuple[int, int]:
 
 
 def column_tiles(form: Contraction, values: Values) -> tuple[int, int, int]:
-    """The same along n, where a block of the grid has several cache tiles: how many these are comes second."""
+    """Register tiles of a cache tile along n, cache tiles of a program's block, and blocks of the grid."""
     tiles, (pieces, sweeps) = -(-form.n.extent // values.tiling("register")[1]), values.tiling("n")
     block = -(-tiles // pieces)
     cache = -(-block // sweeps)
@@ -127,9 +127,9 @@ def column_tiles(form: Contraction, values: Values) -> tuple[int, int, int]:
 
 
 def _nesting(form: Contraction, values: Values) -> str:
-    """The order of the loops over register tiles; of one row or column of them there is one.
+    """Order of the loops over register tiles; a single row or column of them has one order.
 
-    Where blocks do not come out even, some have no column: one that may be none has a loop.
+    If blocks are uneven, some have no column: a possibly empty column has a loop.
     """
     tiles, (cache, sweeps, blocks) = -(-form.n.extent // values.tiling("register")[1]), column_tiles(form, values)
     single = row_tiles(form, values)[0] == 1 or (cache == 1 and sweeps * blocks == tiles)

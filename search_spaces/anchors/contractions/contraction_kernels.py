@@ -1,9 +1,9 @@
-"""The kernels of a contraction: copies of operands, the tiles, and what adds up the parts of a shared reduction."""
+"""The kernels of a contraction: copies of operands, the tiles, and the sum of the parts of a shared reduction."""
 
 from __future__ import annotations
 
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.operand_tiles import brought
+from search_spaces.anchors.contractions.operand_tiles import operands_of
 from search_spaces.anchors.contractions.split_reduction import combine, partial_sums
 from search_spaces.programs.lowering import buffers, start_of
 from search_spaces.programs.tile_program import Kernel, TileProgram
@@ -17,8 +17,8 @@ _COMBINED = 4096
 
 
 def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
-    """One kernel, or with a shared reduction two; and one before them for every operand that is copied."""
-    tile, operands = DotTile(workload, form, values), brought(workload, form, values)
+    """One kernel, with a shared reduction two; and one before them for every operand that is copied."""
+    tile, operands = DotTile(workload, form, values), operands_of(workload, form, values)
     workspaces, before = [c.workspace for c in operands.copies], [c.kernel for c in operands.copies]
     names = tile.names()
     grid, body = tile.grid, tile.accumulate(operands, names)
@@ -41,7 +41,7 @@ def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
 
 
 def _combine_tile(parts: int, form: Contraction) -> tuple[int, int]:
-    """Rows and columns of the output that a program of the second kernel does: fewer where it has more to add."""
+    """Rows and columns of the output in a program of the second kernel: fewer if it has more parts to add."""
     elements = max(32, _COMBINED // parts)
     columns = min(elements, 128, max(16, padded(form.n.extent)))
     return elements // columns, columns

@@ -1,4 +1,4 @@
-"""Where to start with contractions on dot units: tiles that fill them, pipelines as deep as is wished for."""
+"""Starts of contractions on dot units: tiles that fill them, and deep pipelines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
 from search_spaces.workloads.expressions.expression import Access
 
-# (m, n, k bytes, warps, stages) of the tiles to start from: large ones for much work, small ones for little.
+# (m, n, k bytes, warps, stages) of starts: large tiles for much work, small ones for little.
 _START_TILES = (
     (128, 256, 128, 8, 3),
     (128, 256, 128, 8, 4),
@@ -26,15 +26,15 @@ _START_TILES = (
     (64, 64, 256, 4, 6),
     (64, 32, 128, 4, 8),
 )
-# The same for devices without asynchronous copies, in front of these: operands are loaded to registers on their way,
-# which large tiles have none left for.
+# The same for devices without asynchronous copies, tried first: operands are loaded through registers, of which
+# large tiles leave none.
 _EARLY_START_TILES = (
     (128, 128, 128, 4, 3),
     (128, 256, 64, 8, 3),
     (256, 128, 64, 8, 3),
     (128, 128, 64, 4, 3),
 )
-# (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: tiles of 128 x 128 alternating where the
+# (m, n, k bytes, kind, warps, stages, subtiles) of warp-specialised kernels: ping-pong tiles of 128 x 128 if the
 # reduction is short and the epilogue counts, large ones otherwise.
 _WARP_GROUP_STARTS = (
     (128, 128, 128, "pingpong", 8, 6, 4),
@@ -44,15 +44,15 @@ _WARP_GROUP_STARTS = (
     (256, 128, 128, "cooperative", 8, 4, 8),
     (128, 128, 128, "cooperative", 8, 6, 2),
 )
-# The same where sums take twice the registers (promoted ones), or are narrow (integers).
+# The same if sums take twice the registers (promoted ones), or are narrow (integers).
 _NARROW_WARP_GROUP_STARTS = (
     (128, 128, 128, "cooperative", 8, 4, 4),
     (64, 128, 128, "pingpong", 8, 6, 2),
     (128, 64, 128, "pingpong", 8, 6, 2),
     (64, 128, 128, "cooperative", 4, 6, 2),
 )
-# The same for outputs that are few tiles of 128 x 128: 1000 x 1000 are 64 of those, and 128 of 64 x 128.
-# One tile a program, with a deeper ring; last, large ones with their reduction split.
+# The same for outputs of few tiles of 128 x 128: 1000 x 1000 are 64 of those, and 128 of 64 x 128.
+# One tile per program, with a deeper ring; last, large ones with split-K.
 _FEW_TILES_STARTS = (
     (64, 128, 128, "cooperative", 4, 8, 2),
     (128, 64, 128, "cooperative", 8, 8, 2),
@@ -60,16 +60,16 @@ _FEW_TILES_STARTS = (
     (64, 64, 128, "cooperative", 4, 8, 1),
     (128, 128, 128, "cooperative", 8, 6, 2),
 )
-# (wide side, k bytes, warps, stages) for thin products, swapped so that the wide side is the dot's rows.
+# (wide side, k bytes, warps, stages) for skinny products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
-# The rows of an operand's tile along k: those that shared memory swizzles whole.
+# Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
-# Tiles of one axis that follow each other, for a few waves of which operands stay in the cache.
+# Consecutive tiles of one axis in the grid, so that operands of a few waves stay in the cache.
 _START_GROUP = 8
-# A product whose shorter side is at most that counts as thin: its starting points are others.
+# Products with a shorter side of at most this count as thin, and have other starts.
 _THIN_PRODUCT = 64
-# (m, n, k bytes, warps, stages) of the tiles to start from. Accumulators share the registers: with two, 128 x 128 is
-# what 128 x 256 is to one dot.
+# (m, n, k bytes, warps, stages) of starts. Accumulators share the registers: 128 x 128 of two dots are as many as
+# 128 x 256 of one.
 _FUSED_START_TILES = (
     (128, 256, 128, 8, 3),
     (256, 128, 128, 8, 3),
@@ -93,9 +93,9 @@ _FUSED_WARP_GROUP_STARTS = (
 
 
 def starts(form: Contraction, target: Target, decisions: Sequence[Decision], offers: Offers) -> tuple[Values, ...]:
-    """Tiles in a grouped order; with little to do, the reduction is split.
+    """Tiles in a grouped order; with little work, the reduction is split.
 
-    Pipelines are as deep as is wished for; where they do not fit, they are made shallower (`Sketch.depth_knob`).
+    Pipelines are as deep as is useful; those that do not fit are made shallower (`Sketch.depth_knob`).
     """
     found = _Starts(form, target, decisions, offers)
     return tuple(found.of_one_dot() if form.is_tiled_dot else found.of_several())
@@ -111,7 +111,7 @@ class _Starts:
         self.element_bytes = dtype(form.dtype).bytes
 
     def _start(self, m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
-        """A start with these tiles, everything moved as fast as can be unless others say so."""
+        """A start with these tiles, and with the fastest addressing unless `others` have another."""
         sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()}
@@ -121,9 +121,9 @@ class _Starts:
         return start(self.decisions, values)
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
-        """Ranges of a class of which the tile is longer than one axis, moved by pointers; and what else is wanted.
+        """Ranges of each class whose tile is longer than one axis, moved by pointers; and `others`.
 
-        Loops over what is reduced are fused, so that they are pipelined from end to end, unless warp groups share one.
+        Loops over reduced axes are fused, so that they are pipelined from end to end, unless warp groups share one.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
@@ -132,7 +132,7 @@ class _Starts:
         return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def of_one_dot(self) -> Iterator[Values]:
-        """Of specialised programs first; of thin products such that the wide side is the rows of the dot."""
+        """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
         form, precision = self.form, self.form.workload.precision
         if self.specialized and self.offers != USUAL:
             yield from self._offered()
@@ -150,7 +150,7 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
 
     def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
-        """Specialised ones, those of few tiles first, each also with rows and columns swapped."""
+        """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
         whole = Values({x: nearest(self.knobs[x], 128) for x in "mn"})
         few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
@@ -163,9 +163,9 @@ class _Starts:
                     yield self._start(m, n, k_bytes, grid=grid, swap=swapped, subtiles=subtiles, **own)
 
     def _offered(self) -> Iterator[Values]:
-        """Tiles of warp groups beside the usual ones.
+        """Tiles of warp groups besides the usual ones.
 
-        A plain sum is stored in pieces by itself; an epilogue takes parts of a tile one after the other.
+        A plain sum is stored in subtiles anyway; an epilogue takes subtiles one after the other.
         """
         units = self.target.wave_groups
         assert units is not None
@@ -180,8 +180,7 @@ class _Starts:
             yield values if several else Values({**values, "grid": "tiles"})
 
     def of_several(self) -> Iterator[Values]:
-        """Of specialised programs, of one program each with the reduction split where there are few, and of persistent
-        ones."""
+        """Specialised programs; programs of one tile, with split-K if there are few; and persistent ones."""
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
         for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
@@ -196,5 +195,5 @@ class _Starts:
 
 
 def _along_k(loads: Knob) -> KnobValue:
-    """How the operand comes to lie along k, where the dot units want it so."""
+    """The value that lets the operand run along k, as dot units want it."""
     return "transposed" if "transposed" in loads.values else fastest(loads)

@@ -1,4 +1,4 @@
-"""Knobs of every contraction on dot units: sizes of tiles, and how tiles of a tensor can be moved."""
+"""Decisions of every contraction on dot units: sizes of tiles, and the addressing of tensors."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
-# Smaller tiles than those of 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
+# Tiles of less than 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
-# Tiles along the reduction, and the bytes that their rows may have: two dot instructions at least, up to the sixteen
-# that are in flight anyway.
+# Tiles along the reduction, and bytes of their rows: two dot instructions at least, up to the sixteen that are in
+# flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
-# Reductions are cut into at most so many parts, of at least two of the smaller reduction tiles each.
+# Parts of a reduction at most, each of at least two of the smaller reduction tiles.
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MIN_SPLIT = 128
 
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
-    """Every decision of a contraction on dot units."""
+    """All decisions of a contraction on dot units."""
     plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
     ranged = {name: may_range(form, name) for name in CLASSES}
     depth = class_positions(form, "k", ranged=True)
@@ -86,7 +86,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
         specialization(units is not None),
-        # Triton 3.9 stops at clusters whose loop has several dots.
+        # Triton 3.9 aborts on clusters whose loop has several dots.
         clusters(target.features.cluster > 1 and len(form.dots) == 1),
         max_registers((64, 96, 128, 168)),
         num_warps(target, WARPS[0], WARPS[-1], groups),
@@ -99,16 +99,16 @@ def _counts(values: Values) -> tuple[int, int]:
 
 
 def specialized_blocks(values: Values, undecided: int = 1) -> int:
-    """The blocks of a cluster that share a tile of a specialised kernel, each with a multiprocessor to itself."""
+    """Blocks of a cluster that share a tile of a specialised kernel, each with a multiprocessor to itself."""
     return values.integer("ctas", undecided) if values["specialize"] != "none" else 1
 
 
 def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
-    """How the operands of one side come: where they lie, or by way of copies.
+    """Ways to load the operands of one side: in place, or by copies.
 
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
-    operands from shared memory either way round, others only k-major (PTX ISA, "Strides" of wgmma); Triton then turns
-    every tile round in the loop. What is computed on the way is read where it lies.
+    operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
+    the loop. Computed operands are read in place.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
@@ -124,7 +124,7 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
 
 
 class LeastTile(NamedTuple):
-    """The fewest rows and columns of a tile of sums that matrix instructions make, and what k is a multiple of."""
+    """Fewest rows and columns of an accumulator of matrix instructions, and the divisor of k."""
 
     rows: int
     columns: int
@@ -132,7 +132,7 @@ class LeastTile(NamedTuple):
 
 
 def least_tile(element: str, precision: str, target: Target) -> LeastTile:
-    """That of dots of elements of a type on a target."""
+    """The least tile of dots of an element type on a target."""
     found = target.features.multiplying(multiplied(element, precision))
     rows, columns = min((i.m for i in found), default=1), min((i.n for i in found), default=1)
     return LeastTile(max(MIN_ROWS, rows), max(SHORT_AXIS_TILES[0], columns), max((i.k for i in found), default=1))
@@ -141,9 +141,9 @@ def least_tile(element: str, precision: str, target: Target) -> LeastTile:
 def tilings(
     form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool]
 ) -> tuple[Decision, Decision, Decision]:
-    """The decisions m, n and k; `beside`: sizes of tiles of m and n that are offered beside the usual ones.
+    """The decisions m, n and k; `beside`: sizes of tiles of m and n besides the usual ones.
 
-    Where tiles may lie over a whole class they may be longer than its axis.
+    Tiles of a class that may be ranges may be longer than its axis.
     """
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
@@ -162,20 +162,20 @@ def tilings(
 
 
 def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Decision:
-    # The rows of a dot of 8 x 8 have to exceed it.
+    # The rows of a dot of 8 x 8 must exceed it.
     fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
     return tiling(axis.name, axis.extent, level, fitting)
 
 
 def addressing(tensor: Tensor, target: Target, access: Access | None = None) -> tuple[KnobValue, ...]:
-    """How tiles of a tensor can be moved where it lies; `access`: along which axes."""
+    """Ways to move tiles of a tensor in place; `access`: the axes along which they are read."""
     by = target.features.descriptors
     describable = by is not None and why_not_describable(tensor, by) is None
     return ("pointer", "descriptor") if describable and not _repeated(tensor, access) else ("pointer",)
 
 
 def _repeated(tensor: Tensor, access: Access | None) -> bool:
-    """Whether the rows or columns of a tile are one in memory: a descriptor has no dimension for them."""
+    """True if the rows or columns of a tile are one in memory: a descriptor has no dimension for them."""
     if access is None:
         return False
     steps = zip(access.index, tensor.effective_strides, strict=True)
@@ -183,7 +183,7 @@ def _repeated(tensor: Tensor, access: Access | None) -> bool:
 
 
 def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of the outputs can be written."""
+    """Ways to store tiles of the outputs."""
     by = target.features.descriptors
     if by is None or any(why_not_storable(t, by) for t in workload.outputs):
         return ("pointer",)
@@ -192,14 +192,14 @@ def store_addressing(workload: Workload, target: Target) -> tuple[KnobValue, ...
 
 
 def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Target) -> tuple[KnobValue, ...]:
-    """How tiles of all that is read so can be moved; by pointers where there are none."""
+    """Ways to move tiles of all these reads; by pointers if there are none."""
     inputs = {t.name: t for t in workload.inputs}
     ways = {addressing(inputs[a.tensor], target, a) for a in moved if a.tensor in inputs}
     return ("pointer", "descriptor") if ways == {("pointer", "descriptor")} else ("pointer",)
 
 
 def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
-    """How epilogues over axes m and n read what has as many elements as an output: a residual, a gate."""
+    """Ways for epilogues over m and n to load tensors with as many elements as an output: a residual, a gate."""
     read = (x for _, epilogue in form.results for x in accesses(epilogue))
     inputs = {t.name for t in workload.inputs}
     whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
@@ -207,12 +207,12 @@ def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -
 
 
 def fastest(loads: Knob) -> KnobValue:
-    """Where to start: by descriptor, if that is possible."""
+    """The value to start from: by descriptor, if possible."""
     return "descriptor" if "descriptor" in loads.values else loads.values[-1]
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:
-    """Why descriptors cannot move tiles so long: of each, the axis of its last dimension and the element type."""
+    """Reason that descriptors cannot move such tiles, or None; `moved`: each one's last axis and element type."""
     for axis, element in moved:
         if by is not None and extents[axis] * dtype(element).bytes < by.alignment_bytes:
             got = f"{extents[axis]} {element} along {axis}"
@@ -221,7 +221,7 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
 
 
 def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
-    """Tiles of an output, at all positions of the axes that they do not lie along."""
+    """Number of tiles of an output, at all positions of the axes that are not tiled."""
     classes = [class_tiles(form, values, name) for name in "mn"]
     within = {x for tiles in classes if tiles.ranged for x in tiles.axes}
     return math.prod([*(t.count for t in classes), *(x.extent for x in form.outer if x not in within)])

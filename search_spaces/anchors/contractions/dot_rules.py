@@ -1,7 +1,7 @@
-"""What knobs of a tiled contraction may be together, rule by rule, each with the knobs that it is about.
+"""Rules of a tiled contraction's decisions: combinations that are legal, each rule with its knobs.
 
-They are decided from the tiles outward: a tile, the warps that hold it, whether these are specialised, which program
-does it, how operands come, and then how deep the pipeline is that shared memory has room for.
+They are decided from the tiles outward: a tile, its warps, their specialisation, its program, the loading of
+operands, and then the depth of the pipeline that fits shared memory.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ DECIDED_FIRST = (
 def dot_rules(
     workload: Workload, form: Contraction, target: Target, knobs: Mapping[str, Knob], offers: Offers
 ) -> tuple[Rule, ...]:
-    """Rules of a chain, in the order in which they are reported."""
-    brought = {
+    """The rules of a contraction, in the order in which they are reported."""
+    reads = {
         (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    rules = _DotRules(workload, form, target, offers, brought)
+    rules = _DotRules(workload, form, target, offers, reads)
     return with_ranges(form, rules.all(), knobs)
 
 
 def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
-    """The tensors of one side of which whole tiles are read."""
+    """The tensors of one side that are read in whole tiles."""
     return tuple(dict.fromkeys(a for e in side for a in whole_tiles(e, form)))
 
 
@@ -72,17 +72,17 @@ def _brought(workload: Workload, access: Access, how: str) -> Operand:
 class _DotRules:
     """The rules of one contraction on one target.
 
-    `brought`: where whole tiles of operands are read, by the knob of rows or columns and how they come.
+    `reads`: whole tiles that are read of operands, by the knob of rows or columns and its value.
     """
 
     workload: Workload
     form: Contraction
     target: Target
     offers: Offers
-    brought: Mapping[tuple[str, str], Sequence[Operand]]
+    reads: Mapping[tuple[str, str], Sequence[Operand]]
 
     def all(self) -> tuple[Rule, ...]:
-        """In the order in which they are told; the needs of a program after what it means."""
+        """All rules in the order in which they are reported: semantics first, resources after that."""
         return (
             Rule(("swap", "m", "n"), self._why_few_rows),
             Rule(("swap", "m", "n", "subtiles"), self._why_no_subtiles),
@@ -96,7 +96,7 @@ class _DotRules:
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
-            *specialization_rules(self.workload, self.form, self.target, self.brought, self.offers),
+            *specialization_rules(self.workload, self.form, self.target, self.reads, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
                 for others in ((), ("stages",), *self._shared(("stages",)))
@@ -121,11 +121,11 @@ class _DotRules:
         return DotTile(self.workload, self.form, values)
 
     def _shared(self, knobs: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-        """The same knobs and those that say how a tile is shared by the blocks of a cluster, where it may be."""
+        """These knobs, also with those of the cluster that shares a tile, if there are any."""
         return [(*knobs, "specialize", "ctas")] if self.offers.blocks > 1 else []
 
     def _block(self, values: Values) -> tuple[int, int]:
-        """Rows and columns of a tile that a block has; at least so many of those of a cluster that is not decided."""
+        """Rows and columns of a block's tile; with an undecided cluster, the fewest."""
         m, n = values.tile("m"), values.tile("n")
         blocks = values.integer("ctas", self.offers.blocks)
         if self.offers.blocks > 1 and values.get("specialize", "") != "none" and blocks > 1:
@@ -203,7 +203,7 @@ class _DotRules:
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
-            moved = self.brought[side, values.word(side)] if values[side] != "pointer" else ()
+            moved = self.reads[side, values.word(side)] if values[side] != "pointer" else ()
             return self._why_not_described(values, [(x.axes[-1], x.dtype) for x in moved])
 
         return why
@@ -214,39 +214,38 @@ class _DotRules:
         return self._why_not_described(values, [(self.form.axes[-1].name, t.dtype) for t in self.workload.outputs])
 
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
-        # A tile is at one index of every axis that it does not lie along.
+        # Descriptors move a tile at one index of every other axis.
         extents = {x: values.tile(x) for x in "mnk" if x in values}
         return why_too_narrow(moved, defaultdict(lambda: 1, extents), self.target.features.descriptors)
 
     def _why_too_many_sums(self, values: Values) -> str | None:
-        """Sums stay in registers; what a compiler needs beside them its backend says."""
+        """Accumulators stay in registers; a compiler's further needs are its backend's to report."""
         units, features = self.target.wave_groups, self.target.features
         grouped = units.waves * self.offers.groups if units else 0
         threads = features.wave * values.integer("warps", max(WARPS[-1], grouped))
         allowed = values.integer("max_registers", 0) or features.registers_per_thread
         sums = math.prod(self._block(values)) // threads
         need = len(self.form.dots) * sums
-        # Something is kept beside sums, how much or not.
+        # A thread keeps something next to its accumulators, known or not.
         need += max(1, self.offers.least_beside(sums) if values.get("specialize") == "none" else 0)
         return f"at least {need} registers per thread; allowed are {allowed}" if need > allowed else None
 
     def _why_too_much_in_flight(self, values: Values) -> str | None:
-        """Tiles of operands that come ahead of their dot wait in shared memory; again, the least that it takes."""
-        return self._why_no_room(self._turn_bytes(values) * max(1, values.integer("stages", 1) - 1))
+        """Tiles of operands that are loaded ahead wait in shared memory; a lower bound as well."""
+        return self._why_no_room(self._iteration_bytes(values) * max(1, values.integer("stages", 1) - 1))
 
     def _why_too_much_waits(self, values: Values) -> str | None:
-        """The same where those of the dot that is under way are there too: in every ring, and of what is copied there
-        without going through registers."""
+        """The same with the current dot's tiles, if in shared memory too: in rings, and after asynchronous copies."""
         if self._is_ring(values):
-            ring = self._turn_bytes(values) * values.integer("stages", _LEAST_RING)
+            ring = self._iteration_bytes(values) * values.integer("stages", _LEAST_RING)
             return self._why_no_room(ring + self._leaving_bytes(values))
         if "stages" not in values or not self._is_copied(values):
             return None
-        turns = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
-        return self._why_no_room(self._turn_bytes(values) * min(values.integer("stages"), turns))
+        iterations = -(-class_tiles(self.form, values, "k").count // values.integer("split"))
+        return self._why_no_room(self._iteration_bytes(values) * min(values.integer("stages"), iterations))
 
     def _leaving_bytes(self, values: Values) -> int:
-        """What warp groups exchange through shared memory beside a ring, of parts that they do not store whole."""
+        """Bytes that warp groups exchange in shared memory next to a ring, for parts that they do not store whole."""
         if "subtiles" not in values or values["store"] != "pointer":
             return 0
         partial = values.integer("split") > 1
@@ -255,12 +254,12 @@ class _DotRules:
         return tiles * math.prod(self._block(values)) // values.integer("subtiles") * size
 
     def _is_ring(self, values: Values) -> bool:
-        """Whether a producer brings operands, as it does to all tiles whose size is no power of two."""
+        """True if a producer loads operands into a ring, as it does for all tiles whose size is no power of two."""
         specialized = any(values.tile(x) in self.offers.tiles for x in "mn")
         return values["specialize"] != "none" if "specialize" in values else specialized
 
     def _is_copied(self, values: Values) -> bool:
-        """Whether operands go to shared memory as they are, several neighbours at once."""
+        """True if operands are copied to shared memory as stored, several neighbours at once."""
         form, inputs = self.form, {t.name: t for t in self.workload.inputs}
         sides = list(zip(LOADS, form.operands, strict=True))
         if len(form.reduced) > 1 or any(is_computed(e) for _, side in sides for e in side):
@@ -268,9 +267,9 @@ class _DotRules:
         there = (a for knob, side in sides if values[knob] in _WHERE_IT_LIES for a in _moved(form, side))
         return all(form.is_plain(a) and not why_not_describable(inputs[a.tensor]) for a in there)
 
-    def _turn_bytes(self, values: Values) -> int:
-        """What the dots of one step multiply."""
-        loads = (self.brought["a_load", "pointer"], self.brought["b_load", "pointer"])
+    def _iteration_bytes(self, values: Values) -> int:
+        """Bytes of the operands of one iteration's dots."""
+        loads = (self.reads["a_load", "pointer"], self.reads["b_load", "pointer"])
         sides = zip(self._block(values), loads, strict=True)
         return values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
 
@@ -279,7 +278,7 @@ class _DotRules:
         return f"at least {need} bytes of shared memory; {self.target.name} allows {most}" if need > most else None
 
 
-# What decides how much waits in shared memory, beside the tile: the more is decided, the more is known of that.
+# Knobs of the shared memory that waiting tiles need, besides the tile: each decided one tightens the bound.
 _WAITING = (
     (),
     ("specialize",),
@@ -287,13 +286,13 @@ _WAITING = (
     ("specialize", "split", "store", "ctas", "subtiles"),
     ("specialize", "split", "a_load", "b_load", "store", "ctas", "subtiles", "stages"),
 )
-# Rows of a tile that the blocks of a cluster have parts of, at the least: with fewer, Triton 3.9 stops.
+# Fewest rows of a tile that the blocks of a cluster share: with fewer, Triton 3.9 aborts.
 _CLUSTER_ROWS = 64
-# The stages of a ring, at the least.
+# Fewest stages of a ring.
 _LEAST_RING = 2
-# How an operand comes that is not copied to rows that descriptors can address.
+# Ways to load an operand in place.
 _WHERE_IT_LIES = ("pointer", "descriptor")
-# What has one loop, beside these values of a knob.
+# Decisions that need a single loop, except with these values.
 _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and partials=atomic"
 

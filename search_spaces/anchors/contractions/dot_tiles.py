@@ -1,9 +1,9 @@
-"""The body of a contraction: the pipelined reduction loop of one output tile, and what is then stored.
+"""The body of a contraction: the pipelined main loop of one output tile, and its epilogue.
 
 acc, acc2 = 0, 0
-for k0 …:                                 what is reduced beside the axis that tiles lie along
+for k0 …:                                 over the reduced axes that are not tiled
   for k.0 (pipelined):
-    a = prologue(x_tile, …)               what does not depend on k is computed before the loop
+    a = prologue(x_tile, …)               loop invariants are computed before the loop
     acc += dot(a, b_tile); acc2 += dot(a, c_tile)
 store out_tile = epilogue(acc, acc2), whole or cut into subtiles
 """
@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import FUSED, ClassTiles, class_tiles
-from search_spaces.anchors.contractions.operand_tiles import Operands, Turn, turn_of
+from search_spaces.anchors.contractions.operand_tiles import Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, start_of
@@ -31,7 +31,7 @@ from search_spaces.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class DotTile:
-    """One output tile of a contraction, and how its reduction is done, as the knobs of a schedule have it."""
+    """One output tile of a contraction and its reduction, by the knobs of a schedule."""
 
     workload: Workload
     form: Contraction
@@ -39,7 +39,7 @@ class DotTile:
 
     @property
     def splits(self) -> int:
-        """Into how many parts the reduction is cut, each by a program of its own."""
+        """Number of parts of the reduction, each in a program of its own."""
         return self.values.integer("split")
 
     @property
@@ -48,27 +48,27 @@ class DotTile:
 
     @property
     def shared(self) -> bool:
-        """Whether several programs share the reduction of a tile."""
+        """True if several programs share the reduction of a tile."""
         return self.splits > 1 or self.streamed
 
     @cached_property
     def reduced(self) -> ClassTiles:
-        """The tiles of what is reduced."""
+        """The tiles of the reduced axes."""
         return class_tiles(self.form, self.values, "k")
 
     @property
     def has_tail(self) -> bool:
-        """Whether the last of several steps along k reaches beyond its end."""
+        """True if the last of several iterations along k reaches beyond its end."""
         return self.reduced.count > 1 and self.reaches
 
     @property
     def reaches(self) -> bool:
-        """Whether the last step along k reaches beyond its end."""
+        """True if the last iteration along k reaches beyond its end."""
         return self.reduced.positions % self.reduced.size != 0
 
     @property
     def loops(self) -> int:
-        """How many loops the reduction is: where a tile holds all of k, the loop around it is the innermost."""
+        """Number of nested loops of the reduction: if a tile has all of k, the loop around it is the innermost."""
         return len(self._loops)
 
     @property
@@ -80,7 +80,7 @@ class DotTile:
 
     @property
     def uneven(self) -> bool:
-        """Whether some of the parts of the reduction have fewer steps than others."""
+        """True if some parts of the reduction have fewer iterations than others."""
         return self.reduced.count % self.splits != 0
 
     @cached_property
@@ -89,12 +89,12 @@ class DotTile:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and columns the accumulators have."""
+        """Rows and columns of the accumulators."""
         return self.output.shape
 
     @property
     def extents(self) -> dict[str, int]:
-        """How long the tiles are along every axis that they have."""
+        """Length of the tiles along each of their axes."""
         return {self.form.k.name: self.values.tile("k"), **dict(zip(self.output.axes, self.shape, strict=True))}
 
     @cached_property
@@ -104,7 +104,7 @@ class DotTile:
         return tuple(Tile(names.fresh("acc"), self.output.axes, self.shape, element) for _ in self.form.dots)
 
     def names(self) -> Names:
-        """Those that are taken before anything is computed."""
+        """The names in use before anything is computed."""
         return Names({t.name for t in self.accumulators})
 
     @property
@@ -114,41 +114,41 @@ class DotTile:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces of work the programs can share it: tiles, of a stream the iterations of all of them."""
+        """Number of pieces of work that programs can share: tiles, or for stream-K the iterations of all of them."""
         return self.grid.tiles * (self.reduced.count if self.streamed else 1)
 
     def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
-        """Sum up the products of the tile's rows and columns."""
+        """Add up the products of the tile's rows and columns."""
         peeled, reduced, loops = self.values["tail"] == "peeled", self.reduced, self._loops
         (variable, extent), size = loops[-1], 1 if reduced.kind == FUSED else reduced.size
         parts = (("k.split", extent * size),) if self.splits > 1 else ()
         number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
         digits = Digits(number, reduced.digits) if reduced.kind == FUSED else None
         start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
-        turn = self._turn(operands, names, start, beyond=not peeled)
+        iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
-        body: tuple[Statement, ...] = (*turn.body, *self._dots(turn))
+        body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration))
         body = (For(variable, extent - peeled, body, bound=bound, digits=digits),)
         for around, positions in reversed(loops[:-1]):
             body = (For(around, positions, body),)
-        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *turn.before, *body]
+        whole = [*(Fill(acc, 0.0) for acc in self.accumulators), *iteration.before, *body]
         if peeled:
-            turn = self._turn(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
-            whole += [*turn.before, *turn.body, *self._dots(turn)]
+            iteration = self._iteration(operands, names, Affine(offset=(reduced.count - 1) * reduced.size), beyond=True)
+            whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
         return whole
 
-    def _turn(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Turn:
-        """What an iteration that starts there brings; `beyond`: whether some of it may lie beyond the end of k."""
+    def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
+        """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
         reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
         place = {**self.output.place, **reduced, **self.reduced.place(start)}
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
         end = self.reduced.outermost if beyond and self.reaches else None
-        return turn_of(self.form, operands, place, ways, free, names, end)
+        return iteration_of(self.form, operands, place, ways, free, names, end)
 
-    def _dots(self, turn: Turn) -> tuple[Statement, ...]:
+    def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)
         return tuple(
-            Dot(acc, turn.tiles[0][d.a].name, turn.tiles[1][d.b].name, k, precision)
+            Dot(acc, iteration.tiles[0][d.a].name, iteration.tiles[1][d.b].name, k, precision)
             for acc, d in zip(self.accumulators, self.form.dots, strict=True)
         )
 
@@ -166,7 +166,7 @@ class DotTile:
         return body
 
     def store_partial(self, buffers: Mapping[str, str], index: Slice, atomic: bool, names: Names) -> list[Statement]:
-        """Store every accumulator to its `buffer[index, axes …]`, or add it to what is there."""
+        """Store every accumulator to its `buffer[index, axes …]`, or add it there."""
         body: list[Statement] = []
         for parts, place in self.output.subtiles(self.accumulators, names, body):
             for acc, part in zip(self.accumulators, parts, strict=True):

@@ -1,6 +1,6 @@
-"""Tiles of warp groups to start from where a backend offers more than powers of two: those whose waves end first.
+"""Starts of warp-group tiles on backends with other sizes than powers of two: those whose waves end first.
 
-A wave is one tile on every multiprocessor; with large tiles the last one leaves many of them idle:
+A wave is one tile per multiprocessor; with large tiles the last one leaves many idle (wave quantisation):
 
     3072 x 1024 on 132 multiprocessors      128 x 256: 96 tiles at once, which take as long as 32768 sums
                                             192 x 128: 128 tiles at once, which take as long as 24576
@@ -17,11 +17,11 @@ from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import Contraction
 
-# How many are tried.
+# Number of such starts.
 _STARTS = 10
 # Sums that take as long as the loads of a row and of a column of a tile: smaller tiles load more for each sum.
 _LOADED = 24.0
-# Steps along the reduction that the epilogue of a tile takes, unless the other warp group's dots run meanwhile.
+# Iterations of the main loop that a tile's epilogue takes, unless the other warp group's dots run meanwhile.
 _EPILOGUE = 48
 
 
@@ -37,7 +37,7 @@ class OfferedStart:
     blocks: int = 1
 
     def values(self, swapped: bool, waves: int) -> dict[str, KnobValue]:
-        """Of the knobs that it decides, but for the tile's; a warp group has so many waves."""
+        """Values of its knobs except the tile's; a warp group has `waves` waves."""
         return {
             "specialize": self.kind,
             "warps": waves * self.groups,
@@ -47,7 +47,7 @@ class OfferedStart:
         }
 
     def seconds(self, rows: int, columns: int, depth: int, num_sms: int) -> float:
-        """How long all tiles of so many rows and columns take, in steps of one sum."""
+        """Time of all tiles of an output of `rows` x `columns`, in steps of one sum."""
         tiles = math.ceil(rows / self.rows) * math.ceil(columns / self.columns)
         block_rows, block_columns = block_shape(self.rows, self.columns, self.blocks)
         waves = math.ceil(tiles / (num_sms // self.blocks))
@@ -76,7 +76,7 @@ _ALL = (
 def offered_starts(
     form: Contraction, knobs: Mapping[str, Knob], offers: Offers, num_sms: int
 ) -> Iterator[tuple[OfferedStart, bool]]:
-    """The tiles to start from, each with whether rows and columns are swapped, the most promising first."""
+    """The most promising tiles first, each with a flag: rows and columns are swapped."""
     outer = math.prod(x.extent for x in form.outer)
     sizes = {name: {v[-1] for v in knobs[name].values if isinstance(v, tuple)} for name in "mn"}
     found = []

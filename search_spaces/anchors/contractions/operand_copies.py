@@ -1,12 +1,12 @@
-"""Operands copied by a kernel of their own before the contraction: into rows that descriptors can address, or k-major.
+"""Copies of operands by a kernel before the contraction: into rows that descriptors can address, or k-major.
 
-Before:  b[k, n], rows of 1500 float16, 3000 bytes apart          a descriptor cannot say that
+Before:  b[k, n], rows of 1500 float16, 3000 bytes apart          not addressable by a descriptor
 After:   grid k.0, n.0: b_copy[k, n] = b[k, n]                    rows of 1504, zeros at their ends
          the contraction reads b_copy by descriptor
-Transposed:             b_copy[n, k] = b[k, n]                    where the dot units want neighbours along k
+Transposed:             b_copy[n, k] = b[k, n]                    if the dot units want neighbours along k
 
 Ansor's rule "cache stage" (Zheng et al., 2020, table 1), with the cache in global memory; GotoBLAS calls it packing.
-A copy costs its bytes twice over, so it pays where an operand is read more often than that, or cannot be read well.
+A copy costs its bytes twice over, so it pays if an operand is read more often than that, or cannot be read well.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Workload
 
-# Rows and columns that a program copies: whole lines of the caches, and eight loads a thread.
+# Rows and columns of a program's copy: whole lines of the caches, and eight loads a thread.
 _TILE = (16, 256)
-# The same where rows become columns: both sides are whole lines.
+# The same for transposed copies: both sides are whole lines.
 _SQUARE = (64, 64)
 _WARPS = 4
 
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a contraction reads one of its operands: a buffer, and the axis of each of its dimensions."""
+    """An operand as a contraction reads it: a buffer, and the axis of each of its dimensions."""
 
     buffer: str
     axes: tuple[str, ...]
@@ -44,7 +44,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class OperandCopy:
-    """A workspace, the kernel that fills it, and the operand that it then is."""
+    """A workspace, the kernel that fills it, and the operand in it."""
 
     workspace: Buffer
     kernel: Kernel
@@ -52,12 +52,12 @@ class OperandCopy:
 
     @property
     def read(self) -> Access:
-        """The copy where the operand was."""
+        """The read of the copy that replaces the operand's."""
         return Access(self.workspace.name, tuple(axis_index(x) for x in self.operand.axes))
 
 
 def operand(workload: Workload, access: Access) -> Operand:
-    """An operand read where it is; a dimension that is no axis alone is that of the tile that moves along it."""
+    """An operand read in place; a dimension that is no plain axis is that of the tile that moves along it."""
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
     return Operand(tensor.name, tuple(i.axis or i.along("mnk") for i in access.index), tensor.dtype)
 
@@ -71,7 +71,7 @@ def operand_copy(workload: Workload, access: Access, transposed: bool) -> Operan
     *outer, row, column = source.axes
     order = (*outer, column, row) if transposed else source.axes
     aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(tensor.dtype).bytes)
-    # The copy's rows are longer by what is missing to the next multiple; zeros, so that they add nothing to a sum.
+    # Rows of the copy are padded to the next multiple, with zeros, which add nothing to a sum.
     length = -(-extents[order[-1]] // aligned) * aligned
     workspace = Buffer(
         workspace_name(workload, f"{tensor.name}_copy"),

@@ -1,4 +1,4 @@
-"""The tiles that dots multiply in one iteration: loaded where operands lie, or computed from what is loaded."""
+"""The operand tiles of one iteration: loaded in place, or computed from loaded tiles."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from search_spaces.workloads.expressions.walking import accesses, variables
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
-# The knobs that say how operands come, of rows and of columns.
+# The knobs of loading operands, of rows and of columns.
 LOADS = ("a_load", "b_load")
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What the dots multiply, rows and columns: each operand with the expression that is read for it.
+    """The operands of the dots, rows and columns: each with the expression that is read for it.
 
-    Those differ where a copy is read. `dtypes` are those of everything that is read; `copies` are made before.
+    The two differ if a copy is read. `dtypes` are those of all reads; `copies` are made before.
     """
 
     sides: tuple[Mapping[Expression, Expression], Mapping[Expression, Expression]]
@@ -38,17 +38,16 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The tile of every operand, of rows and of columns; the statements that make them in every iteration, and those
-    before the loop."""
+class Iteration:
+    """Operand tiles of rows and of columns, the statements of every iteration, and those before the loop."""
 
     tiles: tuple[Mapping[Expression, Tile], Mapping[Expression, Tile]]
     before: tuple[Statement, ...]
     body: tuple[Statement, ...]
 
 
-def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
-    """The operands as a schedule reads them: where they lie, or from copies."""
+def operands_of(workload: Workload, form: Contraction, values: Values) -> Operands:
+    """The operands as a schedule reads them: in place, or from copies."""
     copies: dict[Expression, OperandCopy] = {}
     for side, knob in zip(form.operands, LOADS, strict=True):
         if values[knob] in ("copied", "transposed"):
@@ -59,7 +58,7 @@ def brought(workload: Workload, form: Contraction, values: Values) -> Operands:
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
 
 
-def turn_of(
+def iteration_of(
     form: Contraction,
     operands: Operands,
     place: Mapping[str, Slice],
@@ -67,14 +66,14 @@ def turn_of(
     free: Collection[str],
     names: Names,
     end: Axis | None,
-) -> Turn:
-    """The tiles of operands of any kind; `end`: the axis that they reach beyond the end of, if so."""
+) -> Iteration:
+    """The tiles of operands of any kind; `end`: the axis whose end they reach beyond, if any."""
     made = [
         _side(form, side, operands.dtypes, place, how, free, names, end)
         for side, how in zip(operands.sides, ways, strict=True)
     ]
     (rows, before_a, a), (columns, before_b, b) = made
-    return Turn((rows, columns), (*before_a, *before_b), (*a, *b))
+    return Iteration((rows, columns), (*before_a, *before_b), (*a, *b))
 
 
 def _side(
@@ -88,7 +87,7 @@ def _side(
     end: Axis | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
-    # Tiles are computed the way round in which the first of them lies in memory.
+    # Tiles are computed in the memory layout of the first of them.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
     first = [*filter(None, (i.along(tiled) for i in order.index))] if order else []
@@ -99,17 +98,17 @@ def _side(
             emitter.emit(part)
     before, emitter.body = emitter.body, []
     tiles = {e: emitter.tile(w, "operand") for e, w in written.items()}
-    turn = [
+    body = [
         loaded(s, how if len(s.dst.axes) > 1 else "pointer", free) if isinstance(s, Load) else s for s in emitter.body
     ]
-    return tiles, before, turn
+    return tiles, before, body
 
 
 def _written(form: Contraction, operand: Expression, end: Axis | None) -> Expression:
-    """The operand as every iteration computes it: 0 beyond the end of k, and rounded to what dots multiply.
+    """The operand as computed in every iteration: 0 beyond the end of k, and rounded to the operand type of the dot.
 
-    What is loaded beyond the end is 0 where it is outside of its tensor, but what is computed from that need not be,
-    nor be finite.
+    Elements loaded beyond the end are 0 outside of their tensor, but values computed from them need not be, nor be
+    finite.
     """
     if isinstance(operand, Access) and (end is None or _ends(form, operand, end)):
         return operand
@@ -126,13 +125,13 @@ def _written(form: Contraction, operand: Expression, end: Axis | None) -> Expres
 
 
 def _ends(form: Contraction, operand: Access, end: Axis) -> bool:
-    """Whether nothing but zeros is read beyond the end of the axis; of a copy, which has no more elements."""
+    """True if only zeros are read beyond the end of the axis, as in a copy, which has no more elements."""
     is_copy = all(operand.tensor != t.name for t in form.workload.inputs)
     return is_copy or form.map_of(operand).is_zero_beyond(end, form.extents)
 
 
 def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
-    """The tensors that an operand reads along k and another axis of the dot: what descriptors can move."""
+    """The tensors that an operand reads along k and another axis of the dot, as descriptors can."""
     for access in accesses(operand):
         names = {x for i in access.index for x in i.axes}
         if form.k.name in names and names & {form.m.name, form.n.name}:
@@ -140,7 +139,7 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
 
 
 def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:
-    """The largest parts of the expression whose values are the same all along the axes, constants left out."""
+    """The largest parts of the expression that are constant along the axes, without constants."""
     if isinstance(expression, Literal):
         return
     if not variables(expression) & {*axes}:

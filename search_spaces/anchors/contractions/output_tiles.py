@@ -1,4 +1,4 @@
-"""The output tile of a contraction: where it lies, which program does it, and its accumulators cut into parts.
+"""The output tile of a contraction: its place, its program, and its accumulators in subtiles.
 
 Swapped, accumulators are transposed tiles, (n, m): the rows of a dot, of which there are at least 64 in a warp-group
 dot, then lie along n, and a thin m costs no padding.
@@ -23,7 +23,7 @@ from search_spaces.workloads.names import Names
 
 @dataclass(frozen=True)
 class OutputTile:
-    """A tile of the outputs, as the knobs m, n, swap, subtiles and epilogue_load have it."""
+    """A tile of the outputs, by the knobs m, n, swap, subtiles and epilogue_load."""
 
     form: Contraction
     values: Values
@@ -45,12 +45,12 @@ class OutputTile:
         return {x.name: class_tiles(self.form, self.values, k) for x, k in ((self.form.m, "m"), (self.form.n, "n"))}
 
     def start(self, axis: str) -> Affine:
-        """Where the tile begins in its rows or in its columns."""
+        """Start of the tile in its rows or in its columns."""
         return start_of((f"{axis}.0", self.classes[axis].size))
 
     @property
     def place(self) -> dict[str, Slice]:
-        """Where the tile lies, axis by axis of the outputs."""
+        """Slices of the tile, by axis of the outputs."""
         place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.form.axes}
         for axis, tiles in self.classes.items():
             place.update(tiles.place(self.start(axis)))
@@ -86,7 +86,7 @@ class OutputTile:
         return tiles
 
     def addressed(self, s: Statement) -> Statement:
-        """A statement of the epilogue; whole tiles that it loads come by descriptor where the schedule says so."""
+        """A statement of the epilogue; it loads whole tiles by descriptor if the schedule says so."""
         if isinstance(s, Load) and len(s.dst.axes) == len(self.axes) and self.values["epilogue_load"] == "descriptor":
             return replace(s, via="descriptor")
         return s
@@ -94,7 +94,7 @@ class OutputTile:
     def store(
         self, buffer: str, tile: Tile, place: dict[str, Slice], index: Sequence[Slice] = (), atomic: bool = False
     ) -> Store:
-        """`buffer[index…, axes…] = tile`, or added to what is there."""
+        """Store to `buffer[index…, axes…]`, or add there."""
         where = (*index, *place.values())
         return Store(buffer, where, tile.name, atomic=atomic)
 
@@ -105,7 +105,7 @@ def loaded(load: Load, how: str, free: Collection[str]) -> Load:
         return replace(load, via="descriptor")
     if load.guarded:
         return load
-    # Rows beyond the end give rows of the output beyond its end, which are not stored. Along the last dimension
-    # neighbours are loaded as vectors, which needs to know that they are neighbours.
+    # Rows beyond the end give rows of the output beyond its end, which are not stored. The last dimension is loaded in
+    # vectors, for which the compiler must see neighbours.
     rows = {*free} - {load.slices[-1].axis}
     return replace(load, slices=tuple(replace(s, clamped=True) if s.axis in rows else s for s in load.slices))

@@ -12,8 +12,8 @@ After:   grid m.0, n.0 (shared out to threads):
                  c += the partial sum of the iterations before, after the first
                  store c as partial sum, or in the last iteration out = epilogue(c)
 
-The structure of GotoBLAS (Goto and van de Geijn, 2008) and BLIS, in Ansor's terms SSRSRS: which level holds which part
-of m, n and k is searched, as are packing, loop orders and unrolling.
+The structure of GotoBLAS (Goto and van de Geijn, 2008) and BLIS, in Ansor's terms SSRSRS: the levels of m, n and k
+are searched, as are packing, loop orders and unrolling.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def packed_program(workload: Workload, form: Contraction, target: Target, values
 def _where_all(
     values: Mapping[str, int], then: tuple[Statement, ...], otherwise: tuple[Statement, ...]
 ) -> tuple[Statement, ...]:
-    """What is done where all variables have these values, and what elsewhere."""
+    """The statements if all variables have these values, and the others otherwise."""
     for variable, value in [*values.items()][::-1]:
         then = (If(variable, value, then, otherwise),)
     return then
 
 
 class _Parts:
-    """The pieces of one lowered contraction."""
+    """The parts of one lowered contraction."""
 
     def __init__(self, workload: Workload, form: Contraction, values: Values) -> None:
         self.workload, self.form, self.values = workload, form, values
@@ -69,7 +69,7 @@ class _Parts:
         self.cache_n, self.sweeps, self.grid_n = column_tiles(form, values)
         self.steps, self.tile_k = values.tiling("k")
         self.block_m = self.cache_m * self.rows
-        # A column of the output is at n.0 * block_n + n.1 * sweep_n + j * columns and further.
+        # The register tile's columns begin at n.0 * block_n + n.1 * sweep_n + j * columns.
         self.sweep_n = self.cache_n * self.columns
         self.block_n = self.sweeps * self.sweep_n
         self.columns_before = ("n.0", self.block_n), ("n.1", self.sweep_n)
@@ -83,12 +83,12 @@ class _Parts:
 
     @property
     def sums_in_output(self) -> bool:
-        """Whether partial sums can wait in the output itself: in float32, and register tiles never overlap."""
+        """True if partial sums can wait in the output: it is float32, and register tiles never overlap."""
         whole = self.form.m.extent % self.rows == 0 and self.form.n.extent % self.columns == 0
         return whole and len(self.workload.outputs) == 1 and self.workload.outputs[0].dtype == "float32"
 
     def workspaces(self) -> tuple[Buffer, ...]:
-        """Partial sums between iterations of k.0, one register tile after another, unless the output holds them."""
+        """Partial sums between iterations of k.0, one register tile after another, unless they wait in the output."""
         if not self.loops or self.sums_in_output:
             return ()
         batch = tuple(x.extent for x in self.form.outer)
@@ -96,7 +96,7 @@ class _Parts:
         return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
 
     def load_a(self) -> Load:
-        """The cache tile of a, or the one row panel of it that loop i is at."""
+        """The cache tile of a, or the one row panel of it of loop i's iteration."""
         place = Slice(start_of(("m.0", self.block_m)), self.block_m, self.form.m.name)
         if self.pack_in_i:
             place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
@@ -105,7 +105,7 @@ class _Parts:
         return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels)
 
     def sweep(self) -> For:
-        """The loop over the parts of the block's columns: load the cache tile of b, then do its register tiles."""
+        """The loop over the parts of the block's columns: load the cache tile of b, then compute its register tiles."""
         place = Slice(self.n_start, self.sweep_n, self.form.n.name)
         panels = None if self.values["pack_b"] == IN_PLACE else Panels(self.form.n.name, self.columns)
         load = self._load(self.form.tensors[1], "b", place, panels)
@@ -154,7 +154,7 @@ class _Parts:
         return [*start, *join, *end]
 
     def _sums(self, place: dict[str, Slice]) -> tuple[str, tuple[Slice, ...]]:
-        """Where the sum of a register tile is between iterations of k.0; with one iteration, where the result goes."""
+        """Buffer and slices of a register tile's sum between iterations of k.0; with only one, those of the result."""
         if not self.loops or self.sums_in_output:
             return self.workload.output_names[0], tuple(place[x.name] for x in self.form.axes)
         return workspace_name(self.workload, "partial"), (
@@ -166,7 +166,7 @@ class _Parts:
         )
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
-        """The panel of an operand that one register tile needs, over the whole reduction tile."""
+        """The panel of an operand for one register tile, over the whole reduction tile."""
         own, k = Slice(start_of((variable, width)), width, axis), self.form.k.name
         names = filter(None, self.form.map_of(access).axes({axis, k}))
         pieces = {axis: own, k: Slice(Affine(), self.tile_k, k)}

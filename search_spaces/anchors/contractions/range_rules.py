@@ -1,4 +1,4 @@
-"""What tiles over several axes of a class can be together with: what is moved by pointers, what is one loop."""
+"""Rules of tiles over several axes of a class: addressing by pointers, and a single loop."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from search_spaces.structure.contraction import Contraction
 
 
 def with_ranges(form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
-    """The rules of a contraction, and those of the decisions between boxes and ranges that it has."""
+    """The rules of a contraction, and those of its decisions between boxes and ranges."""
     ranged = tuple(axes for axes in (f"{name}_axes" for name in CLASSES) if axes in knobs)
     return (*_range_rules(form, ranged, knobs), *(_with_axes(rule, ranged) for rule in rules))
 
 
 def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
-    """The rule, which reads with the size of a tile also what it lies along."""
+    """The rule with the axes of each tile whose size it reads."""
     axes = tuple(x for x in ranged if x.partition("_")[0] in rule.knobs and x not in rule.knobs)
     return Rule((*rule.knobs, *axes), rule.why_broken)
 
 
 def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob]) -> Iterator[Rule]:
-    """What tiles over several axes of a class can be together with."""
+    """Rules of tiles over several axes of a class."""
     if ranged:
         yield Rule(ranged, lambda values: why_not_ranged(form, {x[0]: values[x] == RANGE for x in ranged}))
     for axes in ranged:
@@ -68,7 +68,7 @@ def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
     return why
 
 
-# What needs the loops over several reduced axes to be of these kinds.
+# Decisions that need these kinds of loops over several reduced axes.
 _NEEDED = (
     ("grid", STREAM_K, (FUSED, RANGE)),
     ("tail", "peeled", (RANGE,)),

@@ -1,7 +1,7 @@
-"""Warp-specialised contractions: one warp brings operands, warp groups compute. Which schedules can be such kernels.
+"""Warp-specialised contractions: a producer warp loads operands, consumer warp groups compute. Rules of such kernels.
 
     cooperative    the warp groups have equal shares of every tile's rows
-    pingpong       two warp groups do every other tile each: one computes while the other finishes its tile
+    pingpong       two warp groups alternate by tiles: one computes while the other runs its epilogue
 
 The names are CUTLASS's (KernelTmaWarpSpecializedCooperative, KernelTmaWarpSpecializedPingpong).
 """
@@ -25,27 +25,27 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.workload import Workload
 
-# Warps of a program that is not specialised.
+# Warps of a program without specialisation.
 WARPS = (2, 4, 8)
 KINDS = ("none", "cooperative", "pingpong")
 
 
 @dataclass(frozen=True)
 class _Specialization:
-    """Which schedules of a contraction can be specialised kernels. `brought`: where an operand is read, by its knob."""
+    """Rules of a contraction's specialised kernels. `reads`: those of an operand, by its knob and value."""
 
     workload: Workload
     form: Contraction
     units: WaveGroups
     num_sms: int
-    brought: Mapping[tuple[str, str], Sequence[Operand]]
+    reads: Mapping[tuple[str, str], Sequence[Operand]]
     offers: Offers
 
     def tile(self, values: Values) -> DotTile:
         return DotTile(self.workload, self.form, values)
 
     def why_not_walked(self, values: Values) -> str | None:
-        # The larger clusters are, the fewer programs walk.
+        # The larger clusters are, the fewer programs are persistent.
         if values["specialize"] != "pingpong":
             return None
         tile, blocks = self.tile(values), values.integer("ctas", self.offers.blocks)
@@ -76,7 +76,7 @@ class _Specialization:
         if values["specialize"] == "none":
             return None
         side = "b_load" if values.flag("swap") else "a_load"
-        for a in self.brought[side, values.word(side)]:
+        for a in self.reads[side, values.word(side)]:
             if dtype(a.dtype).bytes == 4 and not self._along_k(a) and self.tile(values).uneven:
                 return (
                     f"{a.buffer} goes through registers, which needs equal parts of the reduction, "
@@ -85,12 +85,12 @@ class _Specialization:
         return None
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
-        """What a warp group does, with each pair of operands."""
+        """The dots of a warp group, for each pair of reads of the operands."""
         tile, groups = self.tile(values), values.integer("warps") // self.units.waves
         rows, columns = block_shape(*tile.shape, values.integer("ctas", 1))
         group_rows = rows if values["specialize"] == "pingpong" or groups < 2 else rows // groups
         depth, count = values.tile("k"), len(self.form.dots)
-        for read in itertools.product(self.brought["a_load", a_load], self.brought["b_load", b_load]):
+        for read in itertools.product(self.reads["a_load", a_load], self.reads["b_load", b_load]):
             a, b = (
                 LoadedTile(x.buffer, tile.extents.get(x.axes[-1], 1), self._along_k(x))
                 for x in (reversed(read) if values.flag("swap") else read)
@@ -98,7 +98,7 @@ class _Specialization:
             yield GroupDots(*self._kind, group_rows, columns, depth, a, b, count, groups)
 
     def why_not_cut(self, values: Values) -> str | None:
-        """Why the blocks of a cluster cannot each have a part of the tile's columns, which are cut already."""
+        """Reason that the blocks of a cluster cannot divide the tile's columns, which are cut already."""
         rows, columns = self.tile(values).shape
         if values["specialize"] == "none" or values.integer("subtiles") == 1:
             return None
@@ -107,7 +107,7 @@ class _Specialization:
         return None
 
     def why_never(self, values: Values) -> str | None:
-        """Why a tile that has to be one of warp groups can be none, whatever is left to be decided."""
+        """Reason that a tile that only warp groups can compute has none, whatever is left to be decided."""
         asked = values.get("specialize", "none") != "none" or values.get("warps", WARPS[0]) not in WARPS
         if not asked and not any(values.tile(x) in self.offers.tiles for x in "mn"):
             return None
@@ -126,17 +126,16 @@ class _Specialization:
 
     @property
     def _warps(self) -> Sequence[int]:
-        """Those of whole groups."""
+        """Counts of warps that are whole groups."""
         return [self.units.waves * n for n in range(1, self.offers.groups + 1)]
 
     @property
     def _column_step(self) -> int:
-        """Columns of tiles, where they are no power of two, come in multiples of what the shortest rows hold of the
-        widest type but one."""
+        """Columns of a tile, if no power of two, are multiples of a shortest swizzled row of the second widest type."""
         return self.units.row_bytes // 2
 
     def why_no_rows(self, values: Values) -> str | None:
-        """Why so many rows, no power of two, are none of any warp groups, whatever is left to be decided."""
+        """Reason that no warp groups have so many rows, no power of two, whatever is left to be decided."""
         rows = values.tile("n" if values.flag("swap") else "m")
         if rows not in self.offers.tiles:
             return None
@@ -144,7 +143,7 @@ class _Specialization:
         return None if any(r % self.units.rows == 0 for r in shares) else f"{rows} rows are not those of warp groups"
 
     def _why_no_share(self, shape: tuple[int, int], kind: str, groups: int, blocks: int) -> str | None:
-        """Why so many warp groups of so many blocks cannot share a tile."""
+        """Reason that so many warp groups of so many blocks cannot share a tile."""
         if kind == "none" or groups == 0 or (kind == "pingpong" and groups != 2):
             return f"specialize={kind} has no tiles of {shape[0]} x {shape[1]}"
         rows, columns = block_shape(*shape, blocks)
@@ -157,7 +156,7 @@ class _Specialization:
         return GroupDots(*self._kind, group_rows, columns, 1, anywhere, anywhere, count, groups).why_too_large()
 
     def why_not_offered(self, values: Values) -> str | None:
-        """Why a tile of a size that is no power of two is none of warp groups."""
+        """Reason that no warp groups have a tile of this size, which is no power of two."""
         sizes = [values.tile(x) for x in "mn" if values.tile(x) in self.offers.tiles]
         if not sizes:
             return None
@@ -170,7 +169,7 @@ class _Specialization:
         return f"{columns} columns of a block; expected a multiple of {step}" if columns % step else None
 
     def _along_k(self, x: Operand) -> bool:
-        """Whether neighbours in memory are neighbours along the reduction."""
+        """True if neighbours in memory are neighbours along the reduction."""
         return x.axes[-1] == self.form.k.name
 
 
@@ -181,16 +180,16 @@ def specialization_rules(
     workload: Workload,
     form: Contraction,
     target: Target,
-    brought: Mapping[tuple[str, str], Sequence[Operand]],
+    reads: Mapping[tuple[str, str], Sequence[Operand]],
     offers: Offers,
 ) -> tuple[Rule, ...]:
     """Requirements of the specialised kernel that a schedule asks for."""
     units = target.wave_groups
     if units is None:
         return ()
-    asked = _Specialization(workload, form, units, target.num_sms, brought, offers)
+    asked = _Specialization(workload, form, units, target.num_sms, reads, offers)
     own = ("specialize", "swap", "m", "n", "k")
-    # Where a tile may be shared by the blocks of a cluster, what each has of it depends on that.
+    # If the blocks of a cluster may share a tile, the share of each depends on that.
     shared = ("ctas",) if offers.blocks > 1 else ()
     return (
         *(Rule(("specialize", side), _why_by_pointers(side)) for side in ("a_load", "b_load")),
@@ -214,16 +213,16 @@ def specialization_rules(
     )
 
 
-# What else a schedule may have that is specialised.
 def _of_rows(knob: str, why: Callable[[Values], str | None]) -> Callable[[Values], str | None]:
-    """The reason where the knob is that of the rows."""
+    """The reason, if the knob is that of the rows."""
     return lambda values: why(values) if values.flag("swap") == (knob == "n") else None
 
 
-# What is decided about a tile after its size, one after the other.
+# Knobs that are decided for a tile after its size, one after the other.
 _DECIDED_NEXT = ((), ("warps",), ("warps", "specialize"))
 
 
+# Other decisions of a specialised schedule.
 def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
     return {
         "grid": ("tiles", "persistent"),

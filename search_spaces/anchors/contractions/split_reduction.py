@@ -4,8 +4,8 @@ Before:  grid m.0, n.0:           for k: acc += …; store out[m, n] = epilogue(
 After:   grid k.split, m.0, n.0:  for k in its part: acc += …; store partial[k.split, m, n] = acc
          grid m.0, n.0:           store out[m, n] = epilogue(sum over s of partial[s, m, n])
 
-All parts are loaded at once and added in an order that is fixed by the tile: a result never depends on which program
-ended first. (rfactor in Halide and TVM; reduction factorisation in Ansor, OSDI 2020, table 1.)
+All parts are loaded at once and added in an order that is fixed by the tile: a result never depends on the order in
+which programs end. (rfactor in Halide and TVM; reduction factorisation in Ansor, OSDI 2020, table 1.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def partial_sums(workload: Workload, form: Contraction, parts: int) -> tuple[Buf
 
 @lru_cache(64)
 def combine(workload: Workload, form: Contraction, partials: tuple[Buffer, ...], tile: tuple[int, int]) -> Kernel:
-    """Add the partial sums over their first dimension and finish: a program does `tile` rows and columns of an output.
+    """Add the partial sums over their first dimension, then apply the epilogue; a program has one `tile` of an output.
 
     The number of parts and both sizes of the tile are powers of two.
     """

@@ -1,7 +1,7 @@
-"""Contractions with a thin side: their structure, how threads share a tile of the large operand, which tiles work.
+"""Contractions with a thin side (skinny GEMM): structure, layout of the large operand's tile over threads, and rules.
 
-The thin side has few rows; the other operand is `large`, and is read once for all of them. How threads share a tile is
-how coalesced loads have them do it; what a compiler needs of registers then is its backend's to say.
+The thin side has few rows; the other operand is `large`, and is read once for all of them. Tiles are laid out as by
+coalesced loads; a compiler's further registers are its backend's to report.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Above, a dot needs no padding (Triton's language reference, tl.dot).
 MAX_THIN = 16
-# The least that goes through a register ahead of its use, as where there are no asynchronous copies.
+# Least bytes of a register for an element ahead of its use, as without asynchronous copies.
 _REGISTER_BYTES = 4
-# Products of a tile with a row that an iteration of the loop may write out: above, Triton compiles for seconds. A
-# pipeline writes out a copy of every row for each of its stages, too.
+# Unrolled products of a tile with a row in one iteration: above, Triton compiles for seconds. A pipeline has a copy
+# of every row for each of its stages, too.
 MAX_PRODUCTS = 32
 MAX_PIPELINED_PRODUCTS = 16
 
@@ -30,9 +30,9 @@ MAX_PIPELINED_PRODUCTS = 16
 class ThinForm:
     """A contraction whose axis `thin`, of the operand `rows`, is at most 16; `wide` is that of the operand `large`.
 
-    `along_k`: whether neighbours along k, not along `wide`, are neighbours in memory in the large operand; `vector`:
-    its elements that a thread loads at once; `row_vector`: the same of the thin operand, along k; `element_bytes`: of
-    the large operand, `row_element_bytes` of the thin one.
+    `along_k`: true if neighbours along k, not along `wide`, are neighbours in memory in the large operand; `vector`:
+    its elements in one load of a thread; `row_vector`: the same of the thin operand, along k; `element_bytes`: of the
+    large operand, `row_element_bytes` of the thin one.
     """
 
     whole: Contraction
@@ -52,7 +52,7 @@ class ThinForm:
 
 
 def thin_form(workload: Workload, target: Target) -> ThinForm | None:
-    """The workload as a contraction in floating point with a thin side, or None when it is something else."""
+    """The workload as a contraction in floating point with a thin side, or None if it is none."""
     form = matrix_product(workload)
     if form is None or min(form.m.extent, form.n.extent) > MAX_THIN:
         return None
@@ -78,7 +78,7 @@ def thin_form(workload: Workload, target: Target) -> ThinForm | None:
 
 
 def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, int]:
-    """The axis whose neighbours are nearest in memory, and how many of them one load of a thread can bring."""
+    """The axis whose neighbours are nearest in memory, and the elements along it in one load of a thread."""
     strides = [
         (stride, index.axis)
         for index, stride, size in zip(access.index, tensor.effective_strides, tensor.shape, strict=True)
@@ -96,11 +96,11 @@ def _contiguous(access: Access, tensor: Tensor, target: Target) -> tuple[str, in
 
 @dataclass(frozen=True)
 class Threads:
-    """How a tile of the large operand lies in the registers of a program.
+    """Distribution of a tile of the large operand over the registers of a program.
 
     In Triton's coalesced layout threads lie along the contiguous axis first, each with a vector of elements, then
-    across it. `elements`: of the tile, per thread; `sharing`: how many threads hold parts of one sum over k;
-    `within_warp`: whether these are lanes of one warp; `summed`: elements of one sum per thread.
+    across it. `elements`: of the tile, per thread; `sharing`: threads with parts of one sum over k; `within_warp`:
+    true if these are lanes of one warp; `summed`: elements of one sum per thread.
     """
 
     elements: int
@@ -110,7 +110,7 @@ class Threads:
 
 
 def threads_of(form: ThinForm, tile_wide: int, tile_k: int, threads: int, wave: int) -> Threads:
-    """How so many threads, in waves of `wave`, share a tile; all sizes are powers of two."""
+    """Distribution of a tile over `threads` threads, in waves of `wave`; all sizes are powers of two."""
     run, height = (tile_k, tile_wide) if form.along_k else (tile_wide, tile_k)
     along = min(threads, max(1, run // form.vector))
     across = min(threads // along, height)
@@ -127,13 +127,13 @@ def _threads(form: ThinForm, wave: int, values: Values) -> Threads:
     return threads_of(form, values.tile("wide"), values.tile("k"), values.integer("warps") * wave, wave)
 
 
-def turns_of(values: Values) -> int:
-    """Turns of the loop over k of one program."""
+def iterations_of(values: Values) -> int:
+    """Iterations of the loop over k of one program."""
     return -(-values.tiling("k")[0] // (values.integer("unroll", 1) * values.integer("split", 1)))
 
 
 def thin_rules(form: ThinForm, target: Target) -> tuple[Rule, ...]:
-    """What knobs of `thin_contraction` may be together."""
+    """Rules of `thin_contraction`."""
     tile, ahead = ("wide", "k", "warps"), target.features.copy_bytes or _REGISTER_BYTES
     return (
         Rule(("thin", "stages"), _why_many_products),
@@ -167,13 +167,13 @@ def _why_many_products(values: Values) -> str | None:
 
 def _why_idle(values: Values) -> str | None:
     steps, unroll, split = values.tiling("k")[0], values.integer("unroll"), values.integer("split")
-    if unroll * split > steps or turns_of(values) * unroll * (split - 1) >= steps:
+    if unroll * split > steps or iterations_of(values) * unroll * (split - 1) >= steps:
         return f"split={split} with unroll={unroll} leaves tiles or whole parts empty: k has {steps} tiles"
     return None
 
 
 def _why_too_deep(values: Values) -> str | None:
-    stages, iterations = values.integer("stages"), turns_of(values)
+    stages, iterations = values.integer("stages"), iterations_of(values)
     if stages > 1 and stages > iterations:
         return f"stages={stages} with {iterations} iterations of the loop; use at most as many"
     return None
@@ -204,8 +204,8 @@ def _why_other_layout(form: ThinForm, wave: int, least: int, values: Values) -> 
     copied = min(form.row_vector, tile_k // threads) * form.row_element_bytes
     ahead = form.vector * form.element_bytes >= least
     staged = values.integer("stages", 1 + ahead) > 1 and copied >= least
-    # Triton gives a row a layout of its own. It loads it in that of the tile instead when it has fewer elements than
-    # there are threads; and the two are the same when both are read in the same vectors, one at least a thread.
+    # Triton gives a row a layout of its own. It loads the row in the layout of the tile if the row has fewer elements
+    # than there are threads; the two are the same if both are read in the same vectors, at least one per thread.
     same = form.along_k and form.row_vector == form.vector and tile_k >= form.vector * threads
     if tile_k >= threads and not staged and not same:
         return (
@@ -226,7 +226,7 @@ def _why_bad_reduce(form: ThinForm, wave: int, values: Values) -> str | None:
 
 
 def _why_many_registers(form: ThinForm, target: Target, values: Values) -> str | None:
-    """Sums and the tiles of a turn are in registers; what a compiler needs beside them its backend says."""
+    """Accumulators and an iteration's tiles are in registers; a compiler's further needs are the backend's to tell."""
     threads = _threads(form, target.wave, values)
     kept = threads.elements if values["accumulate"] == "point" else threads.elements // threads.summed
     rows = values.tile("thin") if "thin" in values else 1

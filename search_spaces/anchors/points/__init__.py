@@ -1,4 +1,4 @@
-"""Pieces of pointwise programs: which axes their tiles have, and how points are written out.
+"""Parts of pointwise programs: the axes of their tiles, and unrolling.
 
 Knows no anchor.
 """

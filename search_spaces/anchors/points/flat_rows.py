@@ -1,9 +1,9 @@
-"""Rows and columns of points walked as one axis: tiles that hold whole vectors of as many rows as it takes.
+"""Rows and columns of points as one axis (fused loops): tiles of whole vectors from as many rows as needed.
 
 Before:  grid r.0 in 260/4, c.0 in 1: out[r.0*4 : +4, 0 : +512] = …         half of the 512 columns are no points
 After:   grid f.0 in 260*65/1024: out[f.0*4096 : +4096] = … at row f // 65 and columns (f % 65)*4 to (f % 65)*4 + 3
 
-Also called fusing two loops. A division takes longer than it spares unless rows are no whole tiles.
+Also called fusing two loops. A division costs more than the saved padding unless rows are no whole tiles.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import MAX_EXTENT, Axis
 
-# Columns of so many, or a few of these, fill tiles.
+# Multiples of these columns fill tiles.
 _WHOLE_TILES = 64
 
 
 def why_not_flat(structure: Structure, row: Axis, column: Axis) -> str | None:
-    """Why rows and columns are no one axis in memory, wherever results are stored; or that it spares nothing."""
+    """Reason that rows and columns are not one axis in memory in every output, or that it saves nothing; or None."""
     if row.extent == 1 or column.extent % _WHOLE_TILES == 0:
         return f"columns of {column.extent} in {row.extent} rows fill tiles"
     if row.extent * column.extent > MAX_EXTENT:
@@ -38,7 +38,7 @@ def why_not_flat(structure: Structure, row: Axis, column: Axis) -> str | None:
 
 @dataclass(frozen=True)
 class FlatRows:
-    """A tile of so many vectors, each of `width` columns, which divide the rows."""
+    """A tile of `vectors` vectors, each of `width` columns, which divide the rows."""
 
     row: Axis
     column: Axis
@@ -55,7 +55,7 @@ class FlatRows:
 
     @property
     def place(self) -> Mapping[str, Slice]:
-        """Where the rows and columns are that are computed; columns are counted before any are written out."""
+        """Slices of the computed rows and columns; columns are counted before unrolling."""
         start, name = Affine.of((self.grid.variable, self.vectors)), self.column.name
         return {
             self.row.name: Slice(Affine(), self.vectors, name, flat=Flat(start, self._in_row)),
@@ -64,7 +64,7 @@ class FlatRows:
 
     @property
     def stored(self) -> Slice:
-        """Where they are stored, in buffers whose rows and columns are one dimension."""
+        """Slice of the stores, in buffers whose rows and columns are one dimension."""
         points = self.vectors * self.width
         return Slice(Affine.of((self.grid.variable, points)), points, self.column.name)
 

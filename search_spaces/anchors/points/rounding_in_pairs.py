@@ -1,9 +1,9 @@
-"""Values that are rounded to bfloat16 and computed with again, rounded in pairs.
+"""Rounding in pairs of values that are rounded to bfloat16 and used further.
 
     t: (c 1024) bfloat16 = cast(s)                  t: (c 1024) float32 = round_bfloat16(s)
     u: (c 1024) float32 = exp(t)                    u: (c 1024) float32 = exp(t)
 
-One instruction rounds two numbers for as little as an addition; compilers that see one number at a time take another
+One instruction rounds two numbers at the cost of an addition; compilers that see one number at a time use another
 one, which shares its unit with exponentials and reciprocals and is as slow as these.
 """
 
@@ -20,7 +20,7 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 
 
 def rounding_in_pairs(program: TileProgram, target: Target) -> TileProgram:
-    """The program with these roundings, on targets that have the instruction."""
+    """The program with these roundings, on targets with the instruction."""
     if not target.features.has(PAIRS):
         return program
     narrow = {b.name for b in program.buffers if b.dtype == "bfloat16"}
@@ -33,9 +33,9 @@ def _in_pairs(kernel: Kernel, narrow: Collection[str]) -> Kernel:
 
 
 class _Roundings:
-    """Which tiles of bfloat16 are rounded, and which are products or sums of such tiles; `narrow`: buffers of it.
+    """The tiles that are rounded to bfloat16, and the products or sums of such tiles; `narrow`: buffers of bfloat16.
 
-    These are computed in bfloat16, two by an instruction, which rounds them as well: they are best left as they are.
+    Such products are computed in bfloat16, two per instruction, which also rounds them: they are best left unchanged.
     """
 
     def __init__(self, body: Sequence[Statement], narrow: Collection[str]) -> None:
@@ -49,7 +49,7 @@ class _Roundings:
                 self._readers.setdefault(name, []).append(s)
 
     def in_pairs(self) -> frozenset[str]:
-        """The roundings that are best made in pairs: those that anything else reads, and is made of."""
+        """The roundings that are best made in pairs: those with other operands and other readers."""
         found: frozenset[str] = frozenset()
         while True:
             more = frozenset(n for n, s in self._made.items() if self._is_rounding(s) and not self._is_left(s, found))
@@ -70,7 +70,7 @@ class _Roundings:
         return all(isinstance(r, Map) and self._is_narrow(r, in_pairs) for r in self._readers.get(s.dst.name, ()))
 
     def _is_narrow(self, s: Map, in_pairs: frozenset[str]) -> bool:
-        """Whether it is computed in bfloat16: of such tiles, for nothing but to be rounded to it."""
+        """True if it is computed in bfloat16: from such tiles, and only to be rounded to it."""
         if s.operator not in ("add", "sub", "mul") or s.dst.name not in self._made:
             return False
         of = all(self._dtypes.get(str(a)) == "bfloat16" and a not in in_pairs for a in s.arguments)

@@ -1,4 +1,4 @@
-"""Which axes of pointwise work a tile has: the last two, and more where these are short, or reading asks for it.
+"""Axes of pointwise tiles: the last two, and more if these are short or reads are transposed.
 
 out[b, s, i, p] with p in 2, i in 64        a tile of 2 x 64 points is short: s is its third axis
 out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which is the third axis
@@ -16,21 +16,21 @@ from search_spaces.structure.memory_walks import largest_walk, memory_walks
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
-# Points of a tile with which every thread has some vectors: a tile of whole axes with fewer takes a third one, and a
+# Points of a tile that give every thread some vectors: a tile of whole axes with fewer takes a third one, and a
 # fourth.
 FEW_POINTS = 4096
-# The least positions that tiles have along a last axis, unless it is shorter.
+# Fewest positions of tiles along a last axis, unless it is shorter.
 LEAST_COLUMNS = 64
-# The least positions of an axis that makes a short tile worth a third one.
+# Fewest positions of an axis that makes a short tile worth a third one.
 _LONG = 16
 NO_AXIS = Axis("", 1)
 
 
 @dataclass(frozen=True)
 class TiledAxes:
-    """The axes of a tile, the column being that of neighbours in the output; `NO_AXIS` where there is none.
+    """The axes of a tile; neighbours in the output lie along the column; `NO_AXIS` for none.
 
-    `turned`: neighbours of what is read are along another one of them.
+    `turned`: reads have neighbours along another one of them.
     """
 
     volume: Axis
@@ -41,12 +41,12 @@ class TiledAxes:
 
     @property
     def short(self) -> bool:
-        """Whether tiles of other sizes than those of long rows are worth it."""
+        """True if other sizes than those of long rows pay."""
         return self.plane != NO_AXIS or self.column.extent < LEAST_COLUMNS
 
 
 def tiled_axes(structure: Structure) -> TiledAxes:
-    """The axes that a tile has on a GPU; on a CPU, the last two of them.
+    """The axes of a tile on a GPU; on a CPU, the last two.
 
     No two of them index one dimension of a tensor together: all points of a tile would need addresses of their own.
     """
@@ -65,18 +65,18 @@ def tiled_axes(structure: Structure) -> TiledAxes:
 
 
 def _are_few(axes: Sequence[Axis]) -> bool:
-    """Whether a tile of all of these axes is too small to keep its threads busy."""
+    """True if a tile of all of these axes is too small to keep its threads busy."""
     return math.prod(padded(x.extent) for x in axes) < FEW_POINTS
 
 
 def _together(structure: Structure, a: Axis, b: Axis) -> bool:
-    """Whether the axes index a dimension together."""
+    """True if the axes index a dimension together."""
     forms = (i for s in structure.workload.stages for access in accesses(s.expression) for i in access.index)
     return any({a.name, b.name} <= {v for v, _ in form.terms} for form in forms)
 
 
 def _axis_of_neighbours(structure: Structure) -> Axis:
-    """The axis along which neighbours of the largest input lie in memory."""
+    """The axis along which neighbours of the largest input are neighbours in memory."""
     walks = memory_walks(structure.workload)[: -len(structure.outputs)]
     walk = largest_walk(walks, structure.parallel)
     return min(walk, key=lambda x: (walk[x], x != structure.parallel[-1]), default=NO_AXIS)

@@ -1,4 +1,4 @@
-"""Neighbouring points of a program written out one by one: what they read together is loaded once, as vectors.
+"""Unrolling of neighbouring points: elements that they share are loaded once, as vectors.
 
 Before:  for j in 64: out[j] = x[2*j - 1] + x[2*j] + x[2*j + 1]
 After:   for j in 32: out[2*j] = x[4*j - 1] + x[4*j] + x[4*j + 1]; out[2*j + 1] = x[4*j + 1] + x[4*j + 2] + x[4*j + 3]
@@ -22,12 +22,12 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
-# How far apart the elements of a window are at most; a concatenation reads its parts farther from each other.
+# Largest distance of elements of a window; a concatenation reads its parts farther from each other.
 _NEAR = 8
 
 
 def is_shared(structure: Structure, axis: Axis) -> bool:
-    """Whether points near each other along the axis read the same elements, or elements between those of each other."""
+    """True if neighbouring points along the axis read the same elements, or interleaved ones."""
     read: dict[tuple[str, tuple[tuple[tuple[str, int], ...], ...]], set[tuple[int, ...]]] = {}
     for stage in structure.outputs:
         for access in accesses(structure.body_of(stage)):
@@ -46,7 +46,7 @@ def _near(a: Sequence[int], b: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Unrolling:
-    """So many points of a row and a column axis, written out in a program that computes the points at a place."""
+    """Unrolled points along a row and a column axis, for a program that computes the points at a place."""
 
     row: str
     column: str
@@ -54,7 +54,7 @@ class Unrolling:
     columns: int
 
     def emit(self, structure: Structure, first: Emitter, flat: FlatRows | None) -> list[Statement]:
-        """Every output at the place of the emitter, row by row of those that are written out."""
+        """Every output at the place of the emitter, row by row of the unrolled ones."""
         place = first.place
         neighbours = Neighbours({t.name: t.effective_strides for t in structure.workload.inputs})
         first = replace(first, neighbours=neighbours)
@@ -73,10 +73,10 @@ class Unrolling:
         return first.body
 
     def _at(self, place: Place, m: int, n: int) -> Place:
-        turns = {self.row: _in_turn(place[self.row], m, self.rows)} if self.rows > 1 else {}
+        unrolled = {self.row: _strided(place[self.row], m, self.rows)} if self.rows > 1 else {}
         if self.columns > 1:
-            turns[self.column] = _in_turn(place[self.column], n, self.columns)
-        return {**place, **turns}
+            unrolled[self.column] = _strided(place[self.column], n, self.columns)
+        return {**place, **unrolled}
 
     def _together(self, parts: Sequence[Tile], emitter: Emitter) -> Tile:
         """The tiles of neighbouring columns as one."""
@@ -89,8 +89,8 @@ class Unrolling:
         return dst
 
 
-def _in_turn(piece: Slice, turn: int, turns: int) -> Slice:
-    """Every so many positions of the piece, from this one on."""
-    assert piece.extent is not None, "only an axis that the tile has is written out"
-    start = piece.start + Affine(offset=turn * piece.step)
-    return replace(piece, start=start, extent=piece.extent // turns, step=piece.step * turns)
+def _strided(piece: Slice, first: int, by: int) -> Slice:
+    """Every `by`-th position of the piece, from `first` on."""
+    assert piece.extent is not None, "only an axis that the tile has is unrolled"
+    start = piece.start + Affine(offset=first * piece.step)
+    return replace(piece, start=start, extent=piece.extent // by, step=piece.step * by)

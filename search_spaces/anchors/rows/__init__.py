@@ -1,4 +1,4 @@
-"""Pieces of reductions and scans of rows: programs whose rows are resident, streamed or shared, and what they fold.
+"""Programs of reductions and scans of rows: resident, streamed or shared rows, and their folds.
 
-Imports `points` and `thread_tiles` of its room; knows no anchor.
+Imports `points` and `thread_tiles` of its parent; knows no anchor.
 """

@@ -1,7 +1,7 @@
-"""Rows that begin nowhere in particular, as those of 50257 elements of 2 bytes: read from the vector that each is in.
+"""Rows that begin between vectors, as those of 50257 elements of 2 bytes: read from the vector that contains the start.
 
 Before:  load x[r, c.0*W : +W]                      rows begin at any element, so elements are loaded one by one
-After:   load x[r, c.0*W - skew(r) : +W]            whole vectors; those of the row before and after are left out
+After:   load x[r, c.0*W - skew(r) : +W]            whole vectors; elements of neighbouring rows are masked
 
 The loop's middle iterations need no mask; the first and the last ones do.
 """
@@ -26,26 +26,26 @@ from search_spaces.workloads.workload import MAX_EXTENT
 
 @dataclass(frozen=True)
 class AlignedRows:
-    """How many elements neighbours along the parallel axes are apart, modulo a vector."""
+    """Distances of neighbours along the parallel axes in elements, modulo a vector."""
 
     apart: tuple[tuple[str, int], ...]
     vector: int
 
     def skew(self, place: Place) -> Skew:
-        """How far rows at the place are moved back."""
+        """The distance by which rows at the place are shifted back to a vector."""
         return Skew(tuple((place[axis], elements) for axis, elements in self.apart), self.vector)
 
     @property
     def most(self) -> int:
-        """The most elements that a row is moved back by."""
+        """The longest distance by which a row is shifted back, in elements."""
         return self.vector - math.gcd(self.vector, *(elements for _, elements in self.apart))
 
 
 def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
-    """How the largest of the tensors with rows lies, where its rows do not begin at vectors; None where they do.
+    """Alignment of the largest of the tensors with rows; None if its rows begin at vectors.
 
-    None, too, where columns are read elsewhere than where they are, where a mask by position leaves some out, where
-    scans would have elements of the row before, and where 32 bits do not count how far all rows are moved back.
+    None, too, if columns are read at other indices than their own, a mask by position leaves some out, scans would get
+    elements of the row before, or the distances of all rows exceed 32 bits.
     """
     if structure.scans:
         return None
@@ -63,7 +63,7 @@ def aligned_rows(structure: Structure, target: Target) -> AlignedRows | None:
 
 
 def vector_of_rows(structure: Structure, target: Target) -> int:
-    """The elements of a vector of the largest of the tensors with rows."""
+    """Elements of a vector of the largest of the tensors with rows."""
     return _largest(structure, _bodies(structure), target)[2]
 
 
@@ -76,12 +76,12 @@ def _largest(structure: Structure, bodies: Sequence[Expression], target: Target)
 
 
 def with_aligned(seeds: Sequence[Values]) -> tuple[Values, ...]:
-    """Starts that do not say how rows are read: each read by whole vectors, and the first one as they begin."""
+    """The starts with a way to read rows if they have none: each by whole vectors, the first one also unaligned."""
     return tuple(Values({**seed, "aligned": way}) for way in (True, False) for seed in (seeds if way else seeds[:1]))
 
 
 def _is_plain(e: Expression, column: str) -> bool:
-    """Whether a read has columns where they are."""
+    """True if a read has columns at their own index."""
     match e:
         case Access(index=index, fill=fill):
             moving = [i for i in index if column in dict(i.terms)]
@@ -95,8 +95,8 @@ def _is_plain(e: Expression, column: str) -> bool:
 def _rows(
     structure: Structure, bodies: Sequence[Expression], vector_bytes: int
 ) -> Iterator[tuple[int, dict[str, int], int]]:
-    """Of tensors whose neighbours along the columns are neighbours in memory: their elements along the axes, how many
-    elements neighbours along every parallel axis are apart, and the elements of a vector."""
+    """Alignment of the tensors that are contiguous along the columns: their elements along the axes, the distance of
+    neighbours along every parallel axis, and the elements of a vector."""
     tensors = {t.name: t for t in structure.workload.inputs}
     read = [(tensors[a.tensor], a.index) for body in bodies for a in accesses(body) if a.tensor in tensors]
     stages = {s.name: s for s in structure.workload.stages}

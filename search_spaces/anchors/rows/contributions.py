@@ -1,16 +1,16 @@
-"""Where a fold gains nothing: what guards and masks by position make of its points.
+"""Contributions of points to folds: the guards and masks by position under which a point leaves a fold unchanged.
 
     total[r] = sum over c of where(c <= r, x[r, c], 0)         points with r - c < 0 add 0
     most[r]  = max over c of where(c <= r, x[r, c], -inf)      points with r - c < 0 are no maximum
     mass[r]  = sum over c of exp(where(…, -inf) - most[r])     points with r - c < 0 add exp(-inf) = 0
     out[i]   = sum over k of x[i + k - 1] or 0                 points with i + k - 1 < 0 add 0
 
-A set of affine forms of the axes says where an expression has a value: wherever one of them is negative. Beside these a
-set may have conditions of what is read: it has the value wherever one of them does not hold.
+A set of affine forms of the axes describes the points of a value: all those where one of the forms is negative. A set
+may also have conditions of values that are read: the expression has the value wherever one of them does not hold.
 
     most[r] = max over c of where(kept[c], x[r, c], -inf)      points without kept[c] are no maximum
 
-What is not known to be a number is not multiplied away: 0 times infinity is no 0.
+A factor of 0 counts only if the other one is known to be a number: 0 times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from search_spaces.workloads.expressions.operators import COMPARISONS, ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses, gathers
 from search_spaces.workloads.workload import Stage
 
-# An affine form, or a condition of what is read.
+# An affine form, or a condition of values that are read.
 Sign = Affine | Expression
 # None: everywhere.
 Forms = frozenset[Sign] | None
 _NOWHERE: Forms = frozenset()
-# Operators that make 0 of 0 (a negative one of some), and those that make an infinity of the same infinity.
+# Operators that map 0 to 0 (some to a negative one), and those that map an infinity to the same infinity.
 _KEEP_ZERO = frozenset(
     {"neg", "abs", "sqrt", "tanh", "sin", "erf", "floor", "expm1", "log1p", "to_integer", "to_float", *ROUNDINGS}
 )
 _KEEP_INFINITY = frozenset({"floor", *ROUNDINGS})
-# Positions are compared in float32, which holds integers up to here.
+# Positions are compared in float32, which represents integers up to here.
 _MOST_EXACT = 2**24
 
 
 def unchanged(structure: Structure) -> dict[str, frozenset[Affine]]:
-    """For every fold, forms of the axes: where one of them is negative, a point leaves the fold as it is."""
+    """Forms of the axes for every fold: where one of them is negative, a point leaves the fold unchanged."""
     guards = Guards(structure)
     return {fold.name: positions(guards.unchanged(fold)) for fold in structure.folds}
 
@@ -71,10 +71,10 @@ def conditions(forms: Forms) -> frozenset[Expression]:
 
 @dataclass
 class Guards:
-    """What is known of the expressions of a structure, and of the maxima among its folds: what they are of.
+    """Values that expressions of a structure are known to have at guarded points, and the arguments of its maxima.
 
-    `online`: all folds share one walk, and what exponentials are relative to while that goes on is a finite number, as
-    `structure.folds.dependent` keeps it. Then conditions of what is read count too.
+    `online`: all folds share one loop, and references of exponentials are finite numbers during it, as
+    `structure.folds.dependent` keeps them. Then conditions of values that are read count too.
     """
 
     structure: Structure
@@ -83,7 +83,7 @@ class Guards:
     _maxima: dict[str, Expression] = field(default_factory=dict)
 
     def unchanged(self, fold: Stage) -> Forms:
-        """Where a point leaves the fold as it is."""
+        """Points that leave the fold unchanged."""
         assert fold.reduction is not None
         body, operator = self.structure.body_of(fold), fold.reduction.operator
         if operator == "max":
@@ -91,7 +91,7 @@ class Guards:
         return self.equal(body, float(fold_identity(operator, is_integral(body))))
 
     def equal(self, e: Expression, value: float) -> Forms:
-        """Where the expression has the value."""
+        """Points where the expression has the value."""
         key = (e, value)
         if key not in self._known:
             self._known[key] = self._equal(e, value)
@@ -127,11 +127,11 @@ class Guards:
                 return _NOWHERE
 
     def _less(self, first: Expression, shift: Expression) -> Forms:
-        """Where `first - shift` is minus infinity: where `first` is, if the shift is a number.
+        """Points where `first - shift` is minus infinity: those where `first` is, if the shift is a number.
 
         The maximum of `first` along the columns may be none. Then one of the other points is NaN, or all are minus
-        infinity, and their difference is NaN for every one of them; but `online` only in the end. What is read is taken
-        for a number there, as it is in powers of two (`structure.folds.powers`).
+        infinity, and their difference is NaN for every one of them; but `online` only in the end. Values that are read
+        count as numbers there, as in powers of two (`structure.folds.powers`).
         """
         match first, shift:
             case Apply("mul", (one, Literal(p))), Apply("mul", (other, Literal(q))) if p == q and _is_factor(p, 0.0):
@@ -141,13 +141,13 @@ class Guards:
             return forms if math.isfinite(shift.value) else _NOWHERE
         is_its_maximum = self._maxima.get(extreme_where_finite(shift) or "") == first
         if self.online:
-            # While points are folded that is a finite number, also of a row that has had none so far.
+            # While points are folded that is a finite number, also of a row without any so far.
             return forms if is_its_maximum or self._reads_given(shift) else _NOWHERE
         known = forms and is_its_maximum and isinstance(shift, Access)
         return forms if known and self._every_row_has_points(positions(forms)) else _NOWHERE
 
     def _every_row_has_points(self, forms: frozenset[Affine]) -> bool:
-        """Whether every row has a column where none of the forms is negative; of one column, with steps of 1."""
+        """True if every row has a column where none of the forms is negative; of one column, with steps of 1."""
         column = self.structure.column
         if len(self.structure.reduced) > 1:
             return False
@@ -162,7 +162,7 @@ class Guards:
         return all((end - first).minimum(extents) >= 0 for first in least for end in most)
 
     def _outside(self, tensor: str, index: Sequence[Affine]) -> Forms:
-        """Where the index is outside of the tensor."""
+        """Points where the index is outside of the tensor."""
         shape = next((t.shape for t in self.structure.workload.inputs if t.name == tensor), None)
         if shape is None:
             return _NOWHERE
@@ -170,14 +170,14 @@ class Guards:
         return frozenset((*index, *ends))
 
     def truth(self, e: Expression) -> tuple[Forms, Forms]:
-        """Where a condition is false, and where it is true."""
+        """Points where a condition is false, and points where it is true."""
         false, true = self._by_position(e)
         if self.online and false == true == _NOWHERE and self._is_read(e):
             return frozenset({e}), frozenset({call("eq", e, Literal(0.0))})
         return false, true
 
     def _is_read(self, e: Expression) -> bool:
-        """Whether this is a condition of what is read, and of nothing that is computed of products or folds."""
+        """True for a condition of values that are read, without products or folds."""
         return self._reads_given(e) and self._is_boolean(e)
 
     def _reads_given(self, e: Expression) -> bool:
@@ -225,7 +225,7 @@ class Guards:
         return _NOWHERE, _NOWHERE
 
     def holding(self, e: Expression) -> frozenset[Affine] | None:
-        """Forms of which none is negative exactly where a condition holds; None where there are none that say that."""
+        """Forms of which none is negative exactly where a condition holds; None if there are no such forms."""
         match e:
             case Apply("lt" | "le" | "eq" as operator, (first, second)):
                 a, b = self.position(first), self.position(second)

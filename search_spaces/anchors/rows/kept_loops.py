@@ -6,7 +6,7 @@
     for g: top = max of x over c;  total += top
     for g: top = max of x over c;  store out[r, g] = x / top / total
 
-What keeps an axis is folded anew in every loop that needs it: only values per row stay from one loop to the next.
+A value with a kept axis is folded anew in every loop that needs it: only values per row remain between loops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, identity
 from search_spaces.anchors.rows.running_folds import alike, groups, reduce_columns
 from search_spaces.anchors.rows.thread_parts import Accumulated
@@ -28,13 +28,13 @@ from search_spaces.workloads.workload import Stage
 
 @dataclass(frozen=True)
 class KeptLoops:
-    """The statements of one program; `walk` goes over all reduced axes; `where`: where points leave folds unchanged.
+    """One program; `loop`: the loop over all reduced axes; `where`: points that leave folds unchanged.
 
-    `by`: what keeps running values; `online`: folds share a loop with those that they depend on.
+    `by`: owner of the running values; `online`: folds share a loop with those that they depend on.
     """
 
     rows: RowTiles
-    walk: ColumnWalk
+    loop: ColumnLoop
     by: Accumulated
     online: bool
     names: Names
@@ -45,7 +45,7 @@ class KeptLoops:
         return self.rows.structure
 
     def statements(self, known: dict[str, Tile], outputs: Iterable[Stage]) -> list[Statement]:
-        """Everything that keeps an axis or is folded along one, and the outputs that have reduced axes."""
+        """All folds and outputs with a kept or reduced axis."""
         waiting = [s for s in self.structure.folds if not self._keeps(s) and s.name not in known]
         writing = list(outputs)
         body: list[Statement] = []
@@ -62,13 +62,13 @@ class KeptLoops:
         return not set(self.structure.kept).isdisjoint(stage.axes)
 
     def _is_ready(self, stage: Stage, known: dict[str, Tile]) -> bool:
-        """Whether all values per row that it is computed from are known, by way of what keeps axes too."""
+        """True if all values per row that it is computed from are known, also through stages with kept axes."""
         return all(
             self._is_ready(s, known) if self._keeps(s) else s.name in known for s in self.structure.read_folds(stage)
         )
 
     def _needed(self, stages: Iterable[Stage]) -> list[Stage]:
-        """The folds that keep axes and that these are computed from, in order."""
+        """The folds with kept axes from which these are computed, in order."""
         found: set[str] = set()
         rest = list(stages)
         while rest:
@@ -83,12 +83,12 @@ class KeptLoops:
         within = dict(known)
         needed = tuple(self._needed([*folded, *written]))
         rows = replace(self.rows, structure=replace(self.structure, folds=needed))
-        inner = replace(self.walk, around=self.walk.around[len(self.structure.kept) :])
+        inner = replace(self.loop, around=self.loop.around[len(self.structure.kept) :])
         body: list[Statement] = []
         for group in groups(rows.structure, self.online) if needed else ():
             place = {**self.rows.walked, **self.rows.place}
-            walk = replace(inner, unchanged=alike(self.where, group), rows=place)
-            body += reduce_columns(rows, walk, group, self.names, within, self.by)
+            loop = replace(inner, unchanged=alike(self.where, group), rows=place)
+            body += reduce_columns(rows, loop, group, self.names, within, self.by)
         running = {s.name: self.rows.statistic(s) for s in folded}
         emitter = self.rows.emitter(None, self.names, within)
         for stage in folded:
@@ -99,7 +99,7 @@ class KeptLoops:
         body += self._stored(None, [s for s in written if s not in points], within)
         body += inner.over(lambda columns: self._stored(columns, points, within)) if points else []
         starts = [Fill(running[s.name], identity(s)) for s in folded]
-        around = replace(self.walk, around=self.structure.kept)
+        around = replace(self.loop, around=self.structure.kept)
         return [*starts, *around.within(body)]
 
     def _stored(self, columns: Slice | None, outputs: list[Stage], known: dict[str, Tile]) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""Folds that move: what is folded into running values, and what becomes of those when what they are relative to does.
+"""Rescaled folds: running values, and their correction when the values that they are relative to change.
 
     top_next = max(top, max of a piece)
     rescale = exp(top - top_next)
@@ -6,8 +6,8 @@
     acc = acc * rescale;  acc += dot(exp(piece - top_next), v)
     top = top_next
 
-What shares a walk, and how folds are relative to each other, `structure.folds.dependent` says; what a piece is, and so
-what is folded of it, is the caller's.
+The folds of one loop and their relations are found by `structure.folds.dependent`; the caller chooses the pieces and
+folds each.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.names import Names
 
-# The tiles in which folds, and what they are relative to where that is held, are kept; by name.
+# The tiles of running folds, and of the references that are kept while points are added; by name.
 Running = Mapping[str, Tile]
-# What a piece adds to a fold: a tile, a number, or the dot whose product it is.
+# The contribution of a piece to a fold: a tile, a number, or the dot whose product it is.
 Added = Tile | float | Dot
 
 
@@ -44,12 +44,12 @@ class MovingFolds:
         return [r.name for r in self.group.relatives if r.held]
 
     def start(self, running: Running) -> list[Statement]:
-        """Set the running values to what leaves every other value as it is."""
+        """Set the running values to their neutral elements."""
         starts = {f.name: identity(f.stage) if f.start is None else f.start for f in self.group.folds}
         return [Fill(tile, starts.get(name, 0.0)) for name, tile in running.items()]
 
     def add(self, emitter: Emitter, running: Running, value: Callable[[Fold], Added]) -> list[Statement]:
-        """Add what `value` makes of every fold to its running value, which is moved to where that one is."""
+        """Add `value` of every fold to its running value, rescaled to the current references."""
         emitter.tiles.update({before(name): tile for name, tile in running.items()})
         last: list[tuple[Tile, str, Tile, Tile | float]] = []
         for fold in self.group.folds:
@@ -75,7 +75,7 @@ class MovingFolds:
         return emitter.body
 
     def join(self, partial: Running, statistics: Running, axis: str) -> list[Statement]:
-        """Fold running values along an axis, to the statistics."""
+        """Fold running values along an axis into the statistics."""
         largest = max(partial.values(), key=lambda t: len(t.axes))
         emitter = Emitter({x: Slice(Affine(), largest.extent(x), x) for x in largest.axes}, {}, self.names)
         emitter.tiles.update({before(name): tile for name, tile in partial.items()})
@@ -85,7 +85,7 @@ class MovingFolds:
                 assert fold.stage.reduction is not None
                 emitter.body.append(Reduce(statistics[fold.name], moved.name, axis, fold.stage.reduction.operator))
             else:
-                # Every point has counted as many.
+                # The count of all points is that of each part.
                 emitter.assign(statistics[fold.name], "mul", moved, float(largest.extent(axis)))
             emitter.tiles[fold.name] = statistics[fold.name]
             self._relate(emitter)
@@ -93,9 +93,9 @@ class MovingFolds:
         return emitter.body
 
     def settle(self, emitter: Emitter, statistics: Running) -> list[Statement]:
-        """Move what is relative to a value that was held to that of all points that are folded.
+        """Rescale folds from a kept reference to the reference of all folded points.
 
-        `emitter` knows the statistics by what they were before.
+        `emitter` knows the statistics by their former names.
         """
         if not self.held:
             return []
@@ -107,20 +107,20 @@ class MovingFolds:
         return emitter.body
 
     def complete(self, emitter: Emitter) -> list[Statement]:
-        """What is left to do to the statistics, which `emitter` knows, when all points are in them."""
+        """Finish the statistics, which `emitter` knows, once all points are folded."""
         for name, factor in self.group.completed:
             emitter.assign(emitter.tiles[name], "mul", emitter.tiles[name], emitter.tile(factor, "completion"))
         return emitter.body
 
     def _prepare(self, emitter: Emitter, name: str, moved: Expression | None) -> None:
-        """Compute by what a fold moves, before what is added to it."""
+        """Compute the correction of a fold before its contribution."""
         if isinstance(moved, Apply):
             for part in moved.arguments:
                 if not reads(part, {before(name)}):
                     emitter.emit(part, "rescale" if moved.operator == "mul" else "moved")
 
     def _relate(self, emitter: Emitter, adding: bool = False) -> None:
-        """Compute what others are relative to, as it is and as it was, as soon as that is known."""
+        """Compute references of other folds, current and former, as soon as they are known."""
         for relative in self.group.relatives:
             name, value = relative.name, relative.held if adding and relative.held else relative.value
             if name in emitter.tiles or not all(a.tensor in emitter.tiles for a in accesses(value)):
@@ -130,14 +130,14 @@ class MovingFolds:
                 emitter.tiles[before(name)] = emitter.tile(was(relative.value), f"{name}_before")
 
     def _hold(self, emitter: Emitter, statistics: Running) -> None:
-        """Keep what is held, for points that are added to the statistics."""
+        """Store the kept references, for points that are added to the statistics."""
         for name in self.held:
             if name in statistics:
                 emitter.assign(statistics[name], "cast", emitter.tiles[name])
 
 
 def _move(emitter: Emitter, tile: Tile, moved: Expression | None) -> None:
-    """Move a running value where it is."""
+    """Rescale a running value in place."""
     if isinstance(moved, Apply):
         values = [emitter.emit(a) for a in moved.arguments]
         emitter.assign(tile, moved.operator, *values)

@@ -1,4 +1,4 @@
-"""Reductions and scans of the rows of a workload on a target: what programs of every kind are made from."""
+"""Reductions and scans of the rows of a workload on a target: the common parts of programs of every kind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.rows.aligned_rows import AlignedRows, aligned_rows
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.contributions import unchanged
 from search_spaces.anchors.rows.row_parts import RowTiles, rows_on
-from search_spaces.anchors.rows.running_folds import Walks, walks_on
+from search_spaces.anchors.rows.running_folds import Loops, loops_on
 from search_spaces.anchors.rows.thread_parts import Accumulated, accumulated
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Launch
@@ -22,18 +22,18 @@ from search_spaces.workloads.workload import Stage, Workload
 
 @dataclass(frozen=True)
 class ReducedRows:
-    """The structure, its folds as the target has them, and where rows begin; None where they begin at vectors."""
+    """The structure, its folds as the target has them, and the alignment of rows; None if they begin at vectors."""
 
     structure: Structure
     target: Target
-    walks: Walks
+    loops: Loops
     aligned: AlignedRows | None
 
     @staticmethod
     def of(workload: Workload, target: Target) -> ReducedRows:
-        """Raises UnmatchedError where nothing is reduced, or dots reduce it."""
+        """Raises UnmatchedError if nothing is reduced, or dots reduce it."""
         structure = rows_on(workload, target)
-        return ReducedRows(structure, target, walks_on(structure, target), aligned_rows(structure, target))
+        return ReducedRows(structure, target, loops_on(structure, target), aligned_rows(structure, target))
 
     @property
     def workload(self) -> Workload:
@@ -49,33 +49,33 @@ class ReducedRows:
 
     @cached_property
     def unchanged(self) -> Mapping[str, frozenset[Affine]]:
-        """For every fold where a point leaves it as it is."""
+        """Points that leave a fold unchanged, for every fold."""
         return unchanged(self.structure)
 
     @property
     def skips(self) -> bool:
-        """Whether streams leave out columns that leave every fold as it is."""
+        """True if streams skip columns that leave every fold unchanged."""
         return any(self.unchanged.values())
 
     @cached_property
-    def of_whole_rows(self) -> Walks:
-        """The walks of the folds over all reduced axes."""
+    def of_whole_rows(self) -> Loops:
+        """The loops of the folds over all reduced axes."""
         folds = folds_of_rows(self.structure)
-        return walks_on(replace(self.structure, folds=folds), self.target) if self.structure.kept else self.walks
+        return loops_on(replace(self.structure, folds=folds), self.target) if self.structure.kept else self.loops
 
     def aligned_as(self, values: Values) -> AlignedRows | None:
-        """How rows are read by whole vectors, where they are."""
+        """Alignment of rows that are read by whole vectors, or None."""
         return self.aligned if values.get("aligned") else None
 
     def accumulated(self, values: Values) -> Accumulated:
-        """Where running values are kept."""
+        """Owner of the running values."""
         by_vectors = self.aligned is None or values.flag("aligned") or (self.skips and values.integer("split") == 1)
         return accumulated(self.structure, self.target, values, by_vectors)
 
-    def streams(self, values: Values) -> tuple[RowTiles, ColumnWalk]:
+    def streams(self, values: Values) -> tuple[RowTiles, ColumnLoop]:
         """The rows of a program that streams its columns, and the loop over these."""
         split = values.integer("split")
-        walk = ColumnWalk(
+        loop = ColumnLoop(
             self.structure.column,
             values.tile("columns"),
             split,
@@ -84,18 +84,18 @@ class ReducedRows:
             shares_around=split > 1 and shares_around(self.structure, split),
             backwards=self.structure.backwards,
         )
-        rows = RowTiles(self.structure, values.tile("rows"), walk.walked)
+        rows = RowTiles(self.structure, values.tile("rows"), loop.walked)
         aligned = self.aligned_as(values)
-        return rows, replace(walk, skew=aligned.skew(rows.place)) if aligned else walk
+        return rows, replace(loop, skew=aligned.skew(rows.place)) if aligned else loop
 
 
 def is_resident(values: Values) -> bool:
-    """Whether whole rows are in a tile: the loop over their columns is not cut."""
+    """True if whole rows are in a tile: the loop over their columns is not cut."""
     return len(values.tiling("columns")) == 1
 
 
 def is_split(values: Values) -> bool:
-    """Whether several programs share each row."""
+    """True if several programs share each row."""
     return values.integer("split") > 1
 
 
@@ -105,5 +105,5 @@ def folds_of_rows(structure: Structure) -> tuple[Stage, ...]:
 
 
 def shares_around(structure: Structure, split: int) -> bool:
-    """Whether so many programs share the outermost reduced axis, and not the columns."""
+    """True if this many programs share the outermost reduced axis instead of the columns."""
     return len(structure.reduced) > 1 and structure.reduced[0].extent >= split

@@ -1,4 +1,4 @@
-"""Rows that are resident: whole in one tile, read once, reduced and written without going back to memory.
+"""Resident rows: each whole in one tile, read once, reduced and written without another pass through memory.
 
 Before:  for r: for c: top = max(top, x[r, c]) …  for c: out[r, c] = …
 After:   grid r.0 in R/H:
@@ -30,7 +30,7 @@ MAX_COLUMNS_CPU = 65536
 
 
 def why_not_resident(reduced: ReducedRows) -> str | None:
-    """Why no tile has whole rows; on a CPU they have to lie along memory."""
+    """Reason that no tile has whole rows, or None; on a CPU they must be contiguous."""
     structure = reduced.structure
     if reduced.on_gpu:
         elements = padded_elements(reduced) * (ROWS_OUTER[0] if structure.outer else 1)
@@ -43,7 +43,7 @@ def why_not_resident(reduced: ReducedRows) -> str | None:
 
 
 def why_too_long(reduced: ReducedRows, values: Values) -> str | None:
-    """Why a tile does not have so many rows: with what lies before it in its first vector one may take twice of it."""
+    """Reason that a tile cannot have this many rows: an unaligned row may take twice its length."""
     elements = values.tile("rows") * padded_elements(reduced, reduced.aligned_as(values))
     return _why_too_many(reduced, elements, "vectors" if reduced.aligned_as(values) else "rows")
 
@@ -54,17 +54,17 @@ def _why_too_many(reduced: ReducedRows, elements: int, what: str) -> str | None:
 
 
 def padded_elements(reduced: ReducedRows, aligned: AlignedRows | None = None) -> int:
-    """The elements of a whole row in a tile."""
+    """Elements of a whole row in a tile."""
     return math.prod(piece.extent or 1 for piece in _pieces(reduced, aligned).values())
 
 
 def _pieces(reduced: ReducedRows, aligned: AlignedRows | None) -> dict[Axis, Slice]:
-    """All of every reduced axis: a GPU tile has a power of two, of at least 16 along memory."""
+    """Slices of every whole reduced axis: a GPU tile has a power of two, of at least 16 along memory."""
     structure, before = reduced.structure, aligned.most if aligned else 0
     extents = {x: padded(x.extent + before) if reduced.on_gpu else x.extent for x in structure.reduced}
     if reduced.on_gpu and not structure.outer:
         extents[structure.column] = max(16, extents[structure.column])
-    # Scans meet what is beyond the rows last.
+    # Scans meet positions beyond the rows last.
     return {
         x: Slice(Affine(offset=x.extent - extent if structure.backwards else 0), extent, x.name)
         for x, extent in extents.items()

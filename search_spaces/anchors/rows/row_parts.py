@@ -1,11 +1,11 @@
-"""Pieces of kernels of rows: rows on the grid, and the statements of reductions over a part of the columns."""
+"""Parts of kernels of rows: rows on the grid, and the statements of reductions over some of the columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
@@ -27,20 +27,20 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Rows of a program, each of which is long.
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-# Rows that are neighbours in memory, so that a program reads pieces of memory that are so long: from a sector of a
-# GPU's cache up to several cache lines per warp; on a CPU, what a first-level cache holds one running value each of.
+# Rows that are neighbours in memory, so that a program reads contiguous pieces: from a sector of a GPU's cache up to
+# several cache lines per warp; on a CPU, as many as have one running value each in a first-level cache.
 ROWS_OUTER = (8, 16, 32, 64, 128, 256, 512, 1024)
 ROWS_OUTER_CPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def rows_on(workload: Workload, target: Target) -> Structure:
-    """The structure of a workload that reduces rows, as kernels for the target see it.
+    """The structure of a workload that reduces rows, as seen by kernels for the target.
 
-    A CPU walks neighbours of all tensors alike, or else vectors of columns, which some tensors hold apart. What a
-    target has dots for is no reduction of rows there, on a GPU unless one side is thin.
+    A CPU streams neighbours of all tensors alike, or else vectors of columns, which are apart in some tensors. Products
+    for dots are no reductions of rows there, on a GPU unless one side is thin.
 
     Raises:
-        UnmatchedError: why it is none.
+        UnmatchedError: the reason that it is none.
     """
     found = structure_of(workload)
     if not found.reduced:
@@ -58,7 +58,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
 
 
 def _check_chain(workload: Workload, target: Target) -> None:
-    """Raise UnmatchedError for folds of a product of matrices, each of which would sum up all of it anew."""
+    """Raise UnmatchedError for folds of a product of matrices, each of which would compute the whole product anew."""
     try:
         chain = chain_of(workload)
     except UnmatchedError:
@@ -72,8 +72,8 @@ def _check_chain(workload: Workload, target: Target) -> None:
 class RowTiles:
     """The rows of one program: `height` of the last parallel axis, one position of every other one.
 
-    `walked`: where the reduced axes other than the column lie, in variables of the loops around it. `scan`: what every
-    turn over some columns scans, before anything else.
+    `walked`: slices of the reduced axes except the column, in variables of the loops around it. `scan`: scans of every
+    iteration over some columns, before its other statements.
     """
 
     structure: Structure
@@ -95,7 +95,7 @@ class RowTiles:
 
     @property
     def place(self) -> dict[str, Slice]:
-        """Where the rows of a program lie."""
+        """Slices of a program's rows."""
         if self.structure.row is None:
             return {}
         *outer, last = self.structure.parallel
@@ -104,18 +104,18 @@ class RowTiles:
         return place
 
     def place_with(self, columns: Slice) -> dict[str, Slice]:
-        """Where the rows and these columns of them lie; tiles have their axes in this order, as memory does."""
+        """Slices of the rows and these columns; tiles have their axes in this order, as memory does."""
         column = {**self.walked, self.structure.column.name: columns}
         return column | self.place if self.structure.outer else self.place | column
 
     @property
     def sliced(self) -> dict[str, int]:
-        """The axes that a tile with a value per row has, and their extents."""
+        """Axes of a tile with one value per row, and their extents."""
         row = self.structure.row
         return {row.name: self.height} if row else {}
 
     def statistic(self, stage: Stage) -> Tile:
-        """The tile of a reduction's result: one value per row."""
+        """Tile of a reduction's result: one value per row."""
         return Tile(stage.name, tuple(self.sliced), tuple(self.sliced.values()), folded_in(stage))
 
     def points(self, name: str, columns: Slice, dtype: str) -> Tile:
@@ -133,11 +133,11 @@ class RowTiles:
         return made
 
     def body_of(self, stage: Stage) -> Expression:
-        """What the stage computes at one point, with pointwise stages inlined and reductions left by name."""
+        """The stage's value at one point, with pointwise stages inlined and reductions left by name."""
         return self.structure.body_of(stage)
 
     def store(self, outputs: Iterable[Stage], emitter: Emitter) -> None:
-        """Compute the outputs where the emitter is, and write them."""
+        """Compute the outputs at the emitter's place, and store them."""
         for output in outputs:
             known = emitter.tiles.get(output.name) if not output.is_pointwise else None
             result = known or emitter.tile(self.body_of(output), "result")
@@ -154,27 +154,27 @@ def split_outputs(structure: Structure) -> tuple[list[Stage], list[Stage]]:
 
 
 def ready_early(structure: Structure, points: list[Stage]) -> list[Stage]:
-    """The outputs that have reduced axes, where all of them can be written while the first fold reads: none needs it.
+    """The outputs with reduced axes, if the loop of the first fold can write all of them: none needs it.
 
-    Where some are written later, what they read is there for all.
+    If some are written later, that loop reads enough for all.
     """
     whole = not structure.kept and not structure.scans and not any(map(structure.read_folds, points))
     return points if whole else []
 
 
-def storing(walk: ColumnWalk, rows: RowTiles, outputs: list[Stage], names: Names) -> ColumnWalk:
-    """The walk with outputs written in every turn; it leaves out no columns."""
+def storing(loop: ColumnLoop, rows: RowTiles, outputs: list[Stage], names: Names) -> ColumnLoop:
+    """The loop with stores of the outputs in every iteration; it leaves out no columns."""
 
     def write(columns: Slice) -> list[Statement]:
         emitter = rows.emitter(columns, names, {})
         rows.store(outputs, emitter)
         return emitter.body
 
-    return replace(walk, beside=write, unchanged=frozenset())
+    return replace(loop, beside=write, unchanged=frozenset())
 
 
 def row_tiling(structure: Structure, target: Target) -> Decision:
-    """How many rows a program takes at once."""
+    """Numbers of rows of a program."""
     extent = structure.rows
     if structure.outer and target.kind != "gpu":
         heights = tuple(sorted({min(h, extent) for h in ROWS_OUTER_CPU}))
@@ -221,7 +221,7 @@ def folded_in(stage: Stage) -> str:
 
 
 def identity(stage: Stage) -> float | int:
-    """What a running reduction starts from."""
+    """Start of a running reduction."""
     assert stage.reduction is not None
     return fold_identity(stage.reduction.operator, is_integral(stage.expression))
 

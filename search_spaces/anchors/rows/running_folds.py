@@ -1,12 +1,12 @@
-"""Running folds: reductions of the columns of some rows, walked piece by piece.
+"""Running folds: reductions of the columns of some rows, streamed piece by piece.
 
-    by row                                        by point (or by thread, of each turn's columns those that it has)
+    by row                                        by point (or by thread, of each iteration's columns its own)
       total = 0                                     points = 0 for every row and column of a piece
       for c.0: total += sum of x_tile over c        for c.whole: points += x_tile
                                                     total = sum of points over c
-                                                    total += sum of what is left of the columns
-By row needs few registers, and folds across threads in every iteration; by point does that once, and masks nothing
-within the loop. What shares a walk, and how folds move that are relative to others, `structure.folds.dependent` says:
+                                                    total += sum of the other columns
+By row needs few registers, and folds across threads in every iteration; by point does that once, and has no mask in
+the loop. Shared loops and the rescaling of folds are found by `structure.folds.dependent`:
 
     top_next = max(top, max of x_tile)
     rescale = exp(top - top_next)
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.moving import MovingFolds, Running
 from search_spaces.anchors.rows.row_parts import RowTiles, fold_along, folded_in
 from search_spaces.anchors.rows.thread_parts import THREAD, Accumulated, ThreadParts
@@ -38,7 +38,7 @@ from search_spaces.workloads.names import Names
 
 
 def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
-    """The structure's folds in order, grouped into walks."""
+    """The structure's folds in order, grouped into loops."""
     bodies = {s.name: structure.body_of(s) for s in structure.folds}
     results = [structure.body_of(s) if s.is_pointwise else Access(s.name, ()) for s in structure.outputs]
     others = [structure.body_of(s) for s in structure.workload.stages if s.reduction and s.name not in bodies]
@@ -46,22 +46,22 @@ def groups(structure: Structure, online: bool) -> tuple[Group, ...]:
 
 
 @dataclass(frozen=True)
-class Walks:
-    """The folds of a structure grouped into walks, where those that depend on each other share none, and where they do.
+class Loops:
+    """Folds of a structure grouped into loops: dependent folds in separate loops, and online in shared ones.
 
-    A search prints thousands of programs of a structure, all of them with the one or the other.
+    A search prints thousands of programs of a structure, each with one of these.
     """
 
     apart: tuple[Group, ...]
     shared: tuple[Group, ...]
 
     @staticmethod
-    def of(structure: Structure) -> Walks:
-        return Walks(groups(structure, online=False), groups(structure, online=True))
+    def of(structure: Structure) -> Loops:
+        return Loops(groups(structure, online=False), groups(structure, online=True))
 
     @property
-    def in_hardware_powers(self) -> Walks:
-        """Sums of exp(x - max) as sums of powers of two that may be 0 where they are denormal: one is 1 at least."""
+    def in_hardware_powers(self) -> Loops:
+        """Sums of exp(x - max) as sums of powers of two that may flush denormals to 0: one summand is 1 at least."""
         return replace(self, shared=tuple(map(_in_hardware_powers, self.shared)))
 
     def when(self, online: bool) -> tuple[Group, ...]:
@@ -69,18 +69,18 @@ class Walks:
 
     @property
     def choices(self) -> tuple[bool, ...]:
-        """Whether dependent folds share walks, as a search may choose."""
+        """Choices of a search: dependent folds may share loops, or not."""
         return (False, True) if len(self.shared) < len(self.apart) else (False,)
 
     def why_not_aligned(self, values: Values) -> str | None:
-        """Rows that are read by whole vectors have other numbers of points in an iteration each."""
+        """Reason against aligned rows online: their iterations differ in the number of points."""
         if values.flag("aligned") and any(f.counts for g in self.when(values.flag("online")) for f in g.folds):
             return "points are counted, which are as many of every row in an iteration only where aligned=False"
         return None
 
     @property
     def starts(self) -> tuple[bool, ...]:
-        """The choices that a search starts from: what is only rescaled is best online, moving squares may not pay."""
+        """Choices to start from: online pays if folds are only rescaled; for moved squares it may not."""
         moved = [f.moved for g in self.shared for f in g.folds if f.moved is not None]
         rescaled = all(isinstance(m, Apply) and m.operator == "mul" for m in moved)
         return self.choices[-1:] if rescaled else self.choices
@@ -99,48 +99,48 @@ def _in_hardware_powers(group: Group) -> Group:
     return replace(group, folds=tuple(map(changed, group.folds)))
 
 
-def walks_on(structure: Structure, target: Target) -> Walks:
-    """The walks of a structure as kernels for the target have them."""
-    walks = Walks.of(structure)
-    return walks.in_hardware_powers if target.kind == "gpu" else walks
+def loops_on(structure: Structure, target: Target) -> Loops:
+    """Loops of a structure for kernels of the target."""
+    loops = Loops.of(structure)
+    return loops.in_hardware_powers if target.kind == "gpu" else loops
 
 
 def alike(where: Mapping[str, frozenset[Affine]], group: Group) -> frozenset[Affine]:
-    """Where points leave all folds of a group unchanged; `where` says it of each, and of none that is counted."""
+    """Points that leave all folds of a group unchanged; `where` has those of each fold, none for counts."""
     return frozenset.intersection(*(where.get(s.name, frozenset()) for s in group.stages))
 
 
 def reduce_columns(
-    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
+    rows: RowTiles, loop: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> list[Statement]:
     """The statistics of the group, added to `known` when they are complete."""
-    body, statistics = reduce_part(rows, walk, group, names, known, by)
+    body, statistics = reduce_part(rows, loop, group, names, known, by)
     known.update({t.name: t for t in statistics})
     return [*body, *_Folds(rows, group, names, known).complete()]
 
 
 def reduce_part(
-    rows: RowTiles, walk: ColumnWalk, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
+    rows: RowTiles, loop: ColumnLoop, group: Group, names: Names, known: dict[str, Tile], by: Accumulated
 ) -> tuple[list[Statement], list[Tile]]:
-    """What the columns of the walk are of the group's statistics, to be joined with others; and the tiles of it."""
+    """The contribution of the loop's columns to the group's statistics, to be joined with others; and its tiles."""
     folds = _Folds.named(rows, group, names, known)
     moving = folds.moving
     statistics = folds.statistics()
-    if walk.one_by_one or by == "row":
-        # A turn of one column adds a point to every row.
-        add = folds.add_points if walk.one_by_one else folds.add_rows
-        main = walk.over(lambda columns: add(statistics, columns))
+    if loop.one_by_one or by == "row":
+        # An iteration of one column adds a point to every row.
+        add = folds.add_points if loop.one_by_one else folds.add_rows
+        main = loop.over(lambda columns: add(statistics, columns))
         body = [*moving.start(statistics), *main, *folds.settle(statistics)]
     else:
         parts = by if isinstance(by, ThreadParts) else None
-        points = folds.points(walk.columns, parts)
-        main = walk.whole(lambda columns: folds.add_points(points, columns, parts))
+        points = folds.points(loop.columns, parts)
+        main = loop.whole(lambda columns: folds.add_points(points, columns, parts))
         joined = [
             *moving.start(points),
             *main,
             *moving.join(points, statistics, THREAD if parts else rows.structure.column.name),
         ]
-        rest = walk.rest(lambda columns: folds.add_rows(statistics, columns))
+        rest = loop.rest(lambda columns: folds.add_rows(statistics, columns))
         body = [
             *(joined if main else moving.start(statistics)),
             *rest,
@@ -180,13 +180,13 @@ class _Folds:
         return MovingFolds(self.group, self.names)
 
     def statistics(self) -> Running:
-        """What is folded of every row; the points of all rows are counted together."""
+        """Running values of every row; the points of all rows are counted together."""
         folds = {f.name: Tile(f.name, (), ()) if f.counts else self.rows.statistic(f.stage) for f in self.group.folds}
         sliced = self.rows.sliced
         return folds | {n: Tile(self.names.fresh(n), tuple(sliced), tuple(sliced.values())) for n in self.moving.held}
 
     def points(self, columns: Slice, parts: ThreadParts | None) -> Running:
-        """What is folded at every point of a turn, or by every thread."""
+        """Running values of every point of an iteration, or of every thread."""
         dtypes = {f.name: folded_in(f.stage) for f in self.group.folds} | dict.fromkeys(self.moving.held, "float32")
         counts = {f.name for f in self.group.folds if f.counts}
         named = {n: self.names.fresh(f"{n}_points") for n in dtypes}
@@ -229,17 +229,17 @@ class _Folds:
         return self.moving.add(emitter, running, value)
 
     def settle(self, statistics: Running) -> list[Statement]:
-        """Move what is relative to a value that was held to that of all points that are folded."""
+        """Rescale folds from a kept reference to the reference of all folded points."""
         known = {before(name): tile for name, tile in statistics.items()}
         return self.moving.settle(self.rows.emitter(None, self.names, known), statistics)
 
     def complete(self) -> list[Statement]:
-        """What is left to do to the statistics when all points are in them."""
+        """Finish the statistics once all points are folded."""
         known = {s.name: self.rows.statistic(s) for s in self.group.stages}
         return self.moving.complete(self.rows.emitter(None, self.names, known))
 
     def _number(self, emitter: Emitter, columns: Slice) -> Tile | float:
-        """How many of the columns there are."""
+        """Number of the columns."""
         extent, width = self.rows.structure.column.extent, columns.extent
         assert width is not None
         if extent % width == 0:

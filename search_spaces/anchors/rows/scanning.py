@@ -1,10 +1,10 @@
-"""Scans of the columns of some rows: within a tile, and carried from one to the next.
+"""Scans of the columns of some rows: within a tile, and carried from one iteration to the next.
 
-    before the walk     h_carry = what changes nothing
-    in every turn       h = scan of x_tile along c;  h = h_carry + h;  h_carry = the last column of h
+    before the loop     h_carry = the neutral value
+    in every iteration  h = scan of x_tile along c;  h = h_carry + h;  h_carry = the last column of h
     one by one          h = h_carry + x;  h_carry = h
 
-Where nothing is known that changes nothing, a number says whether there was a turn before.
+If no neutral value is known, a number tells if an iteration came before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def together(scans: Sequence[Stage]) -> list[tuple[Stage, ...]]:
 
 
 def scanning(rows: RowTiles, stages: Iterable[Stage], names: Names) -> tuple[RowTiles, list[Statement]]:
-    """The rows with all that the stages read scanned in every turn of a walk, and what is done before the walk."""
+    """Rows that scan everything the stages read in every iteration of a loop, and the statements before the loop."""
     scans = rows.structure.read_scans(stages)
     if not scans:
         return rows, []
@@ -45,7 +45,7 @@ def scanning(rows: RowTiles, stages: Iterable[Stage], names: Names) -> tuple[Row
 
 
 def in_order(structure: Structure) -> Iterator[tuple[Stage, ...]]:
-    """Every fold and every scan after what it is computed from; stages that are scanned together are one."""
+    """Every fold and scan after those that it is computed from; stages that are scanned together are one."""
     waiting = [*((s,) for s in structure.folds), *together(structure.scans)]
     anchors = {s.name for group in waiting for s in group}
     while waiting:
@@ -63,7 +63,7 @@ def _read(structure: Structure, stage: Stage) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Scanning:
-    """The scans that a walk over the columns computes; `carries`: a value of the rows for each, by name."""
+    """The scans of a loop over the columns; `carries`: a value of the rows for each, by name."""
 
     rows: RowTiles
     scans: Sequence[Stage]
@@ -72,7 +72,7 @@ class Scanning:
 
     @staticmethod
     def carried(rows: RowTiles, scans: Sequence[Stage], names: Names) -> Scanning:
-        """Scans that are carried from turn to turn."""
+        """Scans that are carried from iteration to iteration."""
         sliced = rows.sliced
         carries = {
             s.name: Tile(names.fresh(f"{s.name}_carry"), tuple(sliced), tuple(sliced.values()), folded_in(s))
@@ -83,13 +83,14 @@ class Scanning:
         return Scanning(rows, scans, names, carries)
 
     def start(self) -> list[Statement]:
-        """What is carried to the first turn."""
+        """Set the carries before the first iteration."""
         starts = {s.name: start(group) or 0 for group in together(self.scans) for s in group}
         return [Fill(tile, starts.get(name, 0)) for name, tile in self.carries.items()]
 
     def start_from(self, buffers: Mapping[str, str], place: tuple[Slice, ...], part: Affine) -> list[Statement]:
-        """What is carried to the first turn of a part: the values of its buffer there, of every scan; where the place
-        is outside of that, nothing.
+        """Set the carries of a part's first iteration to the values of every scan's buffer at the place.
+
+        Outside of the buffer, nothing is carried.
         """
         starts = {s.name: start(group) or 0 for group in together(self.scans) for s in group}
         body: list[Statement] = [Load(self.carries[n], b, place, starts[n]) for n, b in buffers.items()]
@@ -99,7 +100,7 @@ class Scanning:
         return body
 
     def scan_all(self, emitter: Emitter, columns: Slice) -> None:
-        """Scan the columns at which the emitter is, so that it knows the results."""
+        """Scan the columns of the emitter, so that it knows the results."""
         for group in together(self.scans):
             self.scan(emitter, group, columns)
         if _STARTED in self.carries:
@@ -128,7 +129,7 @@ class Scanning:
         return scan_along(group, elements, self.rows.structure.column.name, group[0].scan.reverse, self.names)
 
     def _carry(self, emitter: Emitter, group: Sequence[Stage], columns: Slice) -> None:
-        """Combine what is carried with the values of this turn, and carry the last ones of them on."""
+        """Combine the carry with the values of this iteration, and carry the last of them on."""
         scan, values = group[0].scan, [emitter.tiles[s.name] for s in group]
         assert scan is not None
         joined = _joined(emitter, group, [self.carries[s.name] for s in group], values)
@@ -172,7 +173,7 @@ def _combination(group: Sequence[Stage], names: Names) -> Combination:
 
 
 def _joined(emitter: Emitter, group: Sequence[Stage], left: Sequence[Tile], right: Sequence[Tile]) -> list[Tile]:
-    """What the combination of the group makes of these tiles."""
+    """Results of the group's combination of these tiles."""
     scan = group[0].scan
     assert scan is not None
     known = {t.name: t for t in (*left, *right)}
@@ -185,7 +186,7 @@ def _joined(emitter: Emitter, group: Sequence[Stage], left: Sequence[Tile], righ
 
 
 def start(group: Sequence[Stage]) -> float | int | None:
-    """What changes no value that it is combined with; None where that is not known."""
+    """Neutral value of a combination; None if it is not known."""
     assert group[0].scan is not None
     match unchanging(group[0].scan.combine, is_integral(group[0].expression)):
         case Literal(value) | Integer(value):

@@ -1,10 +1,10 @@
-"""Rows that are shared: each by several programs, whose partial results meet in a second kernel; for few, long rows.
+"""Shared rows: several programs for each row, and a second kernel that joins their partial results (rfactor).
 
 Before:  for r: for c: total += x[r, c];  for c: out[r, c] = …
 After:   kernel 1, grid r.0, s in S:  partial_total[s, r] = sum of x over the s-th part of the columns
          kernel 2, grid r.0, s in S:  total = sum of partial_total over s;  store the s-th part of out[r]
-One kernel per loop over the columns, each joining the partial results of those before it (rfactor in Halide and TVM).
-Where the output has one value per row, the last kernel has programs of fewer rows, so that it has many.
+One kernel per loop over the columns, each joining the partial results of those before it (Halide, TVM).
+If the output has one value per row, the last kernel has programs of fewer rows, so that it has many.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.rows.column_walk import ColumnWalk
+from search_spaces.anchors.rows.column_loop import ColumnLoop
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_split, shares_around
 from search_spaces.anchors.rows.row_parts import (
     ROWS_OUTER,
@@ -39,19 +39,19 @@ from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage
 
 SPLITS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
-# A part of fewer elements is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
+# A smaller part is not worth a program: 16 bytes of bfloat16 for each of 128 threads.
 MIN_PART = 1024
 # Elements of partial results that a program of the last kernel joins at once, if it can choose: 32 a thread of 4 warps.
 JOINED = 4096
-# Parts of all rows that a thread of a CPU has at most: it has only to be busy.
+# Parts of all rows for each thread of a CPU, at most: it has only to be busy.
 _PARTS_PER_THREAD = 4
-# What workspaces of partial results are called.
+# Prefixes of workspaces of partial results.
 PARTIAL = "partial"
 
 
 def why_not_shared(reduced: ReducedRows) -> str | None:
-    """Why programs do not share rows: on a CPU, where rows keep all threads busy, and where a kernel would join parts
-    and walk columns, too."""
+    """Reason that programs cannot share rows, or None: a CPU's threads are busy with rows, or a kernel would both join
+    parts and loop over columns."""
     structure = reduced.structure
     if structure.scans and (structure.folds or not reduced.on_gpu):
         return f"{structure.scans[0].name} is a scan, which a GPU shares, and with no folds"
@@ -67,7 +67,7 @@ def why_not_shared(reduced: ReducedRows) -> str | None:
 
 
 def splits(reduced: ReducedRows) -> tuple[int, ...]:
-    """Into how many parts a row can be cut that are worth it for as many rows as a program may have."""
+    """Numbers of parts of a row that pay, for as many rows as a program may have."""
     if why_not_shared(reduced):
         return ()
     structure = reduced.structure
@@ -79,7 +79,7 @@ def splits(reduced: ReducedRows) -> tuple[int, ...]:
 
 
 def why_not_split(reduced: ReducedRows, values: Values) -> str | None:
-    """Why programs do not share the columns of pieces of that size."""
+    """Reason that programs cannot share the columns in pieces of that size, or None."""
     split, structure = values.integer("split"), reduced.structure
     if not is_split(values):
         return None
@@ -98,41 +98,41 @@ def why_not_split(reduced: ReducedRows, values: Values) -> str | None:
 def shared_program(reduced: ReducedRows, values: Values) -> TileProgram:
     """A kernel for each group of folds that share a loop, and one that joins their parts and writes."""
     workload, structure = reduced.workload, reduced.structure
-    walks = reduced.walks.when(values.flag("online"))
+    loops = reduced.loops.when(values.flag("online"))
     parts = Parts(*reduced.streams(values))
     folded = _FoldedParts(parts, reduced.accumulated(values))
     points, per_row = split_outputs(structure)
     early = ready_early(structure, points)
     kernels = []
-    for i, group in enumerate(walks):
-        body = tuple(folded.partial(group, walks[:i], early if i == 0 else []))
+    for i, group in enumerate(loops):
+        body = tuple(folded.partial(group, loops[:i], early if i == 0 else []))
         kernels.append(Kernel(f"{workload.name}_{group.stages[-1].name}", parts.grid, body, reduced.launch))
     points = [] if early else points
     last = folded if points else replace(folded, parts=parts.joining)
     grid = parts.grid if points else Grid(last.rows.grid)
-    body = tuple(last.finish(walks, points, per_row))
+    body = tuple(last.finish(loops, points, per_row))
     kernels.append(Kernel(f"{workload.name}_finish", grid, body, reduced.launch))
-    workspaces = (parts.workspace(PARTIAL, s) for g in walks for s in g.stages)
+    workspaces = (parts.workspace(PARTIAL, s) for g in loops for s in g.stages)
     return TileProgram(workload.name, buffers(workload, *workspaces), tuple(kernels))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows whose columns are dealt to several programs, numbered s, and the values that these leave of their parts."""
+    """Rows whose columns are divided among several programs, numbered s, and the partial results of these."""
 
     rows: RowTiles
-    walk: ColumnWalk
+    loop: ColumnLoop
 
     @property
     def grid(self) -> Grid:
-        """Programs that follow each other read neighbouring memory."""
-        part = GridAxis("s", self.walk.split)
+        """Consecutive programs read neighbouring memory."""
+        part = GridAxis("s", self.loop.split)
         return Grid((part, *self.rows.grid) if self.rows.structure.outer else (*self.rows.grid, part))
 
     @property
     def joining(self) -> Parts:
-        """The same parts, with as many rows a program as one joins at once."""
-        height = max(1, min(self.rows.height, JOINED // self.walk.split))
+        """The same parts, with as many rows per program as one joins at once."""
+        height = max(1, min(self.rows.height, JOINED // self.loop.split))
         return replace(self, rows=replace(self.rows, height=height))
 
     @property
@@ -141,22 +141,22 @@ class Parts:
 
     def workspace(self, kind: str, stage: Stage) -> Buffer:
         """A value per part and row."""
-        shape = (self.walk.split, *(x.extent for x in self.rows.structure.parallel))
+        shape = (self.loop.split, *(x.extent for x in self.rows.structure.parallel))
         return Buffer(self.name(kind, stage), shape, folded_in(stage), "workspace")
 
     def name(self, kind: str, stage: Stage) -> str:
         return workspace_name(self.rows.workload, f"{kind}_{stage.name}")
 
     def place(self, part: Slice) -> tuple[Slice, ...]:
-        """Where the values of parts lie in a workspace."""
+        """Slices of the values of parts in a workspace."""
         return (part, *self.rows.place.values())
 
     def tiles(self, kind: str, stages: Sequence[Stage], names: Names) -> tuple[list[Tile], list[Statement]]:
         """The values of all parts, and their loads."""
         called = "parts" if kind == PARTIAL else f"{kind}s"
-        axes, shape = ("s", *self.rows.sliced), (self.walk.split, *self.rows.sliced.values())
+        axes, shape = ("s", *self.rows.sliced), (self.loop.split, *self.rows.sliced.values())
         tiles = [Tile(names.fresh(f"{s.name}_{called}"), axes, shape, folded_in(s)) for s in stages]
-        place = self.place(Slice(Affine(), self.walk.split, "s"))
+        place = self.place(Slice(Affine(), self.loop.split, "s"))
         return tiles, [Load(t, self.name(kind, s), place) for s, t in zip(stages, tiles, strict=True)]
 
 
@@ -175,8 +175,8 @@ class _FoldedParts:
         """Kernel of one loop: fold this program's part of the rows, and write the outputs that are ready."""
         names = self.parts.names
         body, known = self._joined(before, names)
-        walk = storing(self.parts.walk, self.rows, early, names) if early else self.parts.walk
-        part, statistics = reduce_part(self.rows, walk, group, names, known, self.by)
+        loop = storing(self.parts.loop, self.rows, early, names) if early else self.parts.loop
+        part, statistics = reduce_part(self.rows, loop, group, names, known, self.by)
         emitter = self.rows.emitter(None, names, known)
         where = self.parts.place(Slice(Affine.of(("s", 1))))
         for stage, statistic in zip(group.stages, statistics, strict=True):
@@ -184,10 +184,10 @@ class _FoldedParts:
             emitter.body.append(Store(self.parts.name(PARTIAL, stage), where, stored.name))
         return [*body, *part, *emitter.body]
 
-    def finish(self, walks: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
-        """The last kernel: join every reduction and write this program's part of the outputs; the first writes rows."""
+    def finish(self, loops: Sequence[Group], points: list[Stage], per_row: list[Stage]) -> list[Statement]:
+        """The last kernel: join every reduction and write this program's part of the outputs; part 0 writes rows."""
         names = self.parts.names
-        body, known = self._joined(walks, names)
+        body, known = self._joined(loops, names)
 
         def write(columns: Slice | None) -> list[Statement]:
             emitter = self.rows.emitter(columns, names, known)
@@ -197,13 +197,13 @@ class _FoldedParts:
         if not points:
             return body + write(None)
         first = [If("s", 0, tuple(write(None)))] if per_row else []
-        return [*body, *first, *self.parts.walk.over(write)]
+        return [*body, *first, *self.parts.loop.over(write)]
 
-    def _joined(self, walks: Sequence[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
+    def _joined(self, loops: Sequence[Group], names: Names) -> tuple[list[Statement], dict[str, Tile]]:
         """Join the partial results of finished loops, in a fixed order."""
         body: list[Statement] = []
         known: dict[str, Tile] = {}
-        for group in walks:
+        for group in loops:
             tiles, loads = self.parts.tiles(PARTIAL, group.stages, names)
             body += join_parts(self.rows, group, names, known, tiles, loads)
         return body, known

@@ -1,8 +1,8 @@
-"""Scans of rows that are shared: each by several programs; for few rows, and for rows that lie across memory.
+"""Shared scans: several programs for each row; for few rows, and for rows across memory.
 
 Before:  for r: for c: h = combine(h, x[r, c]);  out[r, c] = h
 After:   kernel 1, grid r.0, s in S:  total[s, r] = the scan of the s-th part of the columns, its last value
-         kernel 2, grid r.0:          whole[s, r] = the scan of these along s
+         kernel 2, grid r.0:          whole[s, r] = the scan of the totals along s
          kernel 3, grid r.0, s in S:  the scan of the s-th part again, carried on from whole[s - 1, r]
 (Blelloch, "Prefix Sums and Their Applications", 1990, section 1.2.)
 """
@@ -26,14 +26,14 @@ from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Stage
 
-# What workspaces have: the value of every part, and that of all up to it.
+# Prefixes of workspaces: the total of every part, and of all parts up to it.
 _TOTAL, _WHOLE = "total", "whole"
-# Which part is this program's.
+# Index of this program's part.
 _PART = Affine.of(("s", 1))
 
 
 def shared_scans_program(reduced: ReducedRows, values: Values) -> TileProgram:
-    """Three kernels: the scans of parts, of what these come to, and of parts again."""
+    """Three kernels: the scans of parts, of their totals, and of parts again."""
     workload = reduced.workload
     parts = Parts(*reduced.streams(values))
     scanned = _ScannedParts(parts)
@@ -64,7 +64,7 @@ class _ScannedParts:
     def totals(self) -> list[Statement]:
         """Scan this program's part, and store the last values."""
         scanning, rows, names = self._scanning()
-        body = self.parts.walk.over(lambda columns: rows.emitter(columns, names, {}).body)
+        body = self.parts.loop.over(lambda columns: rows.emitter(columns, names, {}).body)
         stored = rows.emitter(None, names, {})
         for stage in self.scans:
             value = spread(stored, scanning.carries[stage.name], rows.sliced)
@@ -77,7 +77,7 @@ class _ScannedParts:
         for group in together(self.scans):
             tiles, loads = self.parts.tiles(_TOTAL, group, names)
             statement = scan_along(group, tiles, "s", reverse=False, names=names)
-            place = self.parts.place(Slice(Affine(), self.parts.walk.split, "s"))
+            place = self.parts.place(Slice(Affine(), self.parts.loop.split, "s"))
             stores = (
                 Store(self.parts.name(_WHOLE, s), place, t.name) for s, t in zip(group, statement.dsts, strict=True)
             )
@@ -85,7 +85,7 @@ class _ScannedParts:
         return body
 
     def scan(self) -> list[Statement]:
-        """Scan this program's part, from what all before it are."""
+        """Scan this program's part, carried on from the parts before it."""
         scanning, rows, names = self._scanning()
 
         def write(columns: Slice) -> list[Statement]:
@@ -95,7 +95,7 @@ class _ScannedParts:
 
         before = self.parts.place(Slice(_PART + Affine(offset=-1)))
         buffers_before = {s.name: self.parts.name(_WHOLE, s) for s in self.scans}
-        return [*scanning.start_from(buffers_before, before, _PART), *self.parts.walk.over(write)]
+        return [*scanning.start_from(buffers_before, before, _PART), *self.parts.loop.over(write)]
 
     def _scanning(self) -> tuple[Scanning, RowTiles, Names]:
         names = self.parts.names

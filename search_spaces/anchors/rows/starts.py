@@ -1,4 +1,4 @@
-"""Reductions of rows to start a search from: each kind with tiles of a few vectors a thread."""
+"""Starts of reductions of rows: each kind with tiles of a few vectors per thread."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from search_spaces.anchors.thread_tiles import PROGRAMS_PER_SM, thread_tiles
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 
-# Whole rows that are started from at most; a tile of nearly a row is one of it.
+# Number of resident starts, at most; a tile of nearly a whole row counts as one of it.
 _MOST_RESIDENT = 6
 _NEARLY = 0.7
-# Of the tiles of some vectors a thread, those with more than one and with all loads of an iteration in flight.
+# Of the tiles of some vectors per thread, those with more than one and with all loads of an iteration in flight.
 _STREAMED = slice(1, 5)
-# Rows of a tile, where one has several that lie along memory.
+# Rows of a tile, if it has several that are contiguous.
 _SEVERAL = 4
-# A program of so many times the waves, with as many vectors a thread, where it has the whole row to itself.
+# Factor of the waves of a program that has the whole row to itself, with as many vectors per thread.
 _WIDER = 4
-# Columns of an iteration where rows are neighbours in memory, of fewer and of more waves. Scans fold across the threads
-# of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
+# Columns of an iteration if rows are neighbours in memory, with fewer and with more waves. Scans fold across the
+# threads of a tile in every iteration: few rows, many columns, and the loads of the next iterations meanwhile.
 _ACROSS, _SCANNED = (32, 32, 16, 16), (128, 128, 128, 64)
 _STAGES_SCANNED = 3
-# (columns, vectors, bytes of prefetching, online) on a CPU, where rows lie across memory.
+# (columns, vectors, bytes of prefetching, online) on a CPU, if rows lie across memory.
 _ON_CPU = ((4, 4, 0, False), (8, 4, 1024, False), (1, 1, 4096, False), (4, 4, 0, True))
-# Bytes of a running value, and the part of a first-level cache that a CPU's program has of them.
+# Bytes of a running value, and a program's share of a CPU's first-level cache for them.
 _RUNNING_BYTES, _PART_OF_L1 = 4, 2
 
 
 def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values, ...]:
-    """Rows that are streamed, then shared, then resident, each where they can be."""
+    """Streamed, then shared, then resident rows, each if possible."""
     knobs = {d.name: d.knob for d in decisions}
     if not reduced.on_gpu:
         return tuple(start(decisions, values) for values in _on_cpu(reduced, knobs))
@@ -50,20 +50,20 @@ def starts(reduced: ReducedRows, decisions: Sequence[Decision]) -> tuple[Values,
 
 
 def _cut(reduced: ReducedRows, knobs: Mapping[str, Knob], programs: int) -> Iterator[Values]:
-    """Rows in pieces, each row read as seldom as can be; or so many programs a multiprocessor, where rows alone make
-    too few to keep memory busy."""
+    """Streamed rows, each read as seldom as possible; or shared ones, with this many programs per multiprocessor,
+    if rows alone are too few to keep memory busy."""
     structure, columns = reduced.structure, knobs["columns"]
     outer = math.prod(x.extent for x in structure.parallel[:-1])
     most = SPLITS[0] if programs else 1
     pieces = [v for v in columns.values if _is_cut(v) and not why_not_split(reduced, Values(split=most, columns=v))]
-    for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.walks.starts):
+    for (rows, width, warps, stages), online in product(_shapes(reduced, not programs), reduced.loops.starts):
         height = nearest(knobs["rows"], rows)
         assert isinstance(height, tuple)
         split = programs * reduced.target.num_sms / (outer * height[0]) if programs else 1
         if split < most:
             continue
-        # By point an exponential more is computed for every element of what is rescaled.
-        by_row = online and len(reduced.walks.starts) == 1 and not structure.outer
+        # By point, one more exponential is computed for every rescaled element.
+        by_row = online and len(reduced.loops.starts) == 1 and not structure.outer
         ways = ("thread", "point" if programs else "row") if by_row else ("point",)
         yield Values(
             columns=nearest(columns.restricted(pieces), width),
@@ -89,12 +89,12 @@ def _resident(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Value
 
 
 def _on_cpu(reduced: ReducedRows, knobs: Mapping[str, Knob]) -> Iterator[Values]:
-    """Rows that lie across memory: long pieces of it, and running values that stay in a first-level cache."""
+    """Rows across memory: long contiguous pieces, and running values that stay in a first-level cache."""
     resident = reduced.target.l1_bytes // _RUNNING_BYTES // _PART_OF_L1
     rows = nearest(knobs["rows"], min(resident, reduced.structure.rows / reduced.target.num_sms))
     for width, vectors, prefetch, online in _ON_CPU if reduced.structure.outer else ():
-        # Squares about a mean in one loop: one time through memory less, and nothing dear for it.
-        if not online or len(reduced.walks.starts) > 1:
+        # Squares about a mean in one loop: one pass through memory less, at little cost.
+        if not online or len(reduced.loops.starts) > 1:
             columns = nearest(knobs["columns"], width)
             yield Values(columns=columns, rows=rows, online=online, vectors=vectors, prefetch=prefetch)
 

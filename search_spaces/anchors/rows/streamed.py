@@ -1,13 +1,13 @@
-"""Rows that are streamed in pieces: one loop over the columns per reduction, one to write; rows of any length.
+"""Streamed rows: one loop over the columns per reduction, one to write; for rows of any length.
 
 Before:  for r: for c: top = max(top, x[r, c]);  for c: total += exp(x[r, c] - top);  for c: out[r, c] = …
 After:   grid r.0 in R/H:
            for c.0: top = max(top, max of x_tile)
            for c.0: total += sum of exp(x_tile - top)
            for c.0: store out_tile
-With `online`, folds join the loop of those that they depend on where they can, here the sum that of the maximum;
-`accumulate` says whether an iteration folds its columns by row, by point or by thread (see `running_folds`). Rows that
-lie across memory are always folded by point: a program then has neighbours in memory as its rows.
+With `online`, folds join the loop of those that they depend on if possible, here the sum that of the maximum;
+`accumulate` chooses the owner of running values: row, point or thread (`running_folds`). Rows that lie across memory
+are always folded by point: a program then has neighbours in memory as its rows.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from search_spaces.schedules.knobs import Values, cover, padded
 from search_spaces.workloads.names import Names
 
 COLUMNS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-# Columns of an iteration where they lie across memory; a CPU takes them one by one, with running values in registers.
+# Columns of an iteration if they lie across memory; a CPU takes them one by one, with running values in registers.
 COLUMNS_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS_ACROSS_CPU = (1, 2, 4, 8, 16)
 
 
 def why_not_streamed(reduced: ReducedRows) -> str | None:
-    """Why no loop over the columns computes it."""
+    """Reason that no loop over the columns computes it, or None."""
     if reduced.structure.folds_scans_of_folds:
         return "scans of folds are folded, which takes whole rows in a tile"
     if reduced.structure.scans and not reduced.on_gpu and not reduced.structure.outer:
@@ -43,7 +43,7 @@ def why_not_streamed(reduced: ReducedRows) -> str | None:
 
 
 def column_tilings(reduced: ReducedRows) -> tuple[tuple[int, ...], ...]:
-    """How many columns an iteration takes."""
+    """Numbers of columns of an iteration."""
     structure, extent = reduced.structure, reduced.structure.column.extent
     if not structure.outer:
         fitting = tuple(c for c in COLUMNS if c < extent) or (COLUMNS[0] if reduced.on_gpu else extent,)
@@ -56,9 +56,9 @@ def column_tilings(reduced: ReducedRows) -> tuple[tuple[int, ...], ...]:
 
 
 def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
-    """A kernel with a loop for each group of folds that share one, and one for the outputs that are left."""
+    """A kernel with a loop for each group of folds that share one, and one for the other outputs."""
     workload, structure = reduced.workload, reduced.structure
-    rows, walk = reduced.streams(values)
+    rows, loop = reduced.streams(values)
     names, known = Names({s.name for s in workload.stages}), dict[str, Tile]()
     by, online = reduced.accumulated(values), values.flag("online")
     body: list[Statement] = []
@@ -68,14 +68,14 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
     for number, group in enumerate(reduced.of_whole_rows.when(online)):
         scanned, start = scanning(whole, group.stages, names)
         guards = frozenset() if start else alike(reduced.unchanged, group)
-        some = replace(walk, unchanged=guards, rows=rows.place)
+        some = replace(loop, unchanged=guards, rows=rows.place)
         body += start
         if early and number == 0:
             some = storing(some, rows, early, names)
         body += reduce_columns(scanned, some, group, names, known, by)
     points = [] if early else points
     if structure.kept:
-        body += KeptLoops(rows, walk, by, online, names, reduced.unchanged).statements(known, points)
+        body += KeptLoops(rows, loop, by, online, names, reduced.unchanged).statements(known, points)
         points = []
 
     scanned, start = scanning(rows, points, names)
@@ -85,6 +85,6 @@ def streamed_program(reduced: ReducedRows, values: Values) -> TileProgram:
         rows.store(points if columns else per_row, emitter)
         return emitter.body
 
-    body += [*start, *(walk.over(write) if points else ()), *(write(None) if per_row else ())]
+    body += [*start, *(loop.over(write) if points else ()), *(write(None) if per_row else ())]
     kernel = Kernel(workload.name, Grid(rows.grid), tuple(body), reduced.launch)
     return TileProgram(workload.name, buffers(workload), (kernel,))

@@ -1,10 +1,10 @@
-"""How the columns of a tile lie in the threads of a GPU's program, so that each thread folds its own.
+"""Distribution of a tile's columns over the threads of a GPU's program, so that each thread folds its own.
 
-    x: (r 1, c 4096), in 128 threads with vectors of 8    x: (r 1, turn 4, thread 128, neighbour 8)
-    part: (r 1, thread 128) = fold of x over neighbours and turns
+    x: (r 1, c 4096), in 128 threads with vectors of 8    x: (r 1, `turn` 4, thread 128, neighbour 8)
+    part: (r 1, thread 128) = fold of x over neighbours and `turn`
 
-Threads have vectors that follow each other, turn by turn: what a load of neighbours makes of a tile. Where a compiler
-places it otherwise, results are the same.
+Threads have consecutive vectors, iteration by iteration, as in a coalesced load of a tile. If a compiler distributes
+them differently, results are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TURN, THREAD, _NEIGHBOUR = "turn", "thread", "neighbour"
 
 @dataclass(frozen=True)
 class ThreadParts:
-    """The threads of a program, each with `vector` neighbours, of a tile with so many columns."""
+    """The threads of a program, each with `vector` neighbours at a time, of a tile with `columns` columns."""
 
     columns: int
     threads: int
@@ -37,7 +37,7 @@ class ThreadParts:
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
-        """What the columns of a tile are cut into, and the extents."""
+        """Axes into which the columns of a tile are cut, and their extents."""
         vector = min(self.vector, self.columns)
         threads = min(self.threads, self.columns // vector)
         axes = ((_TURN, self.columns // (threads * vector)), (THREAD, threads), (_NEIGHBOUR, vector))
@@ -45,12 +45,12 @@ class ThreadParts:
 
     @property
     def extent(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return dict(self.axes)[THREAD]
 
     @property
     def share(self) -> int:
-        """How many columns each of them has."""
+        """Number of columns of each part."""
         return self.columns // self.extent
 
     def fold(self, rows: RowTiles, emitter: Emitter, stage: Stage, values: Tile, name: str) -> Tile:
@@ -66,12 +66,12 @@ class ThreadParts:
         return values
 
 
-# Where running values are kept: one for every row, for every point of a turn, or for every thread.
+# Owners of running values: every row, every point of an iteration, or every thread.
 Accumulated = Literal["row", "point"] | ThreadParts
 
 
 def accumulations(structure: Structure) -> tuple[str, ...]:
-    """Where running values may be kept on a GPU."""
+    """Owners of running values on a GPU."""
     if structure.outer or not structure.folds:
         return (POINT,)
     in_order = structure.kept or structure.scans or any(gathers(structure.body_of(s)) for s in structure.folds)
@@ -79,7 +79,7 @@ def accumulations(structure: Structure) -> tuple[str, ...]:
 
 
 def accumulated(structure: Structure, target: Target, values: Values, by_vectors: bool) -> Accumulated:
-    """Where running values are kept; on a CPU by row. `by_vectors`: rows are read by whole vectors."""
+    """The owner of running values; on a CPU the row. `by_vectors`: rows are read by whole vectors."""
     chosen = values.get("accumulate", "row")
     if chosen != "thread":
         return "point" if chosen == "point" else "row"

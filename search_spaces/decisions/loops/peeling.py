@@ -17,5 +17,5 @@ WHERE_NOT = "Where tiles along what is reduced come out even, or no compiler is 
 
 
 def peeling(uneven: bool) -> Decision:
-    """Masked, or where tiles do not come out even also peeled; the base program is made with it."""
+    """Masked, or with uneven tiles also peeled; the base program is made with it."""
     return Decision(Choice("tail", ("masked", "peeled") if uneven else ("masked",)), bears_on="legality")

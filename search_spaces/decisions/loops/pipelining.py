@@ -3,7 +3,7 @@
 Before:  for k.0 in 8: a = load …; acc += dot(a, b)
 After (stages=3):  for k.0 in 8, 3 stages: the same; a and b of iterations k.0 + 1 and k.0 + 2 are loaded meanwhile
 
-Of nested loops it is the innermost one that has several iterations. Also called double or multi buffering, num_stages
+Of nested loops, the innermost one with several iterations. Also called double or multi buffering, num_stages
 (Triton), `software_pipeline_stage` (TVM).
 """
 
@@ -22,9 +22,9 @@ WHERE_NOT = "On a CPU; where whole rows are loaded at once, or nothing is copied
 
 
 def pipelining(target: Target, counts: tuple[int, ...], dots: bool = False, marks_one: bool = True) -> Decision:
-    """One of these depths; only 1 without asynchronous copies, except for `dots`, which load to registers too.
+    """One of these depths; only 1 without asynchronous copies, except for `dots`, which can load to registers.
 
-    Kernels of dots also give the depth for loops that a compiler makes. `marks_one`: a loop of depth 1 says so;
+    Kernels of dots also set the depth of loops that a compiler makes. `marks_one`: a loop of depth 1 is marked so;
     otherwise its depth is left to the compiler.
     """
 

@@ -1,8 +1,8 @@
-"""Skipping: what a mask rules out that is data is neither loaded nor multiplied.
+"""Skipping: tiles that a mask in memory rules out are neither loaded nor multiplied.
 
 Before:  for c0.0 in 64: s = dot(q, k_tile); …; acc += dot(p, v_tile)            p is 0 where kept[m0, c0] does not hold
 After (skip=True):  marks = load kept[m0.0, 0 : +64]
-                    for c0.0 in 64 where marks: the same, of blocks that are kept
+                    for c0.0 in 64 where marks: the same, of the kept blocks
 
 Block-sparse attention, block masks (FlexAttention), `cu_seqlens` and key lengths where padding makes the mask.
 """
@@ -20,9 +20,9 @@ WHERE_NOT = "Where no mask is read, it differs between the rows of a tile, or no
 
 
 def skipping(tiled: str, iterations: Callable[[Values], int]) -> Decision:
-    """All iterations, or those that a mask leaves; `iterations`: how many there are by the decision `tiled`.
+    """All iterations, or those that a mask leaves; `iterations`: their number by the decision `tiled`.
 
-    The base program is made with it: where a mask is known to leave everything of a tile, nothing is masked.
+    The base program is made with it: tiles that are known to be unmasked need no mask.
     """
 
     def why_none(values: Values) -> str | None:

@@ -1,6 +1,6 @@
-"""Unrolling: several iterations of a loop are written out as one.
+"""Unrolling: several copies of a loop's body for one iteration.
 
-Before:  for k: acc += a[k] * b[k]               After (unroll=4):  for k in 0, 4, 8, …: four of them, written out
+Before:  for k: acc += a[k] * b[k]               After (unroll=4):  for k in 0, 4, 8, …: four copies of the body
 Before:  for j in 64: out[j] = x[2*j] + x[2*j + 1] + x[2*j + 2]
 After (unrolled_columns=2):  for j in 32: out[2*j], out[2*j + 1] of x[4*j : +5], which is loaded once
 
@@ -18,7 +18,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
 NAMES = ("unroll", "unrolled_rows", "unrolled_columns")
-# Points of an axis that are written out.
+# Unrolled points of an axis.
 ROWS, COLUMNS = (1, 2, 4), (1, 2, 4, 8)
 WHERE_NOT = "In dots on a GPU, whose compilers unroll them; where neighbouring points read nothing in common."
 

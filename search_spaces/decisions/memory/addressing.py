@@ -1,10 +1,10 @@
-"""Addresses of loads: moved to where whole vectors begin, or chosen among several before a single load.
+"""Addresses of loads: aligned to whole vectors, or selected among several before a single load.
 
-Before:  load x[r, c.0*64 : +64]                                rows begin anywhere: elements are loaded one by one
-After (aligned=True):   load x[r, c.0*64 - skew(r) : +64]       whole vectors, of which the ends are left out
+Before:  load x[r, c.0*64 : +64]                                rows are unaligned: elements are loaded one by one
+After (aligned=True):   load x[r, c.0*64 - skew(r) : +64]       whole vectors, with their ends masked
 
 Before:  y = select(c < 8, load x[8 - c], load x[c - 8])        both are loaded
-After (selected=True):  y = load x[select(c < 8, 8 - c, c - 8)] one is, at an index that is chosen
+After (selected=True):  y = load x[select(c < 8, 8 - c, c - 8)] one is, at the selected index
 
 Aligned over-read, loop versioning by alignment (compilers); reflection padding and concatenation by index arithmetic.
 """
@@ -19,7 +19,7 @@ WHERE_NOT = "Where rows begin at whole vectors, or nothing is selected among rea
 
 
 def aligned() -> Decision:
-    """Rows as they begin, or from the vector in which they do; the base program is made with it."""
+    """Rows as they begin, or from the start of their first vector; the base program is made with it."""
     return Decision(Choice("aligned", (False, True)))
 
 

@@ -1,4 +1,4 @@
-"""Packing on a CPU: operands of a dot are read where they lie, or copied first into the order in which it reads them.
+"""Packing on a CPU: operands of a dot are read in place, or copied first into the order of the main loop's reads.
 
 Before:  for i, j: c += dot(rows i of a, columns j of b)             columns of b are as far apart as its rows are long
 After (pack_b=panels):  copy b into panels;  for i, j: c += dot(rows i of a, panel j of b)

@@ -1,9 +1,9 @@
-"""Order of tiles: it is chosen so that programs that run together share operands in the cache (rasterisation).
+"""Order of tiles, such that programs that run together share operands in the cache (rasterisation order).
 
 Before:  grid m.0, n.0                                               neighbours share rows
 After (order=column_major):  grid n.0, m.0                           neighbours share columns
       (group=8):             grid m.0 // 8, n.0, m.0 % 8             eight rows of tiles interleaved, column by column
-      (direction=descending): grid from the last m.0 to the first    first those that a mask leaves most work
+      (direction=descending): grid from the last m.0 to the first    the most work under a mask first
       (inner=ji):            within a CPU's cache tile, register tiles column by column; i_pack_j: a packed in between
 
 Also called block swizzling or rasterisation (CUTLASS), grouped ordering (Triton's tutorial), reorder (TVM, Halide).
@@ -25,14 +25,14 @@ WHERE_NOT = "Where the grid has one axis, or the programs on one axis are few."
 ROW_MAJOR, COLUMN_MAJOR = "row_major", "column_major"
 ASCENDING, DESCENDING = "ascending", "descending"
 _GROUPS = (1, 2, 4, 8, 16)
-# How many tiles lie along the last two axes of a grid in row-major order.
+# Numbers of tiles along the last two axes of a grid in row-major order.
 Counts = Callable[[Values], tuple[int, int]]
 
 
 def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None) -> Decision:
     """The axis, of the last two of the grid, that varies fastest; `several`: both may have more than one tile.
 
-    `counts`: how many the decisions `tiled` make of them. Of one row or column of tiles all orders are one.
+    `counts`: the numbers of tiles by the decisions `tiled`. One row or column of tiles has one order.
     """
     orders = (ROW_MAJOR, COLUMN_MAJOR) if several else (ROW_MAJOR,)
     decision = _order(orders, _ordered)
@@ -44,8 +44,8 @@ def order(several: bool, tiled: Sequence[str] = (), counts: Counts | None = None
 def group(several: bool, tiled: Sequence[str], counts: Counts, sizes: tuple[int, ...] = _GROUPS) -> Decision:
     """Tiles along the slower of the last two axes that are interleaved.
 
-    `counts`: how many tiles the decisions `tiled` make, `order` among these where there is one. All sizes that hold all
-    of them along the slower axis are one, and so are those of one row or column of tiles.
+    `counts`: the numbers of tiles by the decisions `tiled`, with `order` among these if there is one. All sizes that
+    hold the whole slower axis are one, and so are those of one row or column of tiles.
     """
 
     def taking_turns(values: Values) -> int:

@@ -1,7 +1,7 @@
 """Persistent programs: a few programs per multiprocessor, each of which computes one tile after another.
 
 Before:  grid m.0 in 64, n.0 in 32: body                              2048 programs, a tile each
-After (grid=persistent, per_sm=1):  132 programs; program p does tiles p, p + 132, …
+After (grid=persistent, per_sm=1):  132 programs; program p computes tiles p, p + 132, …
       (grid=persistent_flat):       the loop over tiles and the reduction's are one, so that operands of the next tile
                                     are loaded while this one ends
       (grid=stream_k):              (tile, iteration) pairs in equal shares; shared tiles are added up
@@ -33,8 +33,7 @@ _PER_SM = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Units:
-    """The parts of a device that have `per_sm` programs each, by values of `decisions`; what is not decided yet is as
-    it makes the fewest."""
+    """Units of a device with `per_sm` programs each, by values of `decisions`; undecided ones give the fewest."""
 
     count: Callable[[Values], int]
     decisions: tuple[str, ...] = ()
@@ -49,7 +48,7 @@ def persistence(
 ) -> tuple[Decision, ...]:
     """Persistent programs or none, and their number: fewer than tiles, or they are none.
 
-    `tiles`: how many tiles the decisions `tiled` make; `dots`: what a loop over tiles keeps takes resources.
+    `tiles`: number of tiles by the decisions `tiled`; `dots`: a loop over tiles keeps values that take resources.
     """
     # More tiles than one program per multiprocessor are needed whatever number of programs is decided later.
     known = dict.fromkeys((("grid",), ("grid", "per_sm"), ("grid", "per_sm", *units.decisions)))

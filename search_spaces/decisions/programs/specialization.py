@@ -5,8 +5,8 @@ After:   producer: for k.0: wait until a slot is empty; load a, b into it
          consumer: for k.0: wait until the slot is full; acc += dot(a, b); the slot is empty
          (cooperative: consumers share a tile's rows equally; pingpong: they alternate by tiles)
 
-The launch says that this is wanted; `programs.roles` makes the roles of it, for contractions and for chained dots, or
-says why there are none.
+The launch asks for it; `programs.roles` assigns the roles, for contractions and for chained dots, or has the reason
+that there are none.
 
 Warp-specialised persistent cooperative and ping-pong kernels in CUTLASS 3, `warp_specialize` in Triton.
 """

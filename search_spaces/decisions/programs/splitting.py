@@ -21,7 +21,7 @@ WHERE_NOT = "Where nothing is reduced, or rows stay in a tile whole."
 
 
 def splitting(parts: Iterable[int], most: int, likely: int = 1) -> Decision:
-    """Into how many parts: one of these up to the most that are worth a program, or one where none is.
+    """Number of parts: one of these, up to the most that are worth a program.
 
     `likely`: the first of them is drawn so many times as often as each other one.
     """

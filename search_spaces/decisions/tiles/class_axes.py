@@ -20,13 +20,13 @@ from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice
 
 NAMES = ("m_axes", "n_axes", "k_axes", "flat")
-# Vectors of a tile of rows and columns of points as one axis; 0 where each is tiled by itself.
+# Vectors of a tile of rows and columns of points as one axis; 0 if each is tiled by itself.
 FLAT_SIZES = (0, 256, 512, 1024, 2048)
 WHERE_NOT = "Where a class has one axis; no range of it where slices cannot say what that reads."
 
 
 def class_axes(name: str, axes: int, ranged: bool) -> tuple[Decision, ...]:
-    """Boxes or ranges of so many axes of a class, where there is a choice; `ranged`: also as ranges of all."""
+    """Boxes or ranges of several axes of a class, if there is a choice; `ranged`: also ranges of all."""
     fused = ("fused",) if name == "k_axes" and axes > 1 else ()
     values = ("box", *fused, *(("range",) if ranged else ()))
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()

@@ -37,7 +37,7 @@ def register_tiles(heights: Collection[int], target: Target) -> tuple[KnobValue,
 
 
 def register_tiling(name: str, values: tuple[KnobValue, ...], target: Target) -> Decision:
-    """One of these (rows, columns) that fits the registers, and as often written out as decoded instructions are kept.
+    """One of these (rows, columns) that fits the registers, unrolled while its loop stays in the cache of instructions.
 
     The base program is made with it.
     """

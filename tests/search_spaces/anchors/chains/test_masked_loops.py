@@ -1,4 +1,4 @@
-"""Masks that are data and known in blocks: walks make no iterations of which nothing is left."""
+"""Masks in memory that are known in blocks: loops skip fully masked iterations."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
     for c.0 from there while c.0*64 <= m.0*128 + 127:             the boundary, with the mask
                                                                   and no more: nothing is seen there
 
-A form of the axes stands for a set of positions: those where it is not negative (`rows.contributions`). The end of the
-streamed axis is one more form, if a tile does not end with it.
+A set of positions is an affine form of the axes: the positions where it is not negative (`rows.contributions`). The
+end of the streamed axis is one more form, if a tile does not end with it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from search_spaces.workloads.expressions.walking import rewritten
 
 
 @dataclass(frozen=True)
-class WalkPart:
+class LoopPart:
     """The iterations of one loop: those within all of `until`, without those within all of a group of `since`.
 
     `known`: forms that are negative nowhere in their tiles, and conditions that hold everywhere. `reaches`: true if
-    tiles may reach beyond the streamed axis. `between`: they lie between boundaries, and there may be none.
+    tiles may reach beyond the streamed axis. `between`: they lie between boundaries, and may be empty.
     """
 
     until: tuple[Bound, ...] = ()
@@ -106,7 +106,7 @@ def ruled_out(e: Expression, failing: Expression) -> Expression:
 
 
 def _holds(condition: Expression, failing: Expression) -> bool | None:
-    """Whether a condition holds where another one does not, or None where that does not say it."""
+    """True if a condition holds wherever another one fails, false if it fails there, None if that is undecided."""
     if condition == failing:
         return False
     if condition == _denied(failing):
@@ -122,7 +122,7 @@ def _holds(condition: Expression, failing: Expression) -> bool | None:
 
 
 def _denied(condition: Expression) -> Expression | None:
-    """The condition that this one is the opposite of."""
+    """The condition whose negation this one is."""
     match condition:
         case Apply("eq", (denied, Literal(0.0) | Integer(0))):
             return denied
@@ -160,7 +160,7 @@ def _ruled_out(chain: Chain, guards: Guards) -> list[Forms]:
     return found
 
 
-def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[WalkPart, ...]:
+def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str, even: bool) -> tuple[LoopPart, ...]:
     """The parts of a loop over a variable; `even`: tiles end where the streamed axis does."""
     end = Affine.of((chain.c.name, -1), offset=chain.c.extent - 1)
     forms = sorted({*mask.forms, *(() if even else (end,))}, key=str)
@@ -172,14 +172,14 @@ def parts_of(chain: Chain, mask: Mask, place: Mapping[str, Slice], variable: str
     ending = tuple(Bound(-_smallest(f, place), 1) for f in upper)
     beginning = tuple(Bound(_smallest(f, place), 0) for f in lower[:1])
     if not known:
-        return (WalkPart(reaches=not even),)
+        return (LoopPart(reaches=not even),)
     before = (beginning,) if beginning else ()
-    parts = [WalkPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
+    parts = [LoopPart(until=beginning, known=_beside(lower[0], upper, place), reaches=not even)] if beginning else []
     reaches = not even and end not in known
-    parts.append(WalkPart(until=ending, since=before, known=known, reaches=reaches, between=True))
+    parts.append(LoopPart(until=ending, since=before, known=known, reaches=reaches, between=True))
     if ending:
         far = _beside(upper[0], lower[:1], place) if len(upper) == 1 else frozenset()
-        parts.append(WalkPart(since=(*before, ending), known=far, reaches=not even))
+        parts.append(LoopPart(since=(*before, ending), known=far, reaches=not even))
     return tuple(parts)
 
 

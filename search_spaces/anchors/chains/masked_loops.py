@@ -1,20 +1,20 @@
-"""Walks without the iterations that a mask rules out which is data.
+"""Loops that skip the iterations ruled out by a mask that is read (block masks).
 
-    kept[b, c0]: which blocks c0 of columns the rows b see; a walk goes over blocks c0, and columns c of each
+    kept[b, c0]: the blocks c0 of columns that rows b see; a loop is over blocks c0, and columns c of each
 
     marks = load kept[b.0, 0 : +64]
-    for c0.0 in 64 where marks:                   of other blocks nothing is loaded or multiplied
+    for c0.0 in 64 where marks:                   other blocks are neither loaded nor multiplied
       for c.0 in 2: …
 
-    kept[b, c]: which columns they see, of which a tile has 32
+    kept[b, c]: the columns that they see, of which a tile has 32
 
     marks = max of load kept[b.0, 0 : +2048] over every 32
     for c.0 in 64 where marks: …
 
-Conditions of a mask (`walk_parts.Mask`) say so that are the same for all rows of a tile; the loop that one marks is
-that over the outermost walked axis that it has. A mask in blocks is such where blocks of rows and of columns are
-axes of their own: as they are where scores are viewed as […, blocks, rows, blocks, columns], or a mask is expanded to
-that. Rows of which nothing is left are what they are with all iterations made: no fold has changed.
+These are the conditions of a mask (`loop_parts.Mask`) that are the same for all rows of a tile; the marked loop is
+the one over the outermost streamed axis of the condition. A mask has blocks if blocks of rows and of columns are axes
+of their own: for instance if scores are viewed as […, blocks, rows, blocks, columns], or a mask is expanded to that.
+Fully masked rows get the same values as with all iterations: no fold has changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from search_spaces.anchors.chains.chain_program import ChainProgram
-from search_spaces.anchors.chains.walk_parts import Mask, mask_of
+from search_spaces.anchors.chains.loop_parts import Mask, mask_of
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.skipping import is_skipping, skipping
 from search_spaces.programs.statements import Reduce, Regroup, Statement
@@ -37,17 +37,17 @@ from search_spaces.workloads.expressions.expression import Access, Expression, m
 from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.workload import Axis
 
-# A program holds what it reads of a mask in registers: of so many positions at most.
+# The mask is read into registers of a program: at most this many positions.
 _MOST_HELD = 16384
-# A warp that brings tiles has few registers: so many numbers are 8 for each of its threads.
+# A producer warp has few registers: this is 8 numbers for each of its threads.
 _MOST_BROUGHT = 256
 
 
 def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
-    """By walked axis, what holds where positions of it are of use for any row of a tile; no axis of which all are."""
+    """Conditions of positions that any row of a tile uses, by streamed axis; none for axes that are used entirely."""
     found: dict[str, list[Expression]] = {}
     for condition in sorted(mask_of(chain).conditions, key=to_text):
-        along = walked_along(chain, condition)
+        along = streamed_along(chain, condition)
         held = math.prod(x.extent for x in along)
         if along and along[0].extent > 1 and held <= _MOST_HELD and chain.m.name not in variables(condition):
             found.setdefault(along[0].name, []).append(condition)
@@ -55,7 +55,7 @@ def conditions_along(chain: Chain) -> dict[str, list[Expression]]:
 
 
 def skips(chain: Chain) -> tuple[Decision, ...]:
-    """The decision to skip, where a mask allows it."""
+    """The decision to skip, if a mask allows it."""
 
     def iterations(values: Values) -> int:
         return values.tiling("c")[0] if len(chain.walked) == 1 else chain.walked[0].extent
@@ -63,30 +63,30 @@ def skips(chain: Chain) -> tuple[Decision, ...]:
     return (skipping("c", iterations),) if conditions_along(chain) else ()
 
 
-def why_not_brought(chain: Chain) -> str | None:
-    """Why a warp that brings tiles cannot tell which ones are of use, where it reads one number for each block."""
+def why_not_marked(chain: Chain) -> str | None:
+    """Reason that a producer warp cannot skip blocks, by one number that it reads for each; None if it can."""
     found = conditions_along(chain)
     read = found.get(chain.walked[0].name, [])
     if len(chain.walked) != 2 or len(found) != 1 or len(read) != 1 or not isinstance(read[0], Access):
         return "a mask that is computed, or not of blocks"
-    if len(walked_along(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
+    if len(streamed_along(chain, read[0])) != 1 or chain.walked[0].extent > _MOST_BROUGHT:
         return f"a mask of more than {_MOST_BROUGHT} blocks of columns, or of what is in them"
     return None
 
 
-def walked_along(chain: Chain, condition: Expression) -> list[Axis]:
-    """The walked axes along which a condition differs."""
+def streamed_along(chain: Chain, condition: Expression) -> list[Axis]:
+    """The streamed axes along which a condition differs."""
     read = variables(condition)
     return [x for x in chain.walked if x.name in read]
 
 
 @dataclass
 class Marks:
-    """Tiles that mark the iterations of loops, by the axis that a loop is over, and the statements that make them.
+    """Block masks: tiles that mark the iterations of loops, by axis of the loop, and their statements.
 
-    `known`: conditions that hold everywhere in the tiles of marked iterations. `ending`: the axis whose loop ends where
-    the `mask` by position does, so that loops within a marked one have all of their iterations; `place`: where all that
-    an iteration of it has lies.
+    `known`: conditions that hold everywhere in the tiles of marked iterations. `ending`: the axis whose loop ends with
+    the `mask` by position, so that loops within a marked one have all their iterations; `place`: slices of an iteration
+    of that axis.
     """
 
     mask: Mask
@@ -98,7 +98,7 @@ class Marks:
 
     @staticmethod
     def of(program: ChainProgram) -> Marks:
-        """Those of a program, before its loops; none where its schedule makes all iterations."""
+        """The marks of a program, before its loops; empty if its schedule skips nothing."""
         mask, walked, place = program.mask, program.chain.walked, program.tile.place
         if not is_skipping(program.tile.values):
             return Marks(mask, program.chain.c.name, place)
@@ -109,25 +109,25 @@ class Marks:
         for axis, conditions in along.items():
             found.tiles[axis] = _marked(program, axis, functools.reduce(mul, conditions), found.body)
             if place[axis].extent is None:
-                found.known |= {x for x in conditions if len(walked_along(program.chain, x)) == 1}
+                found.known |= {x for x in conditions if len(streamed_along(program.chain, x)) == 1}
         return found
 
     def name(self, axis: str) -> str:
-        """The tile that marks iterations of the loop over an axis; "" where none does."""
+        """Name of the tile that marks iterations of the loop over an axis; "" if none does."""
         return self.tiles[axis].name if axis in self.tiles else ""
 
 
 def _reach(program: ChainProgram, axis: Axis) -> int:
-    """So many positions all iterations of the loop over an axis have together."""
+    """Number of positions of all iterations of the loop over an axis."""
     return program.tile.iterations[axis.name] * (program.tile.place[axis.name].extent or 1)
 
 
 def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[Statement]) -> Tile:
-    """The tile with an element for every iteration, or more."""
+    """A tile with an element for every iteration, or more."""
     tile, place = program.tile, program.tile.place[axis]
     count = padded(tile.iterations[axis])
     along = {axis: Slice(_before(place.start, f"{axis}.0"), count * (place.extent or 1), axis)}
-    inner = [x for x in walked_along(program.chain, condition) if x.name != axis]
+    inner = [x for x in streamed_along(program.chain, condition) if x.name != axis]
     along |= {x.name: Slice(Affine(), padded(x.extent), x.name) for x in inner}
     emitter = replace(program.emitter(), place={**tile.place, **along})
     points = emitter.tile(condition, f"{axis}_marks")
@@ -142,7 +142,7 @@ def _marked(program: ChainProgram, axis: str, condition: Expression, body: list[
 
 
 def _any(program: ChainProgram, points: Tile, axis: str, body: list[Statement]) -> Tile:
-    """Whether any of the points along an axis is marked."""
+    """A tile that is nonzero where any point along an axis is marked."""
     kept = {x: n for x, n in zip(points.axes, points.shape, strict=True) if x != axis}
     marks = Tile(program.names.fresh("marks"), tuple(kept), tuple(kept.values()))
     body.append(Reduce(marks, points.name, axis, "max"))
@@ -150,6 +150,6 @@ def _any(program: ChainProgram, points: Tile, axis: str, body: list[Statement]) 
 
 
 def _before(start: Affine, variable: str) -> Affine:
-    """Where the first iteration of a loop has this start."""
+    """The start in a loop's first iteration."""
     others: Mapping[str, Affine] = {v: axis_index(v) for v, _ in start.terms}
     return start.substituted({**others, variable: Affine()})

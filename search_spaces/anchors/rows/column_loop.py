@@ -1,14 +1,14 @@
-"""How a program walks the columns of its rows: pieces of equal width, and what is left of the last one.
+"""The loop over the columns of a program's rows: pieces of equal width, and the rest of the last one.
 
-With one program per row          With the columns dealt to `split` programs, numbered s
+With one program per row          With the columns divided among `split` programs, numbered s
   for c.whole in C // W: …          for c.whole in S while (s*S + c.whole)*W < C // W * W: …
   the last C % W columns            if s is the last: the last C % W columns
 
 With a skew every piece begins at a vector of memory, and the first one with elements of the row before:
   columns [-skew, W - skew);  for c.whole in C // W - 1: …;  the last columns, up to W + skew of them
 
-Other reduced axes have a loop each around that, one position an iteration; the outermost of them may be the one that is
-dealt to the programs.
+Other reduced axes have a loop each around that, one position an iteration; the outermost of them may be the one that
+programs share.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from search_spaces.programs.tiles import Bound, Skew, Slice
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.workload import Axis
 
-# Makes the statements for some columns.
-Turn = Callable[[Slice], list[Statement]]
+# Emits the statements for some columns.
+Iteration = Callable[[Slice], list[Statement]]
 
 
 @dataclass(frozen=True)
-class ColumnWalk:
-    """The walk over all positions of the axis `column`, `width` of them an iteration.
+class ColumnLoop:
+    """The loop over all positions of the axis `column`, `width` of them an iteration.
 
-    `split`: how many programs share it. `one_by_one`: an iteration takes its columns one after the other, each without
-    an axis of its own in the tiles (how a CPU walks rows that lie across memory).
-    `around`: reduced axes whose loops lie around it, the outermost first; `shares_around`: that one is shared.
+    `split`: number of programs that share it. `one_by_one`: an iteration takes its columns one after the other, each
+    without an axis of its own in the tiles (for a CPU, where rows lie across memory).
+    `around`: reduced axes with loops around it, the outermost first; `shares_around`: programs share that one.
     `unchanged`: forms of the axes; columns of rows at `rows` where one of them is negative change nothing.
-    `beside`: makes what every turn does besides. `skew`: how far each piece is moved back.
+    `beside`: emits further statements of every iteration. `skew`: the distance by which each piece is shifted back.
     `backwards`: from the last column to the first one.
     """
 
@@ -46,7 +46,7 @@ class ColumnWalk:
     shares_around: bool = False
     unchanged: frozenset[Affine] = frozenset()
     rows: Mapping[str, Slice] = field(default_factory=dict)
-    beside: Turn | None = None
+    beside: Iteration | None = None
     skew: Skew | None = None
     backwards: bool = False
 
@@ -56,12 +56,12 @@ class ColumnWalk:
 
     @property
     def columns(self) -> Slice:
-        """What an iteration has of the columns, wherever it starts."""
+        """Slice of an iteration's columns, counted from its start."""
         return Slice(Affine()) if self.one_by_one else Slice(Affine(), self.width, self.column.name)
 
     @property
     def walked(self) -> dict[str, Slice]:
-        """Where the axes around lie within their loops."""
+        """Slices of the axes around, within their loops."""
         place = {x.name: Affine.of((f"{x.name}.0", 1)) for x in self.around}
         if self.shares_around:
             place[self.around[0].name] += Affine.of(("s", self._share_around))
@@ -73,22 +73,22 @@ class ColumnWalk:
 
     @property
     def _split(self) -> int:
-        """How many programs share the columns of one position of the axes around."""
+        """Number of programs that share the columns of one position of the axes around."""
         return 1 if self.shares_around else self.split
 
-    def over(self, turn: Turn) -> list[Statement]:
+    def over(self, iteration: Iteration) -> list[Statement]:
         """All columns; an iteration may reach beyond the last one, unless it takes them one by one."""
         if self.one_by_one or self.skew:
-            return self.within(self._whole(turn) + self._rest(turn))
-        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, turn))
+            return self.within(self._whole(iteration) + self._rest(iteration))
+        return self.within(self._loop("c.0", -(-self.extent // self.width), self.extent, iteration))
 
-    def whole(self, turn: Turn) -> list[Statement]:
+    def whole(self, iteration: Iteration) -> list[Statement]:
         """The iterations that all have `width` columns."""
-        return self.within(self._whole(turn))
+        return self.within(self._whole(iteration))
 
-    def rest(self, turn: Turn) -> list[Statement]:
-        """The columns after the whole iterations, and where there is a skew, before them; an iteration for each."""
-        return self.within(self._rest(turn))
+    def rest(self, iteration: Iteration) -> list[Statement]:
+        """The columns after the whole iterations, and with a skew before them; one iteration for each."""
+        return self.within(self._rest(iteration))
 
     def within(self, body: list[Statement]) -> list[Statement]:
         """The body within the loops around."""
@@ -101,44 +101,44 @@ class ColumnWalk:
             body = [For(f"{axis.name}.0", trips, tuple(body), bound=bound)]
         return body
 
-    def _whole(self, turn: Turn) -> list[Statement]:
+    def _whole(self, iteration: Iteration) -> list[Statement]:
         end, first = self.extent // self.width * self.width, self.width if self.skew else 0
         iterations = (end - first) // self.width
-        return self._loop("c.whole", iterations, end, turn, first) if iterations > 0 else []
+        return self._loop("c.whole", iterations, end, iteration, first) if iterations > 0 else []
 
-    def _rest(self, turn: Turn) -> list[Statement]:
+    def _rest(self, iteration: Iteration) -> list[Statement]:
         end, first = self.extent // self.width * self.width, []
         if self.skew:
-            first, end = self._dealt(self._turn(turn, Affine(), self.width), 0), max(end, self.width)
+            first, end = self._dealt(self._iteration(iteration, Affine(), self.width), 0), max(end, self.width)
         last = range(end, self.extent + (self.skew.most if self.skew else 0), self.width)
-        body = [s for start in last for s in self._turn(turn, Affine.of(offset=start), self.extent - start)]
+        body = [s for start in last for s in self._iteration(iteration, Affine.of(offset=start), self.extent - start)]
         return first + self._dealt(body, self.split - 1)
 
     def _dealt(self, body: list[Statement], number: int) -> list[Statement]:
         """The body in one of the programs that share the columns."""
         return body if self._split == 1 or not body else [If("s", number, tuple(body))]
 
-    def _loop(self, variable: str, iterations: int, end: int, turn: Turn, first: int = 0) -> list[Statement]:
+    def _loop(self, variable: str, iterations: int, end: int, iteration: Iteration, first: int = 0) -> list[Statement]:
         if self._split == 1:
             start, share, bound = Affine.of((variable, self.width), offset=first), iterations, None
         else:
             share = -(-iterations // self.split)
             start = Affine.of((variable, self.width), ("s", share * self.width), offset=first)
             bound = Bound(start, end)
-        body = tuple(self._turn(turn, start, self.width))
+        body = tuple(self._iteration(iteration, start, self.width))
         place = {**self.rows, **self.walked, self.column.name: Slice(start, self.width, self.column.name)}
         largest = (largest_at(form, place) for form in sorted(self.unchanged, key=str))
         useful = tuple(Bound(-form, 1) for form in largest if variable in dict(form.terms))
         return [For(variable, share, body, bound=bound, useful=useful)]
 
-    def _turn(self, turn: Turn, start: Affine, columns: int) -> list[Statement]:
-        turns = [t for t in (turn, self.beside) if t]
+    def _iteration(self, iteration: Iteration, start: Affine, columns: int) -> list[Statement]:
+        bodies = [t for t in (iteration, self.beside) if t]
         if not self.one_by_one:
             place = Slice(self._at(start, self.width), self.width, self.column.name, skew=self.skew)
-            return [s for t in turns for s in t(place)]
+            return [s for t in bodies for s in t(place)]
         places = [Slice(self._at(start + Affine.of(offset=number), 1)) for number in range(columns)]
-        return [s for place in places for t in turns for s in t(place)]
+        return [s for place in places for t in bodies for s in t(place)]
 
     def _at(self, start: Affine, width: int) -> Affine:
-        """Where so many columns begin that are these, counted from where the walk starts."""
+        """The start of these columns, counted from the start of the loop."""
         return -start + Affine(offset=self.extent - width) if self.backwards else start

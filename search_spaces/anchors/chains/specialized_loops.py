@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from search_spaces.anchors.chains.marked_walks import why_not_brought
+from search_spaces.anchors.chains.masked_loops import why_not_marked
 from search_spaces.anchors.contractions.specialization import why_no_stages
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
@@ -70,14 +70,14 @@ _MOST_SUMS = 160
 def is_specialized(chain: Chain, target: Target) -> bool:
     """True if a producer can load the operands of all dots: tiles as stored, of 16-bit types, of whole depth."""
     products = (*chain.inner, *chain.carried.values())
-    brought = [*(p.a for p in chain.inner), *(p.b for p in products)]
+    loaded = [*(p.a for p in chain.inner), *(p.b for p in products)]
     units = target.wave_groups
     return (
         units is not None
-        and (len(chain.walked) == 1 or why_not_brought(chain) is None)
+        and (len(chain.walked) == 1 or why_not_marked(chain) is None)
         and bool(chain.carried)
         and chain.why_at_once is None
-        and all(isinstance(x, Access) for x in brought)
+        and all(isinstance(x, Access) for x in loaded)
         and all(dtype(p.dtype).bytes == 2 for p in products)
         and all(x.extent % _depth(units) == 0 and x.extent & (x.extent - 1) == 0 for x in chain.depths)
     )

@@ -1,4 +1,4 @@
-"""What is computed at the points of a walk: of positions, rounded, and as powers of two."""
+"""Values at the points of a streamed axis: computed from positions, rounded, and as powers of two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chained_kernels import H200, TRITON, masked, walks, with_tiles, worst
 from chained_workloads import Scores, attention
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, Workload
-from search_spaces.anchors.chains.walked_positions import integral_differences
+from search_spaces.anchors.chains.streamed_positions import integral_differences
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.statements import For, Map
 from search_spaces.programs.statements import Position as PositionOf

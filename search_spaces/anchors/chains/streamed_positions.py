@@ -1,4 +1,4 @@
-"""Differences of positions in a loop, as integers.
+"""Differences of positions in a loop, computed as integers.
 
     at_c: (c 64) float32 = c.0*64 : +64             at_c2: (c 64) int32 = c.0*64 : +64
     t: (m 64, c 64) float32 = sub(at_c, at_m)       at_m2: (m 64) int32 = m.0*64 : +64

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.chains.chain_program import ChainProgram, inside
-from search_spaces.anchors.chains.walk_parts import WalkPart
+from search_spaces.anchors.chains.loop_parts import LoopPart
 from search_spaces.anchors.contractions.dot_tiles import precision_of
 from search_spaces.anchors.rows.moving import Added
 from search_spaces.anchors.rows.row_parts import folded_in, spread
@@ -39,12 +39,12 @@ Results = tuple[tuple[str, Expression], ...]
 
 
 @dataclass(frozen=True)
-class Turn:
+class Iteration:
     """One iteration."""
 
     program: ChainProgram
     emitter: Emitter
-    part: WalkPart
+    part: LoopPart
 
     @property
     def chain(self) -> Chain:
