@@ -65,18 +65,24 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
+    ranges = [d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])]
+    tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
+
+    def counts(values: Values) -> tuple[int, int]:
+        return class_tiles(form, values, "m").count, class_tiles(form, values, "n").count
+
     return (
-        *(d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])),
+        *ranges,
         *tiles,
         peeling(bool(ends)),
         swapping(),
         splitting(SPLITS, depth // MIN_SPLIT),
         partials(),
-        order(several, ("m", "n"), _counts),
-        group(several, ("order", "m", "n"), _counts),
+        order(several, tiled, counts),
+        group(several, ("order", *tiled), counts),
         *persistence(
             shared_by,
-            ("m", "n", "split", "specialize"),
+            (*tiled, "split", "specialize"),
             lambda values: tiles_in(form, values) * values.integer("split"),
             grids,
             dots=True,
@@ -92,10 +98,6 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         num_warps(target, WARPS[0], WARPS[-1], groups),
         pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
     )
-
-
-def _counts(values: Values) -> tuple[int, int]:
-    return values.tiling("m")[0], values.tiling("n")[0]
 
 
 def specialized_blocks(values: Values, undecided: int = 1) -> int:
