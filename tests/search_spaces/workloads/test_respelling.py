@@ -22,7 +22,20 @@ from autosched.machine.element_types import torch_dtype
 from random_workloads import random_workload
 from respelled_workloads import WAYS
 from scheduled_tensors import interpreted
-from search_spaces import EmptySearchSpaceError, InputError, Schedule, SearchSpace, Target, Workload, target_named
+from search_spaces import (
+    Axis,
+    EmptySearchSpaceError,
+    InputError,
+    Schedule,
+    SearchSpace,
+    Stage,
+    Target,
+    Tensor,
+    Workload,
+    target_named,
+)
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from tuning_logs import TuningLog, shipped_logs
 
 TARGETS = (target_named("h200"), devices.cpu_target())
@@ -138,3 +151,15 @@ def test_schedules_compute_what_is_written_however_that_is(known: Known) -> None
             for made, tensor, right in zip(got, again.outputs, expected, strict=True):
                 rounded = torch.from_numpy(made).to(torch_dtype(tensor.dtype))
                 assert why_wrong(rounded, right) is None, f"{again}\n{schedule}"
+
+
+def test_a_tensor_that_is_looked_up_may_have_several_dimensions_of_one_position() -> None:
+    i, j = axis_index("i"), axis_index("j")
+    x, at = Tensor("x", (17, 65, 1, 1), "float32", (65, 1, 1, 1)), Tensor("at", (17,), "int64")
+    looked_up = ex.Gather("x", (ex.Access("at", (i,)), j, Affine(), Affine()))
+    sum_of_both = ex.add(ex.Access("x", (i, j, Affine(), Affine())), looked_up)
+    workload = Workload("both", (x, at), (Stage("out", (Axis("i", 17), Axis("j", 65)), sum_of_both),))
+    schedule = sampled(best_spaces.build(workload, TARGETS[1]), 1, seed=0)[0]
+    inputs = random_inputs(workload, seed=0)
+    (got,) = interpreted(workload, schedule.program, [x.double() if x.is_floating_point() else x for x in inputs])
+    assert why_wrong(torch.from_numpy(got), expect(workload, inputs)[0]) is None
