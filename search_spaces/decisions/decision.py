@@ -7,10 +7,12 @@ Sketches are lists of decisions (Ansor's word): `derived` makes one of a base pr
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from search_spaces.programs.statements import Statement, mapped
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
@@ -104,12 +106,28 @@ def modulo(decision: Decision, others: Iterable[str], made: Callable[[Values], H
 
 def each_kernel(program: TileProgram, change: Callable[[Kernel], Kernel]) -> TileProgram:
     """The program with every kernel changed except auxiliary ones, which decisions do not concern."""
-    return replace(program, kernels=tuple(k if k.auxiliary else change(k) for k in program.kernels))
+    kernels = tuple([k if k.auxiliary else change(k) for k in program.kernels])
+    return program if all(map(operator.is_, kernels, program.kernels)) else replace(program, kernels=kernels)
 
 
 def each_launch(program: TileProgram, change: Callable[[Launch], Launch]) -> TileProgram:
     """The same for the launches of these kernels."""
-    return each_kernel(program, lambda kernel: replace(kernel, launch=change(kernel.launch)))
+
+    def changed(kernel: Kernel) -> Kernel:
+        launch = change(kernel.launch)
+        return kernel if launch == kernel.launch else replace(kernel, launch=launch)
+
+    return each_kernel(program, changed)
+
+
+def each_body(program: TileProgram, change: Callable[[Statement], Statement]) -> TileProgram:
+    """The same for the statements of these kernels, inner ones first."""
+
+    def changed(kernel: Kernel) -> Kernel:
+        body = mapped(kernel.body, change)
+        return kernel if body is kernel.body else replace(kernel, body=body)
+
+    return each_kernel(program, changed)
 
 
 def start(decisions: Sequence[Decision], values: Values) -> Values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -321,13 +322,16 @@ def mapped(body: Sequence[Statement], change: Callable[[Statement], Statement]) 
     def within(s: Statement) -> Statement:
         match s:
             case For(body=body):
-                return replace(s, body=mapped(body, change))
+                inner = mapped(body, change)
+                return s if inner is body else replace(s, body=inner)
             case If(then=then, otherwise=otherwise):
                 return replace(s, then=mapped(then, change), otherwise=mapped(otherwise, change))
             case _:
                 return s
 
-    return tuple(change(within(s)) for s in body)
+    made = tuple([change(within(s)) for s in body])
+    # Most decisions leave most bodies as they are, and a search lowers thousands.
+    return body if isinstance(body, tuple) and all(map(operator.is_, made, body)) else made
 
 
 def children(statement: Statement) -> tuple[tuple[Statement, ...], ...]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
-from search_spaces.programs.statements import Dot, Statement, mapped
+from search_spaces.decisions.decision import Decision, each_body
+from search_spaces.programs.statements import Dot, Statement
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
@@ -42,4 +42,4 @@ def _unrolled(program: TileProgram, values: Values) -> TileProgram:
     def unrolled(s: Statement) -> Statement:
         return replace(s, unroll=values.integer("unroll")) if isinstance(s, Dot) else s
 
-    return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, unrolled)))
+    return each_body(program, unrolled)

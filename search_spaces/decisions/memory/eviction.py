@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
-from search_spaces.programs.statements import Load, Statement, mapped
+from search_spaces.decisions.decision import Decision, each_body
+from search_spaces.programs.statements import Load, Statement
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
@@ -25,7 +25,7 @@ def eviction(buffers: Collection[str]) -> Decision:
     def evicted(program: TileProgram, values: Values) -> TileProgram:
         if not values["eviction"]:
             return program
-        return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, evict)))
+        return each_body(program, evict)
 
     def evict(s: Statement) -> Statement:
         return replace(s, eviction="evict_first") if isinstance(s, Load) and s.buffer in buffers else s

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, Effect, each_kernel, each_launch
-from search_spaces.programs.statements import Dot, Statement, mapped
+from search_spaces.decisions.decision import Decision, Effect, each_body, each_launch
+from search_spaces.programs.statements import Dot, Statement
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
@@ -45,4 +45,4 @@ def _ahead(program: TileProgram, values: Values) -> TileProgram:
     def ahead(s: Statement) -> Statement:
         return replace(s, prefetch_b=values.integer("prefetch")) if isinstance(s, Dot) else s
 
-    return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, ahead)))
+    return each_body(program, ahead)

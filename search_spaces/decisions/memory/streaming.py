@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
+from search_spaces.decisions.decision import Decision, each_body
 from search_spaces.devices.target import Target
-from search_spaces.programs.statements import Statement, Store, mapped
+from search_spaces.programs.statements import Statement, Store
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 from search_spaces.schedules.rules import Rule
@@ -31,7 +31,7 @@ def streaming(workload: Workload, target: Target) -> Decision:
     def streamed(program: TileProgram, values: Values) -> TileProgram:
         if not values.flag("streaming"):
             return program
-        return each_kernel(program, lambda k: replace(k, body=mapped(k.body, stream)))
+        return each_body(program, stream)
 
     def stream(s: Statement) -> Statement:
         return replace(s, streaming=True) if isinstance(s, Store) and s.buffer in workload.output_names else s

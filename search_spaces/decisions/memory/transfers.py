@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.decisions.decision import Decision, each_kernel
-from search_spaces.programs.statements import Statement, Store, mapped
+from search_spaces.decisions.decision import Decision, each_body
+from search_spaces.programs.statements import Statement, Store
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, KnobValue, Values
 
@@ -35,7 +35,7 @@ def stores(ways: tuple[KnobValue, ...]) -> Decision:
 def _stored(program: TileProgram, values: Values) -> TileProgram:
     if values["store"] == "pointer":
         return program
-    return each_kernel(program, lambda kernel: replace(kernel, body=mapped(kernel.body, _by_descriptor)))
+    return each_body(program, _by_descriptor)
 
 
 def _by_descriptor(s: Statement) -> Statement:

@@ -19,7 +19,7 @@ from autosched.strategies.evolution.transfer import adapted
 from autosched.strategies.strategy import draw
 from cost_models import CostModel
 from cost_models.roofline import latency_s
-from recorded_spaces import read_table, table_space
+from recorded_spaces import PARTS, read_table, table_space
 from row_kinds import of_kind
 from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
@@ -322,3 +322,11 @@ def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
 
 def test_strategies_are_found_by_listing_the_folder() -> None:
     assert set(strategies.names()) >= {"evolutionary", "exhaustive", "random"}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_recorded_parts_of_spaces_are_searched_whole(name: str) -> None:
+    space, records = table_space(name), read_table(name)
+    legal = sum(space.why_illegal(space.bind(r.schedule)) is None for r in records)
+    assert legal > 0.99 * len(records)
+    assert space.sample(np.random.default_rng(0)) in {r.schedule for r in records}

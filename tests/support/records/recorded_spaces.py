@@ -126,7 +126,8 @@ PARTS = {
                     "k": (64, 128),
                     "split": (1, 2, 4, 8),
                     "partials": ("workspace", "atomic"),
-                    "group": (8,),
+                    # Of one or two rows of tiles, which groups of 8 hold.
+                    "group": (1, 2),
                     "grid": ("tiles", "stream_k"),
                     "per_sm": (1, 2),
                     "a_load": ("descriptor",),
