@@ -14,7 +14,7 @@ from search_spaces.structure.axes import structure_of
 from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import contraction, multiplied
 from search_spaces.structure.crossed import crossed_of
-from search_spaces.structure.windows import MAX_WINDOW
+from search_spaces.structure.reads.windows import MAX_WINDOW
 from search_spaces.workloads.workload import Workload
 
 __all__ = ["MAX_WINDOW", "ChainSize", "Scheduling", "has_dots", "multiplied", "scheduling_of"]

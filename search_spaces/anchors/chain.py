@@ -14,7 +14,7 @@ products stays in a cache (`cached_chain`).
 
 from __future__ import annotations
 
-from search_spaces.anchors.chains.cached_chain import cached_chain
+from search_spaces.anchors.chains.cached.cached_chain import cached_chain
 from search_spaces.anchors.chains.chain_bodies import finished, fold_at_once, fold_by_loop
 from search_spaces.anchors.chains.chain_knobs import chain_decisions, chain_starts
 from search_spaces.anchors.chains.chain_program import ChainProgram

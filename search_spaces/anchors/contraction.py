@@ -20,13 +20,13 @@ An operand with rows that no descriptor can address, or with the wrong layout fo
 
 from __future__ import annotations
 
-from search_spaces.anchors.contractions.cache_tiles import cache_decisions, cache_starts
 from search_spaces.anchors.contractions.contraction_kernels import lower
-from search_spaces.anchors.contractions.contraction_starts import starts
 from search_spaces.anchors.contractions.dot_knobs import decisions
-from search_spaces.anchors.contractions.dot_rules import DECIDED_FIRST, dot_rules
 from search_spaces.anchors.contractions.operand_tiles import whole_tiles
-from search_spaces.anchors.contractions.packed_program import packed_program
+from search_spaces.anchors.contractions.packed.cache_tiles import cache_decisions, cache_starts
+from search_spaces.anchors.contractions.packed.packed_program import packed_program
+from search_spaces.anchors.contractions.rules.dot_rules import DECIDED_FIRST, dot_rules
+from search_spaces.anchors.contractions.starting.contraction_starts import starts
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
+from search_spaces.anchors.rows.folds.thread_parts import accumulations
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_resident, is_split
 from search_spaces.anchors.rows.resident import resident_program, why_not_resident, why_too_long
 from search_spaces.anchors.rows.row_parts import row_tiling
@@ -23,7 +24,6 @@ from search_spaces.anchors.rows.shared import shared_program, splits, why_not_sp
 from search_spaces.anchors.rows.shared_scans import shared_scans_program
 from search_spaces.anchors.rows.starts import starts
 from search_spaces.anchors.rows.streamed import column_tilings, streamed_program, why_not_streamed
-from search_spaces.anchors.rows.thread_parts import accumulations
 from search_spaces.decisions.decision import Anchor, Decision, derived
 from search_spaces.decisions.loops.folding import POINT, accumulation, online_folds
 from search_spaces.decisions.loops.pipelining import pipelining

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_spaces.programs.operations import OPERATIONS, Array
+from search_spaces.programs.interpreting.operations import OPERATIONS, Array
 from search_spaces.programs.statements import Combination, Map
 from search_spaces.workloads.dtypes import is_integer, round_to
 

@@ -16,10 +16,10 @@ from functools import lru_cache
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
-from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.reads.windows import inlined_reads
 from search_spaces.structure.scans_apart import scans_apart
 from search_spaces.structure.stages import inline, with_axes_named
-from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index

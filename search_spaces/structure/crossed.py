@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.axes import Structure, structure_of
-from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.reads.windows import inlined_reads
 from search_spaces.structure.stages import with_axes_named
-from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Workload

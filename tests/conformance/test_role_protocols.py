@@ -17,7 +17,7 @@ from chained_workloads import Scores, attention, gradients
 from fused_workloads import gated
 from scheduled_tensors import taken
 from search_spaces import Schedule, Workload, ops, target_named
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.roles.making import roles_of
 from search_spaces.programs.roles.soundness import RunRoles, why_unsound
 from search_spaces.programs.roles.statements import (

@@ -27,12 +27,12 @@ from autosched.tracing.capture.capture import Captured, digest_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.decompositions import decompositions
-from autosched.tracing.capture.fused_functions import TakenApart
-from autosched.tracing.capture.graph_rewriting import read_from_their_memory, without_tokens
-from autosched.tracing.capture.product_folding import fold_products, fold_repeats
-from autosched.tracing.capture.recomputing import recompute_points
 from autosched.tracing.capture.result_memory import ResultMemory, strides_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
+from autosched.tracing.capture.rewriting.fused_functions import TakenApart
+from autosched.tracing.capture.rewriting.graph_rewriting import read_from_their_memory, without_tokens
+from autosched.tracing.capture.rewriting.product_folding import fold_products, fold_repeats
+from autosched.tracing.capture.rewriting.recomputing import recompute_points
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import called_without_data, check_data
 from autosched.tracing.capture.user_lines import LinesKept, why_not_captured

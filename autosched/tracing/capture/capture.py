@@ -21,19 +21,19 @@ from torch import Tensor, fx
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export.graph_signature import InputKind, OutputKind
 
-from autosched.tracing.capture.batching import moves_recorded
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.decompositions import decomposed
-from autosched.tracing.capture.fused_functions import TakenApart
-from autosched.tracing.capture.graph_rewriting import (
+from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
+from autosched.tracing.capture.result_tree import ResultTree, flattened
+from autosched.tracing.capture.rewriting.batching import moves_recorded
+from autosched.tracing.capture.rewriting.fused_functions import TakenApart
+from autosched.tracing.capture.rewriting.graph_rewriting import (
     padded_with_signs,
     read_from_their_memory,
     reshape_instead_of_view,
     without_copies_of_arguments,
     without_tokens,
 )
-from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
-from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.scans import scans_kept
 from autosched.tracing.capture.state import (
     Guarded,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from search_spaces.anchors.chains.masked_loops import why_not_marked
-from search_spaces.anchors.contractions.specialization import why_no_stages
+from search_spaces.anchors.contractions.rules.specialization import why_no_stages
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
 from search_spaces.anchors.contractions.operand_copies import operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
-from search_spaces.anchors.contractions.specialization import WARPS
+from search_spaces.anchors.contractions.rules.specialization import WARPS
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
 from search_spaces.decisions.loops.pipelining import pipelining

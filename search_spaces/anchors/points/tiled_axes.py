@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.axes import Structure
-from search_spaces.structure.memory_walks import largest_walk, memory_walks
+from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 

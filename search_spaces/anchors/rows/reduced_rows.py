@@ -8,10 +8,10 @@ from functools import cached_property
 
 from search_spaces.anchors.rows.aligned_rows import AlignedRows, aligned_rows
 from search_spaces.anchors.rows.column_loop import ColumnLoop
-from search_spaces.anchors.rows.contributions import unchanged
+from search_spaces.anchors.rows.folds.contributions import unchanged
+from search_spaces.anchors.rows.folds.running_folds import Loops, loops_on
+from search_spaces.anchors.rows.folds.thread_parts import Accumulated, accumulated
 from search_spaces.anchors.rows.row_parts import RowTiles, rows_on
-from search_spaces.anchors.rows.running_folds import Loops, loops_on
-from search_spaces.anchors.rows.thread_parts import Accumulated, accumulated
 from search_spaces.devices.target import Target
 from search_spaces.programs.tile_program import Launch
 from search_spaces.schedules.knobs import Values

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.rows.column_loop import ColumnLoop
+from search_spaces.anchors.rows.folds.running_folds import join_parts, reduce_part
+from search_spaces.anchors.rows.folds.thread_parts import Accumulated
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, is_split, shares_around
 from search_spaces.anchors.rows.row_parts import (
     ROWS_OUTER,
@@ -24,9 +26,7 @@ from search_spaces.anchors.rows.row_parts import (
     spread,
     storing,
 )
-from search_spaces.anchors.rows.running_folds import join_parts, reduce_part
 from search_spaces.anchors.rows.streamed import column_tilings
-from search_spaces.anchors.rows.thread_parts import Accumulated
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import buffers, workspace_name
 from search_spaces.programs.statements import If, Load, Statement, Store

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.anchors.rows.kept_loops import KeptLoops
+from search_spaces.anchors.rows.folds.kept_loops import KeptLoops
+from search_spaces.anchors.rows.folds.running_folds import alike, reduce_columns
 from search_spaces.anchors.rows.reduced_rows import ReducedRows, folds_of_rows
 from search_spaces.anchors.rows.row_parts import ready_early, split_outputs, storing
-from search_spaces.anchors.rows.running_folds import alike, reduce_columns
 from search_spaces.anchors.rows.scanning import scanning
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.lowering import buffers

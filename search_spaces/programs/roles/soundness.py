@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from search_spaces.programs.interpreter import OneProgram, place_of, run_kernel
-from search_spaces.programs.operations import Array
+from search_spaces.programs.interpreting.interpreter import OneProgram, place_of, run_kernel
+from search_spaces.programs.interpreting.operations import Array
 from search_spaces.programs.roles.halves import BLOCK, HALF
 from search_spaces.programs.roles.statements import (
     TURNS,

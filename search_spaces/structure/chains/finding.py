@@ -28,9 +28,9 @@ from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.folds.factors import taken_out
 from search_spaces.structure.folds.powers import in_powers_of_two
+from search_spaces.structure.reads.windows import inlined_reads
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.structure.unit_rows import with_unit_rows
-from search_spaces.structure.windows import inlined_reads
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Expression
 from search_spaces.workloads.expressions.walking import accesses, reindexed, variables

@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from search_spaces.structure.intervals import interval
+from search_spaces.structure.reads.intervals import interval
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Literal, Position, call, mul, sub
 from search_spaces.workloads.expressions.walking import accesses, gathers, rewritten
 from search_spaces.workloads.stages import Stage

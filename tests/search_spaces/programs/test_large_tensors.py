@@ -22,7 +22,7 @@ from cuda_on_cpu import EmulatedProgram
 from search_spaces import InputError, Schedule, Target, Workload, target_named
 from search_spaces.programs.addressing import address, why_uncounted
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import Load, Store, statements
 from search_spaces.programs.tile_program import loop_extents
 from structured_workloads import pooled

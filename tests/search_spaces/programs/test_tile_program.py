@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import If, Load, Store
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram

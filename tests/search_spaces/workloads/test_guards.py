@@ -34,7 +34,7 @@ from schedule_checks import faults
 from scheduled_tensors import interpreted
 from search_spaces import Axis, InputError, Reduction, Stage, Tensor, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.lowering import Emitter, buffers
 from search_spaces.programs.statements import Fill, For, Gather, Load, Statement, Store, fold_identity, statements
 from search_spaces.programs.text import to_text

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from search_spaces import TileProgram, Workload
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.workloads.strides import dense_strides, span
 
 

@@ -15,7 +15,7 @@ import torch
 from autosched.backends.backend import Artefact, Backend, CompileError
 from autosched.backends.llvm.backend import LlvmBackend
 from search_spaces import Schedule, Target, TileProgram, Workload
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel
 from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources

@@ -26,7 +26,7 @@ from row_kinds import first_start, of_kind
 from scanned_workloads import recurrence, running, running_place
 from search_spaces import Target, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import (
     Deinterleave,
     Gather,

@@ -22,7 +22,7 @@ from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Stage, Target, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram
 from search_spaces.programs.tiles import Slice, Tile

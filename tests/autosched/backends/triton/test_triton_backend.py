@@ -31,7 +31,7 @@ from machine_code import machine_code
 from scheduled_tensors import launched_on
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import Fill, For, If, Load, Map, Store, View, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile

@@ -31,7 +31,7 @@ from cuda_on_cpu import EmulatedProgram
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Schedule, Workload, target_named
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import Fill, For, Load, Map, Store, statements
 from search_spaces.programs.text import to_text
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram

@@ -19,7 +19,7 @@ from search_spaces.programs.statements import For, Map
 from search_spaces.programs.statements import Position as PositionOf
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.structure.intervals import interval
+from search_spaces.structure.reads.intervals import interval
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal, Position, call, div, mul, sub
 

@@ -20,7 +20,7 @@ from cost_models.program_counts import count
 from row_kinds import of_kind
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, Reduction, Stage, Target, Tensor, TileProgram, Workload, target_named
-from search_spaces.anchors.rows.contributions import unchanged
+from search_spaces.anchors.rows.folds.contributions import unchanged
 from search_spaces.programs.statements import For
 from search_spaces.programs.text import to_text
 from search_spaces.schedules.knobs import KnobValue

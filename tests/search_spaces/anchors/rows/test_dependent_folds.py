@@ -31,8 +31,8 @@ from row_kinds import of_kind
 from schedule_checks import HERE
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import InputError, target_named
+from search_spaces.anchors.rows.folds.running_folds import groups
 from search_spaces.anchors.rows.row_parts import rows_on
-from search_spaces.anchors.rows.running_folds import groups
 from structured_workloads import normalised
 
 H200 = target_named("h200")

@@ -24,7 +24,7 @@ from search_spaces import Axis, EmptySearchSpaceError, Schedule, Stage, Workload
 from search_spaces import Tensor as Input
 from search_spaces.programs.addressing import reach
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.interpreter import interpret
+from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.statements import Deinterleave, Interleave, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice, Tile

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.rows.column_loop import ColumnLoop
+from search_spaces.anchors.rows.folds.running_folds import alike, groups, reduce_columns
+from search_spaces.anchors.rows.folds.thread_parts import Accumulated
 from search_spaces.anchors.rows.row_parts import RowTiles, combine_operator, identity
-from search_spaces.anchors.rows.running_folds import alike, groups, reduce_columns
-from search_spaces.anchors.rows.thread_parts import Accumulated
 from search_spaces.programs.statements import Fill, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.axes import Structure

@@ -14,7 +14,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.specialization import KINDS
+from search_spaces.anchors.contractions.rules.specialization import KINDS
 from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from search_spaces.anchors.contractions.cache_tiles import column_tiles, row_tiles
+from search_spaces.anchors.contractions.packed.cache_tiles import column_tiles, row_tiles
 from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis

@@ -22,8 +22,8 @@ from search_spaces.anchors.contractions.dot_knobs import (
 from search_spaces.anchors.contractions.dot_tiles import DotTile
 from search_spaces.anchors.contractions.operand_copies import Operand, operand, operand_copy
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
-from search_spaces.anchors.contractions.range_rules import with_ranges
-from search_spaces.anchors.contractions.specialization import WARPS, specialization_rules
+from search_spaces.anchors.contractions.rules.range_rules import with_ranges
+from search_spaces.anchors.contractions.rules.specialization import WARPS, specialization_rules
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target

@@ -21,8 +21,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from search_spaces.anchors.chains.cached_pieces import is_in_pieces
-from search_spaces.anchors.chains.cached_points import CachedPoints, runs_along
+from search_spaces.anchors.chains.cached.cached_pieces import is_in_pieces
+from search_spaces.anchors.chains.cached.cached_points import CachedPoints, runs_along
 from search_spaces.anchors.chains.loop_parts import mask_of
 from search_spaces.anchors.chains.masked_loops import conditions_along, skips
 from search_spaces.decisions.decision import Anchor, Decision, derived

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_spaces.anchors.chains.cached_folds import CachedFolds
-from search_spaces.anchors.chains.cached_pieces import Pieces, is_in_pieces
+from search_spaces.anchors.chains.cached.cached_folds import CachedFolds
+from search_spaces.anchors.chains.cached.cached_pieces import Pieces, is_in_pieces
 from search_spaces.anchors.chains.loop_parts import Mask, mask_of
 from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
 from search_spaces.programs.lowering import Emitter, slices_at, start_of

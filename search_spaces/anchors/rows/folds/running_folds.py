@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.anchors.rows.column_loop import ColumnLoop
+from search_spaces.anchors.rows.folds.thread_parts import THREAD, Accumulated, ThreadParts
 from search_spaces.anchors.rows.moving import MovingFolds, Running
 from search_spaces.anchors.rows.row_parts import RowTiles, fold_along, folded_in
-from search_spaces.anchors.rows.thread_parts import THREAD, Accumulated, ThreadParts
 from search_spaces.devices.target import Target
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Position, Statement

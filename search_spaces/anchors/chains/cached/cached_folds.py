@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.anchors.chains.cached_pieces import Pieces
+from search_spaces.anchors.chains.cached.cached_pieces import Pieces
 from search_spaces.anchors.chains.loop_parts import mask_of
 from search_spaces.anchors.rows.row_parts import combine_operator, folded_in, identity, spread
 from search_spaces.programs.lowering import Emitter

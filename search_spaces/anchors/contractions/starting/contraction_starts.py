@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.offered_starts import offered_starts
+from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest

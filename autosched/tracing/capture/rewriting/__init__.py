@@ -1,0 +1,4 @@
+"""Rewrites of a captured graph that keep its results.
+
+Imports PyTorch's graphs and their nodes; knows no values.
+"""
