@@ -30,6 +30,7 @@ from search_spaces.anchors.contractions.starting.contraction_starts import start
 from search_spaces.decisions.decision import Anchor, derived
 from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.space import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
@@ -39,8 +40,10 @@ from search_spaces.workloads.workload import Workload
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for sums of products over the same axes, with prologue and epilogue."""
     form = contraction(workload)
-    if form is None or (target.kind == "cpu" and not form.is_packed):
-        return ()
+    if form is None:
+        raise UnmatchedError("its sums are no products of rows and columns over common axes")
+    if target.kind == "cpu" and not form.is_packed:
+        raise UnmatchedError("a CPU packs one product of two tensors, one of which is read at plain axes")
     return (_on_a_gpu(form, target, offers) if target.kind == "gpu" else _on_a_cpu(form, target),)
 
 

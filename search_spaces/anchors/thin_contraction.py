@@ -40,6 +40,7 @@ from search_spaces.decisions.programs.splitting import splitting
 from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of
 from search_spaces.programs.statements import Fill, For, Load, Map, Reduce, Statement, Store
@@ -74,7 +75,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     """One sketch for a contraction in floating point with a thin side and a pointwise epilogue, on a GPU."""
     form = thin_form(workload, target) if target.kind == "gpu" else None
     if form is None:
-        return ()
+        raise UnmatchedError("no product of two tensors in floating point, on a GPU, with 16 rows or columns at most")
     workload = form.whole.workload
     decisions = _decisions(form, target)
     anchor = Anchor(
