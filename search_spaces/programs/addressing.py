@@ -195,6 +195,8 @@ def _one(outer: Dimension, inner: Dimension, extents: Mapping[str, int]) -> Dime
     if a.step != 1 or a.start != Affine() or b.start != Affine() or a.before or b.before or a.skew or b.skew:
         return None
     size = outer.size * b.flat.size * b.step
+    if size > LARGEST_OFFSET:
+        return None
     if flat.divisor == 1 and not flat.size:
         piece = Slice(flat.start * b.step, b.extent, b.axis, a.clamped, b.step)
     else:

@@ -220,7 +220,9 @@ class SearchSpace:
 
     def plainly(self, schedule: Schedule) -> Schedule:
         """The legal schedule of the same kernel, in values that its backend distinguishes."""
-        ruling = self._ruling(schedule)
+        # Programs differ in all that legality depends on, not in their resources alone.
+        sketch, knobs = self.sketch(schedule.sketch), schedule.knobs
+        ruling = (schedule.backend, sketch.name, tuple([knobs.get(name) for name in sketch.legality_knobs]))
         if ruling not in self._plainer:
             self._plainer[ruling] = self._said_plainly(schedule)
         return self._with(schedule, self._plainer[ruling]) if self._plainer[ruling] else schedule

@@ -8,7 +8,6 @@ A tile moves each index along one of its axes at most, or its elements are gathe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -52,7 +51,8 @@ class OperandMap:
 
     def is_zero_beyond(self, axis: Axis, extents: Mapping[str, int]) -> bool:
         """True if reads beyond the end of an axis are outside of the tensor, and harmless as a factor of 0."""
-        if not math.isfinite(self.access.fill or 0):
+        # Of two fills that are multiplied, neither would be the 0.
+        if self.access.fill:
             return False
         others = {**extents, axis.name: 1}
         sizes = zip(self.access.index, self.tensor.shape, strict=True)

@@ -72,7 +72,9 @@ def _cap(launch: Launch) -> int:
 def _loop(s: For, program: TileProgram, kernel: Kernel, features: Features) -> For:
     # Operands through registers alternate from three stages on, in a loop of any length.
     least = 1 if features.copy_bytes else BY_REGISTERS + 1
-    stages = min(s.pipeline_stages, max(s.extent, least))
+    # Marked loops and those within are one, as long as both.
+    marked = any(isinstance(x, For) and x.marks for x in statements(kernel.body))
+    stages = s.pipeline_stages if marked else min(s.pipeline_stages, max(s.extent, least))
     has_dots = any(isinstance(x, Dot) for x in statements(kernel.body))
     if not has_dots and not _may_be_ahead(s, stages, program, kernel, features):
         stages = 0

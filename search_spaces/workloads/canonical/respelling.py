@@ -175,7 +175,7 @@ def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:
     # If a read is not within the named dimensions, there are more outside of these.
     within = {d.stride: d.size or 1 for d in fixed if d.stride}
     for known in (within, {step * size: 1 for step, size in within.items()} | within):
-        free = [_Dimension(step) for step in steps_of([a for a, _ in rest], known) if step not in steps]
+        free = {_Dimension(step): None for step in steps_of([a for a, _ in rest], known) if step not in steps}
         found = sorted((*fixed, *free), key=lambda d: -d.stride)
         if all(_index(address, guarded, found) is not None for address, guarded in rest):
             return found
