@@ -50,8 +50,10 @@ def _divided(workload: Workload) -> Structure:
     down = [s for s in workload.stages if s.reduction and [x.name for x in s.reduction.axes] == ["r"]]
     late = _reading(workload, {s.name for s in down})
     for stage in workload.stages:
-        if stage.name in late and any(x.name == "r" for x in stage.axes):
-            raise UnmatchedError(f"{stage.name} has rows, and is computed from folds of all rows")
+        if stage.name in late and [x.name for x in stage.axes] != ["c"]:
+            raise UnmatchedError(
+                f"{stage.name} has axes {[x.name for x in stage.axes]}, of folds of all rows; expected c"
+            )
         if stage.reduction and any(a.tensor in late for a in accesses(stage.expression)):
             raise UnmatchedError(f"{stage.name} folds what is computed from folds of all rows")
     outputs = [s for s in workload.stages if s.name in workload.output_names]

@@ -62,7 +62,8 @@ def chain_of(workload: Workload) -> Chain:
             raise
         found = classed(_in_one_walk(rows))
     named = classed(with_axes_named(found.workload, _names(found)))
-    stages, coefficient = in_powers_of_two(named.workload.stages, {p.stage for p in named.inner})
+    inner, stored = {p.stage for p in named.inner}, named.workload.output_names
+    stages, coefficient = in_powers_of_two(named.workload.stages, inner, stored)
     powers = replace(classed(replace(named.workload, stages=stages)), coefficient=coefficient)
     return powers if powers.walks <= max(1, named.walks) else named
 

@@ -78,8 +78,13 @@ class _Values:
                 return False
 
 
-def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tuple[tuple[Stage, ...], float]:
-    """The stages with maxima of unscaled values and with powers of two; and the largest factor in exponents."""
+def in_powers_of_two(
+    stages: Sequence[Stage], products: Collection[str], stored: Collection[str]
+) -> tuple[tuple[Stage, ...], float]:
+    """The stages with maxima of unscaled values and with powers of two; and the largest factor in exponents.
+
+    `stored`: names of outputs, which keep their scale.
+    """
     maxima: dict[str, _Maximum] = {}
     made_here = {s.name for s in stages}
     kept: list[Stage] = []
@@ -87,6 +92,9 @@ def in_powers_of_two(stages: Sequence[Stage], products: Collection[str]) -> tupl
         values = _Values(products, stage.extents)
         if stage.reduction and stage.reduction.operator == "max" and values.is_moderate(stage.expression):
             unscaled, factor = _unscaled(stage.expression)
+            if stage.name in stored and factor != 1.0:
+                kept.append(stage)
+                continue
             maxima[stage.name] = _Maximum(stage.expression, unscaled, factor)
             kept.append(replace(stage, expression=unscaled))
             continue

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
+import best_spaces
+from autosched.checking.correctness import expect, why_wrong
+from autosched.checking.random_inputs import random_inputs
 from chained_workloads import Scores, at, attention, folded_product
-from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops
+from scheduled_tensors import interpreted
+from search_spaces import Axis, Reduction, Stage, Tensor, Workload, ops, target_named
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.chains.finding import chain_of
+from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Literal, add, call, mul, sub, to_text
 from search_spaces.workloads.expressions.walking import walk
 
@@ -114,3 +121,17 @@ def test_a_maximum_that_is_stored_is_in_the_units_of_its_values() -> None:
     workload = attention(2, 64, 64, 32)
     found = chain_of(replace(workload, output_names=("out", "top"), output_strides=()))
     assert [to_text(e) for _, e in found.results][1:] == ["mul(top_top[b, m], 0.176777)"]
+
+
+def test_a_maximum_that_is_stored_keeps_its_scale() -> None:
+    r, d, k = Axis("r", 17), Axis("d", 7), Axis("k", 31)
+    x, y = Access("x", (axis_index("r"), axis_index("k"))), Access("y", (axis_index("k"), axis_index("d")))
+    product = Stage("product", (r, d), mul(x, y), Reduction("sum", (k,)), "float32")
+    scaled = mul(Access("product", (axis_index("r"), axis_index("d"))), Literal(0.5))
+    top = Stage("top", (d,), scaled, Reduction("max", (r,)), "float32")
+    workload = Workload("scaled", (Tensor("x", (17, 31), "float32"), Tensor("y", (31, 7), "float32")), (product, top))
+    space = best_spaces.build(workload, target_named("h200")).restricted("chain")
+    inputs = random_inputs(workload, seed=0)
+    schedule = space.sample(np.random.default_rng(0))
+    (got,) = interpreted(workload, schedule.program, [a.double() for a in inputs])
+    assert why_wrong(torch.from_numpy(got), expect(workload, inputs)[0]) is None

@@ -242,3 +242,16 @@ def test_register_tiles_of_a_cpu_compute_convolutions(name: str) -> None:
     schedule = space_of(workload, HERE).sample(np.random.default_rng(0))
     assert dots(schedule)
     assert not fault(schedule, TrialData.drawn(workload, 0, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_fills_that_are_multiplied_are_no_zeros_beyond_the_end(dtype: str) -> None:
+    """out[m, n] = sum over k of (x[m, k - 1] else 2) * (y[k - 1, n] else 3)."""
+    m, n, k, before = Axis("m", 40), Axis("n", 30), Axis("k", 50), Affine.of(("k", 1), offset=-1)
+    product = ex.mul(Access("x", (axis_index("m"), before), 2), Access("y", (before, axis_index("n")), 3))
+    stage = Stage("out", (m, n), product, Reduction("sum", (k,)), "int32" if dtype == "int8" else "float32")
+    workload = Workload("filled", (Tensor("x", (40, 48), dtype), Tensor("y", (48, 30), dtype)), (stage,))
+    inputs = random_inputs(workload, seed=3)
+    for schedule in drawn(space_of(workload), 3):
+        result = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        assert_close(workload, result, inputs, schedule)

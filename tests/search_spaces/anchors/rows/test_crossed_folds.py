@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import search_spaces
 from autosched import trace
 from autosched.backends.triton.backend import TritonBackend
 from autosched.checking.correctness import expect, why_wrong
@@ -18,9 +19,11 @@ from autosched.machine.devices import cpu_target
 from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from scheduled_tensors import interpreted
-from search_spaces import Workload, target_named
+from search_spaces import Axis, Reduction, Stage, Workload, target_named
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.crossed import crossed_of
+from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 TRITON, TARGET = TritonBackend(), target_named("h200")
 ROWS, COLUMNS = 70, 50
@@ -80,6 +83,14 @@ def test_rows_that_need_whole_columns_are_refused() -> None:
     assert {s.name for s in crossed_of(workload).crossed} == {"out1"}
     with pytest.raises(UnmatchedError, match="both of two axes"):
         crossed_of(trace(lambda x: x.sum(0), X).workloads[0])
+    r, c, at = Axis("r", 70), Axis("c", 50), Access("x", (axis_index("r"), axis_index("c")))
+    rows = Stage("rows", (r,), at, Reduction("sum", (c,)))
+    stages = (rows, Stage("all", (), Access("rows", (axis_index("r"),)), Reduction("sum", (r,))))
+    of_rows = Workload(
+        "of_rows", (search_spaces.Tensor("x", (70, 50), "float32"),), stages, output_names=("rows", "all")
+    )
+    with pytest.raises(UnmatchedError, match="expected c"):
+        crossed_of(of_rows)
     traced = trace(lambda x: (x - x.mean(0)).square().sum(1), X)
     assert len(traced.workloads) == 2
 
