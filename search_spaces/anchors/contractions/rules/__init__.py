@@ -1,4 +1,4 @@
 """Legality of the decisions of a contraction, together.
 
-Imports the pieces of base programs beside it; makes none.
+Imports the other pieces of base programs; makes none.
 """
