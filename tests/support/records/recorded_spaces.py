@@ -88,6 +88,19 @@ _PLAIN_PRODUCT: Allowed = {
     "ctas": (1,),
     "max_registers": (0,),
 }
+_FEW_ROWS: Allowed = {
+    **_PLAIN_PRODUCT,
+    "n": (64, 128, 256),
+    "k": (64, 128),
+    "split": (1, 2, 4, 8),
+    "partials": ("workspace", "atomic"),
+    "grid": ("tiles", "stream_k"),
+    "per_sm": (1, 2),
+    "a_load": ("descriptor",),
+    "subtiles": (1,),
+    "warps": (4, 8),
+    "stages": (3, 4, 6),
+}
 _ONE_TILE: Allowed = {"order": ("row_major",), "group": (1,), "grid": ("tiles",), "per_sm": (1,)}
 _WHOLE_ROWS: Allowed = {"columns": (8192,)}
 PARTS = {
@@ -116,26 +129,10 @@ PARTS = {
     ),
     "h200_few_rows": RecordedPart(
         ops.matmul(128, 4096, 4096, dtype="bfloat16", layout="nt"),
+        # Groups of 8 hold the one or two rows of tiles.
         (
-            (
-                "contraction",
-                {
-                    **_PLAIN_PRODUCT,
-                    "m": (64, 128),
-                    "n": (64, 128, 256),
-                    "k": (64, 128),
-                    "split": (1, 2, 4, 8),
-                    "partials": ("workspace", "atomic"),
-                    # Of one or two rows of tiles, which groups of 8 hold.
-                    "group": (1, 2),
-                    "grid": ("tiles", "stream_k"),
-                    "per_sm": (1, 2),
-                    "a_load": ("descriptor",),
-                    "subtiles": (1,),
-                    "warps": (4, 8),
-                    "stages": (3, 4, 6),
-                },
-            ),
+            ("contraction", {**_FEW_ROWS, "m": (64,), "group": (2,)}),
+            ("contraction", {**_FEW_ROWS, "m": (128,), "group": (1,)}),
         ),
     ),
     "h200_softmax": RecordedPart(
