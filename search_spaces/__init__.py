@@ -13,7 +13,8 @@ from search_spaces.errors import (
 )
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.schedule import Schedule
-from search_spaces.schedules.space import SearchSpace, Sketch
+from search_spaces.schedules.sketch import Sketch
+from search_spaces.schedules.space import SearchSpace
 from search_spaces.workloads.workload import Axis, Reduction, Scan, Stage, Tensor, Workload
 
 __all__ = [

@@ -13,7 +13,8 @@ from search_spaces import anchors
 from search_spaces.devices.target import Target
 from search_spaces.errors import EmptySearchSpaceError, UnmatchedError
 from search_spaces.schedules.limits import NO_BACKEND, Limits, Offers
-from search_spaces.schedules.space import SearchSpace, Sketch
+from search_spaces.schedules.sketch import Sketch
+from search_spaces.schedules.space import SearchSpace
 from search_spaces.workloads.workload import Workload
 
 # Spaces that are kept: a prediction learns from 48 workloads and devices at most. Each takes 80 kB when it is made, and

@@ -45,7 +45,8 @@ class Scheduling:
 def scheduling_of(workload: Workload, chained: bool = False, computed: bool = False) -> Scheduling:
     """The first anchor that fits a workload, or a chain of products if `chained`.
 
-    `computed`: operands of dots may be computed in the main loop, and reduced over several axes.
+    `computed`: operands of dots may be computed in the main loop, and reduced over several axes; without it such
+    contractions are not asked for, and the reason is that of the other anchors.
     """
     workload = workload.scheduled
     if chained:

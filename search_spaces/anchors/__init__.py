@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from search_spaces.devices.target import Target
 from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.workloads.workload import Workload
 
 

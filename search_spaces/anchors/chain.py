@@ -30,7 +30,7 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.structure.chains.finding import chain_of
 from search_spaces.workloads.names import Names

@@ -32,7 +32,7 @@ from search_spaces.devices.descriptors import descriptor_remarks
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.contraction import Contraction, contraction
 from search_spaces.workloads.workload import Workload
 
@@ -74,7 +74,7 @@ def _on_a_cpu(form: Contraction, target: Target) -> Sketch:
 
 def _remarks(workload: Workload, form: Contraction, target: Target) -> tuple[str, ...]:
     """Reasons that descriptors move some of the whole tiles only by way of copies."""
-    if form.is_tiled_dot:
+    if form.is_plain_product:
         return descriptor_remarks(workload, (x.tensor for x in form.tensors), target)
     moved = dict.fromkeys(a.tensor for side in form.operands for e in side for a in whole_tiles(e, form))
     return descriptor_remarks(workload, (*moved, *workload.output_names), target, "read by pointers")

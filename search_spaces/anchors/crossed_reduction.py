@@ -28,7 +28,7 @@ from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.crossed import crossed_of
 from search_spaces.workloads.expressions.affine import Affine

@@ -39,7 +39,7 @@ from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Knob, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply

@@ -42,7 +42,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.workloads.workload import Workload
 
 _STAGES = (1, 2, 3, 4)

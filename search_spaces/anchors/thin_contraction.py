@@ -48,7 +48,7 @@ from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values, nearest, padded
 from search_spaces.schedules.limits import Offers
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload

@@ -16,7 +16,7 @@ from search_spaces.programs.statements import Statement, mapped
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 
 # The tile program with a decision applied; all values are given, since one may depend on others.
 Effect = Callable[[TileProgram, Values], TileProgram]

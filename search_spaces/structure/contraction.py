@@ -172,11 +172,8 @@ class Contraction:
         return self.multiplies_tensors and single and all(map(self.is_plain, self.tensors))
 
     @property
-    def is_tiled_dot(self) -> bool:
-        """True for one dot of two tensors, a and b, that is not a fused contraction.
-
-        A batch axis that one of them lacks makes a fused one, under whose name records are kept.
-        """
+    def is_plain_product(self) -> bool:
+        """True for one dot of two tensors, both with all batch axes, or over several rows, columns or reduced axes."""
         return self.is_matrix_product or (self.multiplies_tensors and not self.is_ordered)
 
 

@@ -16,7 +16,7 @@ from search_spaces import Target, Workload, anchors, ops
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.limits import USUAL, Offers
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from structured_workloads import POINTWISE, REDUCTIONS, sums_of_both
 
 CPU = cpu("a CPU", lanes=8, threads=4, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

@@ -18,8 +18,8 @@ from fused_workloads import gated
 from scheduled_tensors import taken
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.interpreting.interpreter import interpret
+from search_spaces.programs.interpreting.roles import RunRoles, why_unsound
 from search_spaces.programs.roles.making import roles_of
-from search_spaces.programs.roles.soundness import RunRoles, why_unsound
 from search_spaces.programs.roles.statements import (
     Acquire,
     Advance,
@@ -152,7 +152,7 @@ def looping(workload: Workload, kind: str) -> tuple[Schedule, Kernel]:
 @pytest.mark.parametrize("name", ["product", "rows through registers", "several dots", "attention"])
 @pytest.mark.parametrize("kind", ["cooperative", "pingpong"])
 def test_a_protocol_without_one_of_its_statements_is_unsound(name: str, kind: str) -> None:
-    """What the simulation finds: a slot that is never released, dots that nobody waits for, a turn that is kept."""
+    """The simulation finds a slot that is never released, dots that nobody waits for, a turn that is never given."""
     schedule, kernel = looping(WORKLOADS[name], kind)
     made = roles(schedule, contended(kernel))
     written = Changed(made.kernel, made.rings, made.groups, made.parts, made.producer, made.consumer)

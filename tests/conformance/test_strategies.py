@@ -14,9 +14,9 @@ from search_spaces import Schedule, SearchSpace, Target, TileProgram, Workload, 
 from search_spaces.devices.target import cpu
 from search_spaces.programs.grid import Grid
 from search_spaces.programs.tile_program import Kernel
-from search_spaces.schedules.knobs import Choice
+from search_spaces.schedules.knobs import Choice, Values
 from search_spaces.schedules.limits import USUAL, Distinguished, Offers, Resources
-from search_spaces.schedules.space import Sketch, Values
+from search_spaces.schedules.sketch import Sketch
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 CPU = cpu("A CPU", lanes=8, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)

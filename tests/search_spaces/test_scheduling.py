@@ -1,4 +1,4 @@
-"""What is asked of a workload before there is a space: whether it has schedules, and around what its kernel is made."""
+"""Questions before there is a space: has a workload schedules, and which anchor?"""
 
 from __future__ import annotations
 

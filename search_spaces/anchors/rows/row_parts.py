@@ -51,7 +51,7 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         if product and not product.is_thin(SHORT_AXIS):
             raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
         return found
-    if product and product.is_tiled_dot and product.is_packed:
+    if product and product.is_plain_product and product.is_packed:
         raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
     walked = found.even and not found.folds_scans_of_folds
     return replace(found, outer=False) if found.outer and not walked else found

@@ -21,9 +21,10 @@ from search_spaces.workloads import scans
 from search_spaces.workloads.canonical.axis_names import axis_names
 from search_spaces.workloads.canonical.axis_splitting import Line, UnspellableError, guards_of, split_axes, unguarded
 from search_spaces.workloads.canonical.digits import Address, digits, steps_of
+from search_spaces.workloads.canonical.parsing import parsed_line
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Integer, Literal, Position
+from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.walking import distinct, distinct_accesses, gathers, reindexed, rewritten
 from search_spaces.workloads.scans import Scan
 from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
@@ -60,7 +61,7 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     first = len(lines) - outputs
     stages = {f"t{n}" if n < first else f"out{n - first}": line for n, line in enumerate(lines)}
     names = tuple(stages)
-    parsed = {name: _parsed(name, line, names) for name, line in stages.items()}
+    parsed = {name: parsed_line(name, line, names) for name, line in stages.items()}
     if not any(line.own or line.operator for line in parsed.values()):
         # One number is still a loop.
         for line in parsed.values():
@@ -76,75 +77,6 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     called = axis_names(indexed, stored, {x.name: _scanned_together(x.name, parsed) for x in order if x.scan})
     done = tuple(_named(stage, called, parsed) for stage in indexed)
     return Spelling(inputs, done, stored, tuple(tuple(parsed[name].strides.values()) for name in stored))
-
-
-def _parsed(name: str, line: Any, names: Sequence[str]) -> Line:
-    dtype, own, fold, data, *scan = line
-    # A fold of one element is still one: over an axis of one position.
-    folded = (fold[1:] or [1]) if fold else []
-    loops = [f"{name}_{n}" for n in range(len(own) + len(folded))]
-    mine, over = loops[: len(own)], loops[len(own) :]
-
-    def form(given: Any) -> Affine:
-        offset, *terms = given
-        return Affine.of(*((loops[place], c) for place, c in terms), offset=offset)
-
-    known: dict[int, Expression] = {}
-
-    def expression(e: Any) -> Expression:
-        # A shared part of a form stays shared.
-        found = known.get(id(e))
-        if found is None:
-            found = known[id(e)] = parsed(e)
-        return found
-
-    def parsed(e: Any) -> Expression:
-        match e:
-            case ["input", number, at]:
-                return Access(f"in{number}", (form(at),))
-            case ["stage", number, at]:
-                return Access(names[number], (form(at),))
-            case ["guarded", inside, fill, *guards]:
-                read = expression(inside)
-                assert isinstance(read, Access)
-                given = (i for size, at, step in guards for i in (form(at), Affine(offset=size), Affine(offset=step)))
-                return Access(read.tensor, (*read.index, *given), float(fill))
-            case ["gather", number, *table]:
-                at = tuple(form(i) if _is_form(i) else expression(i) for _, _, i in table)
-                sizes = (Affine(offset=n) for size, step, _ in table for n in (size, step))
-                return Gather(f"in{number}", (*at, *sizes))
-            case ["position", at]:
-                return Position(form(at))
-            case ["literal", value]:
-                return Literal(float(value))
-            case ["integer", value]:
-                return Integer(value)
-            case [str(side), int(number)]:
-                return scans.operand(side, number)
-            case [operator, *arguments]:
-                return Apply(operator, tuple(map(expression, arguments)))
-        raise AssertionError(e)
-
-    scanned: Sequence[Any] = ()
-    if scan:
-        ((_, place, reverse, numbers, combination),) = scan
-        scanned = (mine[place], bool(reverse), tuple(names[n] for n in numbers), expression(combination))
-    extents = {x: n for x, (n, _) in zip(mine, own, strict=True)}
-    strides = {x: step for x, (_, step) in zip(mine, own, strict=True)}
-    return Line(
-        name,
-        dtype,
-        extents,
-        strides,
-        dict(zip(over, folded, strict=True)),
-        fold[0] if fold else "",
-        expression(data),
-        scanned,
-    )
-
-
-def _is_form(data: Any) -> bool:
-    return not data or isinstance(data[0], int)
 
 
 def _dimensions(tensor: str, lines: Any) -> list[_Dimension]:

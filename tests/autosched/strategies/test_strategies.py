@@ -24,7 +24,7 @@ from row_kinds import of_kind
 from search_spaces import InputError, Schedule, SearchSpace, TileProgram, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.schedules.knobs import KnobValue, Values
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from tuning_logs import Measurement, Provenance, TuningRecord
 
 H200 = target_named("h200")

@@ -166,14 +166,14 @@ class _Guards:
         return memory[_BAND:-_BAND].view(dtype).as_strided(shape, strides)
 
     def damaged(self):
-        """Whether a band was written to."""
+        """True if a band was written to."""
         return any(bool((band != fill).any()) for band, fill in self.bands)
 
 
 def _worst(device):
-    """What the kernels make of random inputs: the largest error as a fraction of what is allowed.
+    """Largest error of the kernels on random inputs, as a fraction of the tolerance.
 
-    Infinite where they leave a part of a result unwritten, or write to their inputs or beside any tensor.
+    Infinite where they leave a part of a result unwritten, or write to their inputs or outside of any tensor.
     """
     guards = _Guards()
     inputs = _inputs(torch.Generator(device).manual_seed(0), guards)
@@ -201,7 +201,7 @@ def _checked(device):
 
 
 def _latency_us(call):
-    """What a call takes amid others, caches hot. In a CUDA graph, where no launch waits for Python."""
+    """Latency of a call with hot caches, in microseconds: in a CUDA graph, so that no launch waits for Python."""
     call()
     torch.cuda.synchronize()
     graph, calls = torch.cuda.CUDAGraph(), 20

@@ -18,7 +18,7 @@ from search_spaces.build import _made
 from search_spaces.devices.target import GPUS, cpu
 from search_spaces.errors import UnmatchedError
 from search_spaces.schedules.knobs import Choice, Knob, Tiling, cover
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 
 CPU = cpu("a CPU", lanes=16, threads=1, l1_bytes=32768, l2_bytes=2**20, fp32_flops=1e11)
 H200 = GPUS["h200"]

@@ -1,4 +1,4 @@
-"""Which workloads anchors match: what they could not print is refused before anything is tried."""
+"""Workloads that anchors match; the others are refused before anything is tried."""
 
 from __future__ import annotations
 

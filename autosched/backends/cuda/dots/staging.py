@@ -28,8 +28,6 @@ from search_spaces.programs.addressing import address
 from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 
-# The fewest bytes of an asynchronous copy (PTX ISA, cp.async).
-_ASYNC_BYTES = 4
 # Types that move this number of bytes at once through registers.
 _MOVED = {16: "uint4", 8: "uint2", 4: "uint32", 2: "int16", 1: "uint8"}
 

@@ -45,7 +45,7 @@ from search_spaces.programs.lowering import buffers
 from search_spaces.programs.tile_program import Kernel, Launch, TileProgram
 from search_spaces.schedules.knobs import KnobValue, Values, nearest
 from search_spaces.schedules.rules import Rule
-from search_spaces.schedules.space import Sketch
+from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.chains.chain import Chain
 from search_spaces.workloads.expressions.expression import Access, Expression, to_text
 from search_spaces.workloads.workload import Axis

@@ -98,7 +98,7 @@ def starts(form: Contraction, target: Target, decisions: Sequence[Decision], off
     Pipelines are as deep as is useful; those that do not fit are made shallower (`Sketch.depth_knob`).
     """
     found = _Starts(form, target, decisions, offers)
-    return tuple(found.of_one_dot() if form.is_tiled_dot else found.of_several())
+    return tuple(found.of_one_dot() if form.is_plain_product else found.of_several())
 
 
 class _Starts:

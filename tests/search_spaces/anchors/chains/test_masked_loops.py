@@ -460,7 +460,7 @@ def floats(arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def made_on_a_cpu(function: Function, schedule: Schedule, arguments: tuple[Tensor, ...]) -> list[Tensor]:
-    """What the kernel makes, and what its program means."""
+    """The kernel's results, and the interpreter's of its program."""
     traced = trace(function, *arguments).for_target(CPU)
     (workload,), (step,) = traced.workloads, traced.steps
     assert step.assembled is not None

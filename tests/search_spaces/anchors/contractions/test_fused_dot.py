@@ -103,7 +103,7 @@ class TestMatching:
     def test_several_dots_and_prologues_match(self, workload: Workload) -> None:
         form = contraction(workload)
         assert form is not None
-        assert not form.is_tiled_dot
+        assert not form.is_plain_product
 
     def test_a_shared_operand_is_one_and_axes_have_the_names_of_the_form(self) -> None:
         form = contraction(gated(8, 16, 32, batch=2))
@@ -403,7 +403,7 @@ def test_a_search_has_points_to_start_from_and_room_to_move(target: Target, work
 
 
 def estimated_size(space: SearchSpace) -> float:
-    """How many schedules are legal, from the share of 2000 that are drawn from all; `size` looks at more."""
+    """Number of legal schedules, estimated from 2000 draws; `size` looks at more."""
     (sketch,) = space.sketches
     rng = np.random.default_rng(0)
     drawn = [tuple((k.name, k.sample(rng)) for k in sketch.knobs) for _ in range(2000)]

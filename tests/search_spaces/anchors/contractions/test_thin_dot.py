@@ -13,9 +13,9 @@ from machine_code import machine_code
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.anchors.contractions.thin_form import ThinForm, thin_form, threads_of
+from search_spaces.errors import EmptySearchSpaceError
 from search_spaces.programs.statements import For, Reduce, Store, statements
 from search_spaces.schedules.knobs import KnobValue
-from search_spaces.schedules.space import EmptySearchSpaceError
 
 H200 = target_named("h200")
 BACKEND = TritonBackend()

@@ -1,23 +1,21 @@
 """Simulated roles: synchronisation of producer and consumers at any relative speed, and the values they compute.
 
-    deadlock                     every agent waits for another one
-    overwritten                  a slot is filled that an agent still reads, or has not read
-    read before it is filled     a slot contains the tiles of another position
-    released while dots read it  dots that were issued are not settled
-    sums in flight               an accumulator is read or written before its dots are settled
-
-A barrier is an mbarrier: a wait for a phase's parity passes where the phase before the present one has that parity, so
-that a barrier which was never used counts as passed for odd phases (PTX ISA, "mbarrier.test_wait").
+deadlock                     every agent waits for another one
+overwritten                  a slot is filled that an agent still reads, or has not read
+read before it is filled     a slot contains the tiles of another position
+released while dots read it  dots that were issued are not settled
+sums in flight               an accumulator is read or written before its dots are settled
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from search_spaces.programs.interpreting.barriers import Agent, Barrier, Slot
 from search_spaces.programs.interpreting.interpreter import OneProgram, place_of, run_kernel
 from search_spaces.programs.interpreting.operations import Array
 from search_spaces.programs.roles.halves import BLOCK, HALF
@@ -104,62 +102,6 @@ class RunRoles:
                 raise AssertionError(f"kernel {kernel.name}: {why}") from None
 
 
-@dataclass
-class _Barrier:
-    """An mbarrier, whose phases end after `arrivals` arrivals."""
-
-    arrivals: int
-    arrived: int = 0
-    phase: int = 0
-
-    def arrive(self) -> None:
-        self.arrived += 1
-        if self.arrived == self.arrivals:
-            self.arrived, self.phase = 0, self.phase + 1
-
-    def passed(self, parity: int) -> bool:
-        return (self.phase - 1) % 2 == parity
-
-
-@dataclass
-class _Slot:
-    """A slot of a ring: its barriers, and the position for which it was filled.
-
-    It counts the copies that have not begun, and the groups of its block that have not released it; and has the tiles
-    in it, if anything is computed.
-    """
-
-    full: _Barrier
-    empty: _Barrier
-    position: int = -1
-    left: int = 0
-    readers: int = 0
-    tiles: dict[int, tuple[Tile, Array]] = field(default_factory=dict)
-
-
-@dataclass
-class _Agent:
-    """A producer or a group of one block.
-
-    It has positions, acquired slots, and unsettled dots with the slots that they read. `computed`: its values; `trips`:
-    of the last loop.
-    """
-
-    block: int
-    group: int
-    computed: OneProgram | None
-    positions: dict[str, int] = field(default_factory=dict)
-    has: list[tuple[str, int]] = field(default_factory=list)
-    dots: list[tuple[str, set[tuple[str, int]]]] = field(default_factory=list)
-    trips: int = 0
-
-    def among(self, group: int, several: int) -> _Agent:
-        """The producer as it fills slots of one group, which has one of `several` tiles."""
-        positions = {position: at // several for position, at in self.positions.items()}
-        computed = self.computed and replace(self.computed, variables=self.computed.variables | {HALF: group})
-        return _Agent(self.block, group, computed, positions)
-
-
 class _Simulation:
     """One program of a kernel, in all blocks of its cluster; `numbers`: its tiles."""
 
@@ -182,17 +124,17 @@ class _Simulation:
             for group in (range(roles.groups) if ring.apart else (0,))
             for n in range(ring.slots)
         }
-        self._order = [[_Barrier(1) for _ in range(roles.groups)] for _ in range(self._blocks)]
-        self._copies: list[tuple[_Slot, int, int, tuple[Tile, Array] | None]] = []
+        self._order = [[Barrier(1) for _ in range(roles.groups)] for _ in range(self._blocks)]
+        self._copies: list[tuple[Slot, int, int, tuple[Tile, Array] | None]] = []
 
-    def _slot(self, ring: Ring) -> _Slot:
+    def _slot(self, ring: Ring) -> Slot:
         blocks = 1 if ring.apart else self._blocks
         # The announcement of the producer, and every copy of a load, or of a block's part of it.
-        return _Slot(_Barrier(1 + len(ring.loads) * blocks), _Barrier(ring.readers * blocks))
+        return Slot(Barrier(1 + len(ring.loads) * blocks), Barrier(ring.readers * blocks))
 
-    def _agent(self, block: int, group: int) -> _Agent:
+    def _agent(self, block: int, group: int) -> Agent:
         own = {HALF: max(0, group), BLOCK: block}
-        return _Agent(block, group, self._computed and replace(self._computed, variables=own, tiles={}))
+        return Agent(block, group, self._computed and replace(self._computed, variables=own, tiles={}))
 
     def run(self) -> None:
         agents: dict[str, Iterator[_Ready]] = {}
@@ -227,17 +169,17 @@ class _Simulation:
             slot.tiles[place] = tile
         slot.full.arrive()
 
-    def _produce(self, agent: _Agent) -> Iterator[_Ready]:
+    def _produce(self, agent: Agent) -> Iterator[_Ready]:
         return self._body(self._roles.producer.body, agent, 0)
 
-    def _consume(self, agent: _Agent) -> Iterator[_Ready]:
+    def _consume(self, agent: Agent) -> Iterator[_Ready]:
         yield from self._body(self._roles.consumer.body, agent, 0)
         if agent.dots:
             raise _UnsoundError(f"group {agent.group} ends with dots that were not settled")
 
     # Loops
 
-    def _body(self, body: Sequence[RoleStatement], agent: _Agent, tile: int, first: bool = True) -> Iterator[_Ready]:
+    def _body(self, body: Sequence[RoleStatement], agent: Agent, tile: int, first: bool = True) -> Iterator[_Ready]:
         """`tile`: its number among those of the program; `first`: in the first iteration of a loop."""
         for s in body:
             match s:
@@ -256,7 +198,7 @@ class _Simulation:
                 case _:
                     yield from self._step(s, agent, first)
 
-    def _steps(self, s: Steps, agent: _Agent, tile: int) -> Iterator[_Ready]:
+    def _steps(self, s: Steps, agent: Agent, tile: int) -> Iterator[_Ready]:
         made = self._iterations(s.loop, agent, tile)
         agent.trips = len(made)
         begin = int(s.part == "behind the first")
@@ -268,7 +210,7 @@ class _Simulation:
         if agent.computed and s.part == "before the last":
             agent.computed.variables[s.loop.variable] = made[-1]
 
-    def _iterations(self, loop: For, agent: _Agent, tile: int) -> Sequence[int]:
+    def _iterations(self, loop: For, agent: Agent, tile: int) -> Sequence[int]:
         """The iterations that run; without computation all of them, or any number of marked ones."""
         if not agent.computed:
             trips = iterations_at(loop, self._tiles[tile])
@@ -283,7 +225,7 @@ class _Simulation:
 
     # Statements
 
-    def _step(self, s: RoleStatement, agent: _Agent, first: bool) -> Iterator[_Ready]:
+    def _step(self, s: RoleStatement, agent: Agent, first: bool) -> Iterator[_Ready]:
         match s:
             case Start(position, by_group):
                 agent.positions[position] = agent.group * by_group if position != TURNS else int(agent.group == 0)
@@ -321,16 +263,16 @@ class _Simulation:
                 self._compute(s, agent)
         yield lambda: True
 
-    def _at(self, ring: Ring, position: int, agent: _Agent, block: int) -> _Slot:
+    def _at(self, ring: Ring, position: int, agent: Agent, block: int) -> Slot:
         return self._slots[block, ring.name, agent.group if ring.apart else 0, position % ring.slots]
 
-    def _acquire(self, ring: Ring, agent: _Agent) -> Iterator[_Ready]:
+    def _acquire(self, ring: Ring, agent: Agent) -> Iterator[_Ready]:
         position = agent.positions[ring.position]
         slot = self._at(ring, position, agent, agent.block)
         yield partial(slot.empty.passed, position // ring.slots % 2 ^ 1)
         slot.full.arrive()
 
-    def _copy(self, ring: Ring, load: Load, agent: _Agent) -> None:
+    def _copy(self, ring: Ring, load: Load, agent: Agent) -> None:
         """Copy into the slots of all blocks of the cluster, which the copies of others may have begun to fill."""
         position, tile = agent.positions[ring.position], None
         # Other loops load into the place of the only one.
@@ -348,14 +290,14 @@ class _Simulation:
             slot.left -= 1
             self._copies.append((slot, position, place, tile))
 
-    def _await(self, ring: Ring, position: int, agent: _Agent) -> Iterator[_Ready]:
+    def _await(self, ring: Ring, position: int, agent: Agent) -> Iterator[_Ready]:
         slot = self._at(ring, position, agent, agent.block)
         yield partial(slot.full.passed, position // ring.slots % 2)
         if slot.position != position or slot.left:
             raise _UnsoundError(f"{ring.name}: position {position} is read, but the slot has {slot.position}")
         agent.has.append((ring.name, position))
 
-    def _check_had(self, ring: Ring, position: int, agent: _Agent) -> None:
+    def _check_had(self, ring: Ring, position: int, agent: Agent) -> None:
         if (ring.name, position) not in agent.has:
             raise _UnsoundError(f"{ring.name}: position {position} is read by who does not wait for it, or released it")
 
@@ -364,7 +306,7 @@ class _Simulation:
         loaded = {name for ring in self._roles.rings for name in ring.tiles}
         return [name for name in (dot.a, dot.b) if name not in loaded]
 
-    def _issue(self, number: int, dot: Dot, s: Issue, agent: _Agent) -> None:
+    def _issue(self, number: int, dot: Dot, s: Issue, agent: Agent) -> None:
         rings = [r for r in self._roles.rings if {dot.a, dot.b} & r.tiles]
         if not rings:
             raise _UnsoundError(f"the dot of {dot.a} and {dot.b} reads no ring")
@@ -380,7 +322,7 @@ class _Simulation:
             a, b = (_kept(number) if name in self._made(dot) else name for name in (dot.a, dot.b))
             agent.computed.step(replace(dot, dst=sums, a=a, b=b))
 
-    def _take(self, ring: Ring, position: int, agent: _Agent, names: Collection[str]) -> None:
+    def _take(self, ring: Ring, position: int, agent: Agent, names: Collection[str]) -> None:
         """Read the group's parts of tiles with these names from a slot."""
         self._check_had(ring, position, agent)
         if not agent.computed:
@@ -395,7 +337,7 @@ class _Simulation:
                     values = values.take(range(begin, begin + part.size), axis)
             agent.computed.tiles[name] = (replace(tile, shape=values.shape), values)
 
-    def _compute(self, s: Statement, agent: _Agent) -> None:
+    def _compute(self, s: Statement, agent: Agent) -> None:
         touched = {*read(s), *(t.name for t in produced(s))}
         if late := touched & {name for name, _ in agent.dots}:
             raise _UnsoundError(f"{', '.join(sorted(late))} is read or written before dots that add to it are settled")
@@ -405,7 +347,7 @@ class _Simulation:
         elif agent.computed:
             agent.computed.step(s)
 
-    def _release(self, ring: Ring, position: int, agent: _Agent) -> None:
+    def _release(self, ring: Ring, position: int, agent: Agent) -> None:
         self._check_had(ring, position, agent)
         if any((ring.name, position) in slots for _, slots in agent.dots):
             raise _UnsoundError(f"{ring.name}: position {position} is released while dots read it")
@@ -414,7 +356,7 @@ class _Simulation:
         for block in [agent.block] if ring.apart else range(self._blocks):
             self._at(ring, position, agent, block).empty.arrive()
 
-    def _drain(self, ring: Ring, agent: _Agent) -> Iterator[_Ready]:
+    def _drain(self, ring: Ring, agent: Agent) -> Iterator[_Ready]:
         for position in range(agent.positions[ring.position], agent.positions[ring.position] + ring.slots):
             slot = self._at(ring, position, agent, agent.block)
             yield partial(slot.empty.passed, position // ring.slots % 2 ^ 1)
