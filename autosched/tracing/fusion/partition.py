@@ -293,7 +293,9 @@ class Partition:
         """A lower bound on the cost of several kernels that compute the value: its memory once more, and a launch."""
         inside = [value, *cone([value], self._stored)]
         moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
-        dots = sum(2.0 * v.elements * math.prod(v.summed) for v in inside if isinstance(v, Product) and v not in self._stored)
+        dots = sum(
+            2.0 * v.elements * math.prod(v.summed) for v in inside if isinstance(v, Product) and v not in self._stored
+        )
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 

@@ -92,10 +92,9 @@ def _along(result: Result, x: Value, loops: Sequence[int], rank: int) -> Value:
 
 def _matrices(result: Result, a: Value, b: Value) -> Value:
     """`a @ b` of [*batch, m, k] and [*batch, k, n]."""
-    *batch, m, k = a.shape
-    rank = len(batch)
+    rank = len(a.shape) - 2
     outer = range(rank)
-    return product(result, a, b, (*batch, m, b.shape[-1]), (*outer, rank, rank + 2), (*outer, rank + 2, rank + 1))
+    return product(result, a, b, (*a.shape[:-1], b.shape[-1]), (*outer, rank, rank + 2), (*outer, rank + 2, rank + 1))
 
 
 def _mm(result: Result, a: Value, b: Value) -> Value:

@@ -63,7 +63,7 @@ def _with_rows_and_columns(pulled: Pulled, value: Product, index: Index) -> Inde
         own = [n for n in range(len(index)) if n in loops and n not in others]
         if any(not isinstance(index[n], Affine) for n in own):
             raise NotOneKernelError("an element of a product is looked up")
-        if not axes_in([index[n] for n in own]):
+        if not axes_in(tuple(index[n] for n in own)):
             found[own[-1]] = pulled.unit(index[own[-1]], name)
     return tuple(found)
 
@@ -72,7 +72,7 @@ def _summed_index(pulled: Pulled, value: Product, own: Sequence[str]) -> Index:
     """The index along the summed loops of a product, with at least one axis."""
     names = _summed_axes(pulled, value, own)
     found = [pulled.dimension(name, size) for name, size in zip(names, value.summed, strict=True)]
-    if not axes_in(found):
+    if not axes_in(tuple(found)):
         found[-1] = pulled.unit(found[-1], names[-1])
     return tuple(found)
 

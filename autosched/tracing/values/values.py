@@ -164,8 +164,8 @@ class Scanned(Value):
 class Product(Value):
     """Sums of products of elements of two values, as einsum has them.
 
-    `a_loops`, `b_loops`: the loop along every dimension of `a` and `b`. Loops are numbered from 0: first those along the
-    dimensions of this value, then the summed ones. For matrices [m, k] and [k, n] they are (0, 2) and (2, 1).
+    `a_loops`, `b_loops`: the loop along every dimension of `a` and `b`. Loops are numbered from 0: first those along
+    the dimensions of this value, then the summed ones. For matrices [m, k] and [k, n] they are (0, 2) and (2, 1).
     """
 
     a: Value

@@ -1,4 +1,4 @@
 """ATen's operators on windows: pooling, convolution, and enlarging.
 
-Imports `tracing.values` and the rules beside this room; knows nothing of kernels.
+Imports `tracing.values` and the other rooms' rules; knows nothing of kernels.
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 from autosched.tracing.operators.joining_rules import joined
 from autosched.tracing.operators.product_rules import product
-from autosched.tracing.operators.rules import Result, UnsupportedError, converted, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
 from autosched.tracing.operators.windows.windows import Window, covered, windowed
 from autosched.tracing.values.values import Value
@@ -169,10 +169,12 @@ def _interleaved(result: Result, parts: Mapping[tuple[int, ...], Value], residue
 def _alternating(result: Result, parts: Sequence[Value], dim: int) -> Value:
     """Elements of the parts in turn along a dimension."""
     shape = parts[0].shape
+    whole = (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :])
+    if all(constant_number(p) == 0 for p in parts):
+        return result.constant(0.0, name=f"{result.name}_residues_{dim}", shape=whole, dtype=parts[0].dtype)
     apart = [reshape(p, (*shape[: dim + 1], 1, *shape[dim + 1 :])) for p in parts]
-    whole = (*shape[: dim + 1], len(parts), *shape[dim + 1 :])
-    together = joined(result.part(f"residues_{dim}", whole, parts[0].dtype), apart, dim + 1)
-    return reshape(together, (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :]))
+    beside = (*shape[: dim + 1], len(parts), *shape[dim + 1 :])
+    return reshape(joined(result.part(f"residues_{dim}", beside, parts[0].dtype), apart, dim + 1), whole)
 
 
 RULES: Mapping[str, Callable[..., Any]] = {"convolution": _convolution}
