@@ -16,14 +16,13 @@ from typing import Any
 
 from autosched.tracing.operators.joining_rules import joined
 from autosched.tracing.operators.product_rules import product
-from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape
+from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
 from autosched.tracing.operators.windows.windows import Window, covered, windowed
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression
 
 
 def _convolution(
@@ -44,24 +43,23 @@ def _convolution(
     if transposed:
         sums = _transposed(result, x, weight, (stride, padding, dilation), groups)
     else:
-        sums = _ordinary(result, x, weight, _windows(result, weight, stride, padding, dilation), groups)
+        sums = _ordinary(result, x, weight, _windows(result.shape[2:], weight, stride, padding, dilation), groups)
     if bias is None:
-        return result.pointwise(_same, sums) if result.dtype != sums.dtype else sums
+        return _rounded(result, sums)
     channels = reshape(bias, (*bias.shape, *(1 for _ in stride)))
     return result.pointwise(ex.add, sums, channels)
 
 
-def _same(x: Expression) -> Expression:
-    return x
+def _rounded(result: Result, sums: Value) -> Value:
+    return result.pointwise(lambda x: x, sums) if result.dtype != sums.dtype else sums
 
 
 def _windows(
-    result: Result, weight: Value, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+    positions: Sequence[int], weight: Value, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
 ) -> list[Window]:
-    """The windows that a convolution sums, along the dimensions from the third on."""
-    dims = range(2, len(result.shape))
-    given = zip(dims, weight.shape[2:], stride, padding, dilation, result.shape[2:], strict=True)
-    return [Window(*each) for each in given]
+    """The windows that a convolution sums, along the dimensions from the third on, at so many positions."""
+    dims = range(2, 2 + len(positions))
+    return [Window(*each) for each in zip(dims, weight.shape[2:], stride, padding, dilation, positions, strict=True)]
 
 
 def _ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window], groups: int) -> Value:
@@ -162,19 +160,83 @@ def _interleaved(result: Result, parts: Mapping[tuple[int, ...], Value], residue
         for rest in dict.fromkeys(chosen[:axis] for chosen in parts):
             own = [parts[*rest, n] for n in range(count)]
             found[rest] = own[0] if count == 1 else _alternating(result, own, dim)
-        parts = {key: piece(one, dim, 0, result.shape[dim]) for key, one in found.items()}
+        parts = found
     return parts[()]
 
 
 def _alternating(result: Result, parts: Sequence[Value], dim: int) -> Value:
-    """Elements of the parts in turn along a dimension."""
-    shape = parts[0].shape
-    whole = (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :])
+    """Elements of the parts in turn along a dimension, as many as the result has."""
+    shape, size = parts[0].shape, result.shape[dim]
     if all(constant_number(p) == 0 for p in parts):
-        return result.constant(0.0, name=f"{result.name}_residues_{dim}", shape=whole, dtype=parts[0].dtype)
+        return result.constant(
+            0.0,
+            name=f"{result.name}_residues_{dim}",
+            shape=(*shape[:dim], size, *shape[dim + 1 :]),
+            dtype=parts[0].dtype,
+        )
     apart = [reshape(p, (*shape[: dim + 1], 1, *shape[dim + 1 :])) for p in parts]
     beside = (*shape[: dim + 1], len(parts), *shape[dim + 1 :])
-    return reshape(joined(result.part(f"residues_{dim}", beside, parts[0].dtype), apart, dim + 1), whole)
+    together = joined(result.part(f"residues_{dim}", beside, parts[0].dtype), apart, dim + 1)
+    whole = (*shape[:dim], shape[dim] * len(parts), *shape[dim + 1 :])
+    return piece(reshape(together, whole), dim, 0, size)
 
 
-RULES: Mapping[str, Callable[..., Any]] = {"convolution": _convolution}
+def _backward(
+    result: Result,
+    gradient: Value,
+    x: Value,
+    weight: Value,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """Gradients to the input, the weights and the bias, where `output_mask` asks for them."""
+    if not is_float(result.dtype):
+        raise UnsupportedError(f"convolutions of {result.dtype}")
+    name, geometry = result.name.rpartition("_")[0], (stride, padding, dilation)
+    made: list[Value | None] = [None, None, None]
+    if output_mask[0]:
+        of_input = Result(f"{name}_0", x.shape, x.dtype, result.line, result.on_cpu, result.strides)
+        if transposed:
+            windows = _windows(x.shape[2:], weight, *geometry)
+            made[0] = _rounded(of_input, _ordinary(of_input, gradient, weight, windows, groups))
+        else:
+            made[0] = _rounded(of_input, _transposed(of_input, gradient, weight, geometry, groups))
+    if output_mask[1]:
+        of_weight = Result(f"{name}_1", weight.shape, weight.dtype, result.line, result.on_cpu)
+        factors = (x, gradient) if transposed else (gradient, x)
+        made[1] = _rounded(of_weight, _weight_gradient(of_weight, *factors, geometry, groups))
+    if output_mask[2]:
+        of_bias = Result(f"{name}_2", (gradient.shape[1],), gradient.dtype, result.line, result.on_cpu)
+        over = [d for d in range(len(gradient.shape)) if d != 1]
+        made[2] = of_bias.pointwise(lambda t: t, of_bias.reduced("sum", converted(gradient, "float32"), over))
+    return tuple(made)
+
+
+def _weight_gradient(
+    result: Result,
+    small: Value,
+    image: Value,
+    geometry: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    groups: int,
+) -> Value:
+    """The sums over images and positions of small[n, f, p] * image[n, c, step*p + spacing*r - before]: [f, c, r]."""
+    windows = _windows(small.shape[2:], result.of(Value), *geometry)
+    image = windowed(result, covered(result, image, windows, 0.0), windows)
+    count, taps = len(windows), result.shape[2:]
+    filters, inner = result.shape[:2]
+    small = reshape(small, (small.shape[0], groups, filters // groups, *small.shape[2:]))
+    image = reshape(image, (image.shape[0], groups, inner, *image.shape[2:]))
+    first = 3 + count
+    positions = range(first + 1, first + 1 + count)
+    shape = (groups, filters // groups, inner, *taps)
+    sums = product(result, small, image, shape, (first, 0, 1, *positions), (first, 0, 2, *positions, *range(3, first)))
+    return reshape(sums, result.shape)
+
+
+RULES: Mapping[str, Callable[..., Any]] = {"convolution": _convolution, "convolution_backward": _backward}
