@@ -84,6 +84,12 @@ class _Specialization:
                 )
         return None
 
+    def why_not_ended(self, values: Values) -> str | None:
+        tile = self.tile(values)
+        if values["specialize"] == "none" or not tile.reaches or self.form.ends_at_zeros(tile.reduced.outermost):
+            return None
+        return f"specialize={values['specialize']} needs zeros beyond the end of k, or whole tiles of it"
+
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """The dots of a warp group, for each pair of reads of the operands."""
         tile, groups = self.tile(values), values.integer("warps") // self.units.waves
@@ -202,6 +208,7 @@ def specialization_rules(
             for others in dict.fromkeys(((), shared))
         ),
         Rule(("specialize", "stages"), why_no_stages),
+        Rule(("specialize", "k"), asked.why_not_ended),
         Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),
