@@ -61,8 +61,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ranged = {name: may_range(form, name) for name in CLASSES}
     depth = class_positions(form, "k", ranged=True)
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
-    read = all(isinstance(e, Access) for side in form.operands for e in side)
-    units = target.wave_groups if read and all(len(each) > 1 for each in ways.values()) else None
+    units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
@@ -111,6 +110,14 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         num_warps(target, WARPS[0], WARPS[-1], groups),
         pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
     )
+
+
+def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool:
+    """True if a producer can load the operands of one side, in place or from copies: their rows are those of tiles."""
+    side = form.operands[LOADS.index(knob)]
+    read = [e for e in side if isinstance(e, Access)]
+    rows = all(e.index[-1].along(_TILED) for e in read)
+    return len(read) == len(side) and rows and len(ways) > 1
 
 
 def specialized_blocks(values: Values, undecided: int = 1) -> int:

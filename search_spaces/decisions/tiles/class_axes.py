@@ -31,7 +31,7 @@ from search_spaces.schedules.knobs import Choice, padded
 NAMES = ("m_axes", "n_axes", "k_axes", "flat")
 # Vectors of a tile of rows and columns of points as one axis; 0 if each is tiled by itself.
 FLAT_SIZES = (0, 256, 512, 1024, 2048)
-# Boxes with more positions than this, relative to those that exist, lose to ranges and tiles along one axis.
+# Boxes with more positions than this, relative to those that exist, lose to others, if there are any.
 _MOST_WASTE = 1.5
 WHERE_NOT = "Where a class has one axis; no range of it where slices cannot say what that reads."
 
@@ -67,14 +67,13 @@ def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tupl
     >>> useful_sides((16, 56, 56), (128,))
     ((8, 8), (8, 16))
     """
-    found = dict[tuple[int, ...], None]()
+    found = dict[tuple[int, ...], float]()
     for tile in tiles:
         boxes = sorted(_boxes(extents, tile), key=lambda sides: (_waste(extents, sides), *_surface(sides)))
         flat = [sides for sides in boxes if sides[0] == 1]
-        for sides in (*boxes[:1], *flat[:1]):
-            if _waste(extents, sides) <= _MOST_WASTE:
-                found[sides[1:]] = None
-    return tuple(sorted(found))
+        found |= {sides[1:]: _waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
+    most = max(_MOST_WASTE, min(found.values(), default=0.0))
+    return tuple(sorted(sides for sides, waste in found.items() if waste <= most))
 
 
 def _boxes(extents: Sequence[int], tile: int) -> list[tuple[int, ...]]:

@@ -71,7 +71,8 @@ def _why_out_of_order(form: Contraction, classes: Sequence[str], moved: str) -> 
         tiles = [class_tiles(form, values, axes[0]) for axes in classes]
         if values[moved] != "descriptor" or not any(t.boxed for t in tiles):
             return None
-        place = {x: piece for t in tiles for x, piece in t.place(Affine()).items()}
+        place = {x.name: Slice(Affine(), x.extent, x.name) for x in (form.m, form.n, form.k)}
+        place |= {x: piece for t in tiles for x, piece in t.place(Affine()).items()}
         for access, strides in tensors:
             where = {v: place.get(v, Slice(Affine())) for i in access.index for v in i.axes}
             if reason := why_no_box(slices_at(access, where), strides):
