@@ -72,6 +72,11 @@ class ClassTiles:
         return {x.name: side for x, side in zip(self.axes, sides, strict=True)}
 
     @property
+    def extents(self) -> dict[str, int]:
+        """Positions of a tile along every axis; those of a range count along the tiled one."""
+        return {self.tiled.name: self.size} if self.ranged else self.sides
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of tiles along every axis of which grids have a variable."""
         if self.ranged:
@@ -139,8 +144,10 @@ class ClassTiles:
             return None
         if self.size % math.prod(inner):
             return f"{what}; expected a multiple of {math.prod(inner)}"
-        if (long := next((x for x in self.axes if self.sides[x.name] > padded(x.extent)), None)) is not None:
-            return f"{what} has {self.sides[long.name]} positions along {long.name}; expected {padded(long.extent)} at most"
+        for x in self.axes:
+            if self.sides[x.name] > padded(x.extent):
+                most = padded(x.extent)
+                return f"{what} has {self.sides[x.name]} positions along {x.name}; expected {most} at most"
         if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
             return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
         return None

@@ -13,9 +13,9 @@ After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of t
 Before: grid r.0, c.0: out[r, c] of a tile of rows and columns, half of which are beyond the end of short columns
 After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis
 
-A range has no positions beyond the end of a row; a box is moved by one instruction (`programs.boxes`), and reads what
-surrounds a convolution's pixels once from memory. One loop is pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. `fuse` of
-loops (Halide, TVM), implicit GEMM (CUTLASS, cuDNN) where the class is that of a convolution.
+A range has no positions beyond the end of a row; a box is moved by one instruction (`programs.boxes`). One loop is
+pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. `fuse` of loops
+(Halide, TVM), implicit GEMM (CUTLASS, cuDNN) where the class is that of a convolution.
 """
 
 from __future__ import annotations

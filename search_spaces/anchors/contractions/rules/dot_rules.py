@@ -224,7 +224,8 @@ class _DotRules:
 
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
         # Descriptors move a tile at one index of every other axis.
-        extents = {x: values.tile(x) for x in "mnk" if x in values}
+        tiles = [class_tiles(self.form, values, x) for x in "mnk" if x in values]
+        extents = {axis: size for t in tiles for axis, size in t.extents.items()}
         return why_too_narrow(moved, defaultdict(lambda: 1, extents), self.target.features.descriptors)
 
     def _why_too_many_sums(self, values: Values) -> str | None:
