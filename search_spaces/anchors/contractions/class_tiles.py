@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
@@ -21,7 +21,7 @@ from search_spaces.programs.tiles import Flat, Slice
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import why_not_sliced
+from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
@@ -91,6 +91,25 @@ class ClassTiles:
             flat = Flat(start, divisor, 0 if x == self.axes[0] else x.extent)
             place[x.name] = Slice(start_of(), extent, name, flat=flat)
         return place
+
+
+def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
+    """The place with positions along which an operand has windows as digits that end, for im2col descriptors.
+
+    Images without a window have an end in memory, beyond which everything is 0.
+    """
+    found, moving = dict(place), {x for x, piece in place.items() if piece.extent is not None}
+    for index, size in zip(access.index[:-1], form.map_of(access).tensor.shape, strict=False):
+        axis = index.along(moving)
+        if not axis:
+            continue
+        piece, extent = place[axis], form.extents[axis]
+        flat = piece.flat or Flat(piece.start)
+        images = piece.flat and index.is_axis and extent == size
+        if not flat.size and not images:
+            flat = replace(flat, size=extent)
+        found[axis] = Slice(start_of(), piece.extent, piece.axis, flat=flat)
+    return found
 
 
 def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:

@@ -148,13 +148,17 @@ class OneProgram:
                 pass
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
-                    self.variables[s.variable] = value
-                    for name, flat in s.digits.flats.items() if s.digits else ():
-                        self.variables[name] = flat.of(flat.start.evaluate(self.variables))
+                    self.count(s, value)
                     if self.is_made(s, value):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
+
+    def count(self, loop: For, iteration: int) -> None:
+        """Set the variables of a loop."""
+        self.variables[loop.variable] = iteration
+        for name, flat in loop.digits.flats.items() if loop.digits else ():
+            self.variables[name] = flat.of(flat.start.evaluate(self.variables))
 
     def set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"

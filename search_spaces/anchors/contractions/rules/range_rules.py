@@ -15,16 +15,20 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.rules.specialization import KINDS
+from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
 
 
-def with_ranges(form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def with_ranges(
+    form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob], offers: Offers
+) -> tuple[Rule, ...]:
     """The rules of a contraction, and those of its decisions between boxes and ranges."""
     ranged = tuple(axes for axes in (f"{name}_axes" for name in CLASSES) if axes in knobs)
-    return (*_range_rules(form, ranged, knobs), *(_with_axes(rule, ranged) for rule in rules))
+    return (*_range_rules(form, ranged, knobs, offers), *(_with_axes(rule, ranged) for rule in rules))
 
 
 def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
@@ -33,16 +37,19 @@ def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
     return Rule((*rule.knobs, *axes), rule.why_broken)
 
 
-def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob]) -> Iterator[Rule]:
+def _range_rules(
+    form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob], offers: Offers
+) -> Iterator[Rule]:
     """Rules of tiles over several axes of a class."""
     if ranged:
         yield Rule(ranged, lambda values: why_not_ranged(form, {x[0]: values[x] == RANGE for x in ranged}))
     for axes in ranged:
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
-            yield Rule((axes, moved), _why_no_descriptor(axes, moved))
+            yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
     if "k_axes" in ranged:
-        for knob, value, kinds in _NEEDED:
+        one_loop = () if offers.im2col else _ONE_LOOP
+        for knob, value, kinds in (*_NEEDED, *one_loop):
             yield Rule(("k_axes", knob), _why_other_loops(knob, value, kinds))
         yield Rule(("k", "k_axes", "split"), lambda values: _why_no_steps(form, values))
 
@@ -59,11 +66,15 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
     return why
 
 
-def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
+def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Values], str | None]:
+    merged = moves_one_dimension(form, axes[0], moved)
+
     def why(values: Values) -> str | None:
-        if values[axes] == RANGE and values[moved] != "pointer":
-            return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
-        return None
+        if values[axes] != RANGE or values[moved] in ("pointer", "im2col"):
+            return None
+        if merged and values[moved] == "descriptor" and values["specialize"] != "none":
+            return None
+        return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
 
     return why
 
@@ -72,8 +83,9 @@ def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
 _NEEDED = (
     ("grid", STREAM_K, (FUSED, RANGE)),
     ("tail", "peeled", (RANGE,)),
-    *(("specialize", kind, (BOX, RANGE)) for kind in KINDS[1:]),
 )
+# The same where no producer goes through several loops as one.
+_ONE_LOOP = tuple(("specialize", kind, (BOX, RANGE)) for kind in KINDS[1:])
 
 
 def _why_other_loops(knob: str, value: KnobValue, kinds: Sequence[str]) -> Callable[[Values], str | None]:
