@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from autosched.backends.cuda.hopper.plan import OFFERS
-from autosched.backends.gpu.warps import WGMMA
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
-from convolutions import convolution
 from scheduled_tensors import given_back, taken
 from search_spaces import Schedule, Workload
 from search_spaces.devices.architectures import TMA
-from search_spaces.programs.im2col import Im2colTile, im2col_tile, why_no_im2col
+from search_spaces.programs.im2col import Im2colTile, im2col_tile
 from search_spaces.programs.interpreting.interpreter import OneProgram, interpret, run_kernel
-from search_spaces.programs.interpreting.roles import RunRoles, why_unsound
 from search_spaces.programs.roles.halves import BLOCK, HALF
-from search_spaces.programs.roles.making import roles_of
-from search_spaces.programs.statements import Load, statements
+from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from windows import WINDOWS, drawn
 
