@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
@@ -12,7 +13,7 @@ from search_spaces.anchors.contractions.windows import moves_one_dimension, wind
 from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.knobs import Knob, KnobValue, Tiling, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -125,11 +126,18 @@ class _Starts:
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         if others.get("specialize", NONE) == NONE:
             values |= {x: "pointer" for x in LOADS if values[x] == "im2col"}
-        values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()}
+        values |= {name: nearest(self._usual(name, size), size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
+
+    def _usual(self, name: str, size: float) -> Knob:
+        """The knob without sizes of tiles that only warp groups have, unless one is asked for."""
+        knob = self.knobs[name]
+        if not isinstance(knob, Tiling) or name == "k":
+            return knob
+        return replace(knob, values=tuple(v for v in knob.values if v[-1] == size or v[-1] not in self.offers.tiles))
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
         """Ranges of each class whose tile is longer than one axis, moved by pointers; and `others`.
@@ -191,7 +199,7 @@ class _Starts:
         units = self.target.wave_groups
         assert units is not None
         plain = all(isinstance(result, Access) for _, result in self.form.results)
-        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms):
+        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms, self.windows):
             m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
             whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
