@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.decisions.tiles.class_axes import sides_of
+from search_spaces.decisions.tiles.class_axes import sides_of, waste
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice, side
@@ -82,6 +82,12 @@ class ClassTiles:
         if self.ranged:
             return {self.tiled.name: self.steps}
         return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
+
+    @property
+    def waste(self) -> tuple[float, float]:
+        """Positions of all boxes, relative to those that exist; then their surface."""
+        extents = [x.extent for x in self.axes]
+        return waste(extents, list(self.sides.values())), sum(1 / n for n in self.sides.values())
 
     @property
     def positions(self) -> int:

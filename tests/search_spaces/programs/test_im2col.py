@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from autosched.backends.cuda.hopper.plan import OFFERS
+from autosched.backends.gpu.warps import WGMMA
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
+from convolutions import convolution
 from scheduled_tensors import given_back, taken
 from search_spaces import Schedule, Workload
 from search_spaces.devices.architectures import TMA
