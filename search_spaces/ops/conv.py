@@ -183,11 +183,10 @@ class Window:
 def _sum(x: Tensor, w: Tensor, groups: int, window: Window) -> tuple[Stage, Affine]:
     """The sum of products of every group, and the index of its filter among all."""
     filters, channels = w.shape[0] // groups, w.shape[1]
-    if groups == 1 or filters == 1:
-        # The filter is the group, or there is none.
-        axes, among = (Axis("k", w.shape[0]),), axis_index("k")
-    else:
-        axes, among = (Axis("g", groups), Axis("k", filters)), Affine.of(("g", filters), ("k", 1))
+    # With one filter in each, the groups are the filters.
+    several = groups > 1 and filters > 1
+    axes = (Axis("g", groups), Axis("k", filters)) if several else (Axis("k", w.shape[0]),)
+    among = Affine.of(("g", filters), ("k", 1)) if several else axis_index("k")
     channel = Affine.of((axes[0].name, channels if groups > 1 else 0), ("c", 1))
     zero = None if not window.leaves else 0 if is_integer(x.dtype) else 0.0
     product = ex.mul(

@@ -68,7 +68,7 @@ def test_it_is_the_one_that_is_written_out(given: dict[str, Any], dtype: str) ->
 
 def test_its_epilogue_is_the_block_that_is_written_out() -> None:
     written = block(convolution((9, 7), (3, 3), padding=1))
-    given = {"padding": 1, "dtype": "float16", "weight_layout": "filters_last"}
+    given: dict[str, Any] = {"padding": 1, "dtype": "float16", "weight_layout": "filters_last"}
     assert ops.conv(1, 16, (9, 7), 24, 3, **given, epilogue="bias_residual_relu").key == written.key
 
 
