@@ -53,7 +53,7 @@ def baseline(workload: Workload) -> Baseline | None:
         case "matmul":
             return _matmul(workload, arguments)
         case "conv":
-            used = LibraryConvolution(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
+            used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
             return Baseline(used.called, used.eager, ways=used.ways)
         case "softmax":
             return Baseline(

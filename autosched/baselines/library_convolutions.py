@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -42,22 +41,57 @@ _FUSED_BY_ONEDNN = {
 
 @dataclass(frozen=True)
 class LibraryConvolution:
-    """A convolution with its epilogue, of the tensors of an `ops.conv` with these arguments."""
+    """A convolution with its epilogue: plain values, so that torch.compile follows a call.
 
-    workload: Workload
+    The call includes the first `absorbed` links. Operands that the library does not convolve are converted to the type
+    `widened`; results are of the type `made` and of that shape, which may have a dimension for the groups.
+    """
+
     links: tuple[str, ...]
     scale: float
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | Literal["same"]
+    dilation: tuple[int, ...]
+    groups: int
+    absorbed: int
+    widened: torch.dtype | None
+    made: torch.dtype
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(workload: Workload, links: tuple[str, ...], scale: float) -> LibraryConvolution:
+        """The convolution of an `ops.conv`."""
+        given, (x, w, *_), (out,) = dict(workload.arguments), workload.inputs, workload.outputs
+        names = ("size", "kernel", "stride", "padding", "dilation")
+        window = Window.of(**{name: str(given[name]) for name in names if name in given})
+        widened = torch.bfloat16 if x.dtype in FLOAT8 else torch.float32 if is_integer(x.dtype) else None
+        return LibraryConvolution(
+            links=links,
+            scale=scale,
+            kernel=window.kernel,
+            stride=window.stride,
+            # Where the sides differ, PyTorch has no numbers for it.
+            padding=window.before if window.before == window.after else "same",
+            dilation=window.dilation,
+            groups=x.shape[1] // w.shape[1],
+            # A bias of the operands' type.
+            absorbed=int(links[:1] == ("bias",) and x.dtype == out.dtype and widened is None),
+            widened=widened,
+            made=torch_dtype(out.dtype),
+            shape=out.shape,
+        )
 
     @property
     def called(self) -> str:
         """The function that a user calls."""
-        return f"F.conv{self._rank}d"
+        return f"F.conv{len(self.kernel)}d"
 
     def eager(self, x: Tensor, w: Tensor, *extra: Tensor) -> Tensor:
         """The form that a user writes; its result is allocated, in the library's memory format."""
         made = self._convolved(x, w, extra)
-        after = chained(made, self.links[self._absorbed :], self._broadcast(extra[self._absorbed :]), self.scale)
-        return self._grouped(after.to(self._made))
+        after = chained(made, self.links[self.absorbed :], self._broadcast(extra[self.absorbed :]), self.scale)
+        return self._grouped(after.to(self.made))
 
     def ways(self, inputs: Sequence[Tensor]) -> Mapping[str, Call]:
         """Calls on these tensors, by name; each allocates its result, and passes over it as seldom as it can.
@@ -74,7 +108,7 @@ class LibraryConvolution:
 
     def _by_cudnn(self, name: str, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Call]]:
         calls: dict[str, Call] = {name: lambda: self._in_place(inputs)}
-        if self.links in _FUSED_BY_CUDNN and self._even and self._widened is None:
+        if self.links in _FUSED_BY_CUDNN and self.padding != "same" and self.widened is None:
             calls[f"{name}, fused"] = lambda: self._fused(inputs)
         for way, call in calls.items():
             yield f"{way}, benchmark", with_benchmark(call, inputs[0].element_size() < _TF32_BYTES)
@@ -85,102 +119,64 @@ class LibraryConvolution:
 
     def _by_onednn(self, name: str, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Call]]:
         yield name, lambda: self._in_place(inputs)
-        if self._rank > 1 and self._even and self._widened is None:
+        if len(self.kernel) > 1 and self.padding != "same" and self.widened is None:
             yield f"{name}, packed", self._packed(inputs)
 
     def _in_place(self, inputs: Sequence[Tensor]) -> Tensor:
         """The convolution, then a pass over its result for every other link."""
         x, w, *extra = inputs
         made = self._convolved(x, w, extra)
-        if made.dtype != self._made and self.links[self._absorbed :]:
-            made = made.to(self._made)
-        chained_into(made, made, self.links[self._absorbed :], self._broadcast(extra[self._absorbed :]), self.scale)
-        return self._grouped(made.to(self._made))
+        if made.dtype != self.made and self.links[self.absorbed :]:
+            made = made.to(self.made)
+        chained_into(made, made, self.links[self.absorbed :], self._broadcast(extra[self.absorbed :]), self.scale)
+        return self._grouped(made.to(self.made))
 
     def _fused(self, inputs: Sequence[Tensor]) -> Tensor:
         """cuDNN's convolution, bias, addition and relu in one call."""
         x, w, *extra = inputs
         bias = extra[0] if self.links[0] == "bias" else None
-        window = self._window
-        numbers = window.stride, window.before, window.dilation
+        assert self.padding != "same"
+        numbers = self.stride, self.padding, self.dilation
         if "residual" in self.links:
-            made = torch.cudnn_convolution_add_relu(x, w, extra[-1], 1.0, bias, *numbers, self._groups)
+            made = torch.cudnn_convolution_add_relu(x, w, extra[-1], 1.0, bias, *numbers, self.groups)
         else:
-            made = torch.cudnn_convolution_relu(x, w, bias, *numbers, self._groups)
+            made = torch.cudnn_convolution_relu(x, w, bias, *numbers, self.groups)
         return self._grouped(made)
 
     def _packed(self, inputs: Sequence[Tensor]) -> Call:
         """oneDNN's convolution with weights in its own layout, a bias and an activation, as torch.compile calls it."""
         x, w, *extra = inputs
-        window, bias = self._window, extra[0] if self._absorbed else None
-        how = [list(numbers) for numbers in (window.before, window.stride, window.dilation)]
-        follows = self.links[self._absorbed :][:1]
+        bias = extra[0] if self.absorbed else None
+        how = [list(numbers) for numbers in (self.padding, self.stride, self.dilation)]
+        follows = self.links[self.absorbed :][:1]
         fused = follows[0] if follows and follows[0] in _FUSED_BY_ONEDNN else None
         attribute, algorithm = _FUSED_BY_ONEDNN[fused] if fused else ("none", "")
-        packed = torch.ops.mkldnn._reorder_convolution_weight(w, *how, self._groups, list(x.shape))
-        done = self._absorbed + (fused is not None)
+        packed = torch.ops.mkldnn._reorder_convolution_weight(w, *how, self.groups, list(x.shape))
+        done = self.absorbed + (fused is not None)
 
         def call() -> Tensor:
             made: Tensor = torch.ops.mkldnn._convolution_pointwise(
-                x, packed, bias, *how, self._groups, attribute, [], algorithm
+                x, packed, bias, *how, self.groups, attribute, [], algorithm
             )
-            chained_into(made, made, self.links[done:], self._broadcast(extra[self._absorbed :]), self.scale)
-            return self._grouped(made.to(self._made))
+            chained_into(made, made, self.links[done:], self._broadcast(extra[self.absorbed :]), self.scale)
+            return self._grouped(made.to(self.made))
 
         return call
 
     def _convolved(self, x: Tensor, w: Tensor, extra: Sequence[Tensor]) -> Tensor:
         """The convolution with the links that it absorbs, in the type in which the library computes it."""
-        if self._widened is not None:
-            x, w = x.to(self._widened), w.to(self._widened)
-        window, bias = self._window, extra[0] if self._absorbed else None
-        padding = window.before if self._even else "same"
-        return _CONVOLVE[self._rank](x, w, bias, window.stride, padding, window.dilation, self._groups)
+        if self.widened is not None:
+            x, w = x.to(self.widened), w.to(self.widened)
+        bias = extra[0] if self.absorbed else None
+        return _CONVOLVE[len(self.kernel)](x, w, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def _broadcast(self, extra: Sequence[Tensor]) -> Iterator[Tensor]:
         """The tensors of links; vectors follow the channels."""
-        return (t.view(-1, *(1,) * self._rank) if t.ndim == 1 else t for t in extra)
+        return (t.view(-1, *(1,) * len(self.kernel)) if t.ndim == 1 else t for t in extra)
 
     def _grouped(self, made: Tensor) -> Tensor:
         """A result in the shape of the workload's, which may have a dimension for the groups."""
-        shape = self.workload.outputs[0].shape
-        return made if made.ndim == len(shape) else made.unflatten(1, shape[1:3])
-
-    @cached_property
-    def _window(self) -> Window:
-        """The arguments that are numbers by dimension."""
-        given = dict(self.workload.arguments)
-        names = ("size", "kernel", "stride", "padding", "dilation")
-        return Window.of(**{name: str(given[name]) for name in names if name in given})
-
-    @property
-    def _rank(self) -> int:
-        return len(self._window.size)
-
-    @property
-    def _groups(self) -> int:
-        return self.workload.inputs[0].shape[1] // self.workload.inputs[1].shape[1]
-
-    @property
-    def _even(self) -> bool:
-        """True if both sides have as many zeros."""
-        return self._window.before == self._window.after
-
-    @property
-    def _widened(self) -> torch.dtype | None:
-        """The type to which operands are converted that the library does not convolve."""
-        operand = self.workload.inputs[0].dtype
-        return torch.bfloat16 if operand in FLOAT8 else torch.float32 if is_integer(operand) else None
-
-    @property
-    def _made(self) -> torch.dtype:
-        return torch_dtype(self.workload.outputs[0].dtype)
-
-    @property
-    def _absorbed(self) -> int:
-        """Links that the call takes itself: a bias of the operands' type."""
-        same = self.workload.inputs[0].dtype == self.workload.outputs[0].dtype
-        return int(self.links[:1] == ("bias",) and same and self._widened is None)
+        return made if made.ndim == len(self.shape) else made.unflatten(1, self.shape[1:3])
 
 
 def with_benchmark(call: Callable[[], T], tf32: bool) -> Callable[[], T]:

@@ -91,6 +91,15 @@ def test_every_way_of_a_convolution_computes_it(op: Workload) -> None:
     assert all(torch.equal(x.float(), k.float()) for x, k in zip(inputs, kept, strict=True))
 
 
+@pytest.mark.parametrize("op", OPERATORS + CONVOLUTIONS[:2], ids=lambda op: op.label)
+def test_torch_compile_follows_a_whole_call(op: Workload) -> None:
+    known, inputs = baseline(op), random_inputs(op, seed=1)
+    assert known is not None
+    torch.compiler.reset()
+    compiled = torch.compile(known.eager, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(compiled(*inputs), known.eager(*inputs))
+
+
 def test_the_library_is_the_fastest_of_its_ways() -> None:
     def refused() -> None:
         raise RuntimeError("not for this device")
