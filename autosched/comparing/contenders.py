@@ -126,7 +126,7 @@ def _library(
 
 
 def fastest_way(label: str, called: str, ways: Mapping[str, Callable[[], object]], timer: Timer) -> Contender | Absent:
-    """The fastest of a library's ways, timed in turn once all have been called; those that it refuses do not count."""
+    """The fastest of a library's ways, in interleaved rounds once each has been called, without those that it refuses."""
     usable: dict[str, Callable[[], object]] = {}
     why = "it has no way to compute this"
     for name, call in ways.items():
