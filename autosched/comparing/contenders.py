@@ -126,7 +126,7 @@ def _library(
 
 
 def fastest_way(label: str, called: str, ways: Mapping[str, Callable[[], object]], timer: Timer) -> Contender | Absent:
-    """The fastest of a library's ways, in interleaved rounds once each has been called, without those that it refuses."""
+    """The fastest of a library's ways, in interleaved rounds after a call of each, without those that it refuses."""
     usable: dict[str, Callable[[], object]] = {}
     why = "it has no way to compute this"
     for name, call in ways.items():
