@@ -17,15 +17,20 @@ from search_spaces.programs.statements import Dot, Statement
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
-NAMES = ("unroll", "unrolled_rows", "unrolled_columns")
+NAMES = ("unroll", "unrolled_planes", "unrolled_rows", "unrolled_columns")
 # Unrolled points of an axis.
-ROWS, COLUMNS = (1, 2, 4), (1, 2, 4, 8)
+ROWS, COLUMNS = (1, 2, 4, 8), (1, 2, 4, 8)
 WHERE_NOT = "In dots on a GPU, whose compilers unroll them; where neighbouring points read nothing in common."
 
 
 def unrolled_rows() -> Decision:
     """Rows of points of an iteration; the base program is made with it."""
     return Decision(Choice("unrolled_rows", ROWS))
+
+
+def unrolled_planes() -> Decision:
+    """The same of another axis, as the rows of an image whose channels come last."""
+    return Decision(Choice("unrolled_planes", ROWS))
 
 
 def unrolled_columns() -> Decision:
