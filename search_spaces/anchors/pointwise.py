@@ -20,7 +20,8 @@ from search_spaces.anchors.points.unrolling import Unrolling
 from search_spaces.anchors.thread_tiles import thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.decisions.loops.unrolling import unrolled_columns, unrolled_planes, unrolled_rows
+from search_spaces.decisions.loops.unrolling import PLANES, unrolled_columns, unrolled_planes, unrolled_rows
+from search_spaces.decisions.loops.unrolling import ROWS as ROWS_WRITTEN_OUT
 from search_spaces.decisions.loops.vectors import across, vectorizing
 from search_spaces.decisions.memory.addressing import selected
 from search_spaces.decisions.memory.prefetching import prefetching
@@ -96,6 +97,9 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     found = [Rule(("across", "planes"), _why_not_across)] if "across" in knobs else []
+    if "across" in knobs:
+        own = [name for name in UNROLLED if name in knobs]
+        found += [only(name, 1, ("across",), _is_across, "rows are vectors") for name in own]
     for name, tiled in UNROLLED.items():
         concerned = tuple(x for x in ("flat", tiled, name) if x in knobs)
         found += [Rule(concerned, partial(_why_not_unrolled, axes, name))] if name in knobs else []
@@ -107,6 +111,10 @@ def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     if {"flat", "unrolled_columns"} <= knobs.keys():
         found.append(Rule(("flat", "unrolled_columns"), partial(_why_not_divided, axes.column.extent)))
     return tuple(found)
+
+
+def _is_across(values: Values) -> bool:
+    return values.flag("across")
 
 
 def _is_flat(values: Values) -> bool:
@@ -224,7 +232,14 @@ def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         tiling("rows", axes.row.extent, "grid", heights),
         tiling("columns", axes.column.extent, "grid", sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
     )
-    return (*tiles, vectorizing(), prefetching(), streaming(structure.workload, target))
+    shared = {name: axes.shared[name].extent for name in ("planes", "rows") if name in axes.shared}
+    # A thread's last rows are moved back to be whole; of other axes there are no rests.
+    whole = [n for n in PLANES if shared.get("planes", 0) % n == 0]
+    unrolled = (
+        *([unrolled_planes(whole)] if len(whole) > 1 and "planes" in shared else []),
+        *([unrolled_rows([n for n in ROWS_WRITTEN_OUT if n <= shared["rows"]])] if shared.get("rows", 1) > 1 else []),
+    )
+    return (*tiles, *unrolled, vectorizing(), prefetching(), streaming(structure.workload, target))
 
 
 def _why_not_across(values: Values) -> str | None:
@@ -247,14 +262,18 @@ def _has_selections(structure: Structure) -> bool:
 
 
 def _why_not_unrolled(axes: TiledAxes, name: str, values: Values) -> str | None:
-    """A tile has at least one point for each unrolled one, and so has an axis of which it has no more than these."""
+    """Unrolled points divide a tile; where an axis has none, they are groups, of which the last may be cut."""
     count, tiled = values.integer(name), UNROLLED[name]
     axis = {"columns": axes.column, **axes.shared}[tiled]
-    most = values.tile(tiled) if axis in (axes.plane, axes.row, axes.column) else 1
-    if tiled != "columns" and (_is_flat(values) or (tiled == "planes" and most == 1)):
-        # Groups, of which the last may be cut.
-        most = 2 * axis.extent - 1
-    return f"{name}={count} of {most} in a tile; at most {most} are allowed" if count > most else None
+    in_tile = (
+        tiled in values
+        and axis in (axes.plane, axes.row, axes.column)
+        and not (_is_flat(values) and axis in axes.flat[:-1])
+    )
+    tile = values.tile(tiled) if in_tile else 1
+    if tiled != "columns" and (tile == 1 and (tiled == "planes" or not in_tile)):
+        return f"{name}={count} of {axis.extent} positions" if count >= 2 * axis.extent else None
+    return f"{name}={count} does not divide a tile of {tile}" if tile % count else None
 
 
 def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[GridAxis], dict[str, Slice]]:
@@ -302,14 +321,14 @@ def _flat(axes: TiledAxes, values: Values) -> FlatPoints | None:
 def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
     workload, flat = structure.workload, _flat(axes, values)
     grid, place = _grid(structure, axes, values)
-    body = _body(structure, axes, place, flat, values)
+    body = _body(structure, axes, place, flat, values, target)
     kernel = Kernel(workload.name, Grid(tuple(grid)), tuple(body), Launch(lanes=target.lanes))
     known = buffers(workload)
     return TileProgram(workload.name, tuple(map(flat.buffer, known)) if flat else known, (kernel,))
 
 
 def _body(
-    structure: Structure, axes: TiledAxes, place: Place, flat: FlatPoints | None, values: Values
+    structure: Structure, axes: TiledAxes, place: Place, flat: FlatPoints | None, values: Values, target: Target
 ) -> list[Statement]:
     """Every output at the place."""
     emitter = Emitter(place, {t.name: t.dtype for t in structure.workload.inputs}, Names())
@@ -319,7 +338,8 @@ def _body(
     if flat is not None or unrolled:
         merged, stored = (flat.merged, flat.stored) if flat else ("", None)
         index = [x.name for x in structure.parallel if x.name != merged]
-        return Unrolling(unrolled, axes.column.name).emit(structure, emitter, stored, index)
+        vectors = target.kind == "gpu"
+        return Unrolling(unrolled, axes.column.name, vectors).emit(structure, emitter, stored, index)
     for output in structure.outputs:
         result = emitter.tile(structure.body_of(output), output.name)
         emitter.store(output.name, tuple(a.name for a in output.axes), result)

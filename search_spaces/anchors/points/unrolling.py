@@ -47,18 +47,21 @@ def _near(a: Sequence[int], b: Sequence[int]) -> bool:
 class Unrolling:
     """Unrolled points along some axes, the outermost first, for a program that computes the points at a place.
 
-    Those along the column are neighbours in memory, and stored together.
+    Those along the column are neighbours in memory, and stored together. `vectors`: interleaved elements are loaded
+    together, and taken apart.
     """
 
     counts: Mapping[str, int]
     column: str
+    vectors: bool
 
     def emit(self, structure: Structure, first: Emitter, stored: Slice | None, index: Sequence[str]) -> list[Statement]:
         """Every output at the place of the emitter, one unrolled row after another.
 
         `stored`: the columns of stores, if not those of the place, along the dimensions `index`.
         """
-        neighbours = Neighbours({t.name: t.effective_strides for t in structure.workload.inputs})
+        inputs = structure.workload.inputs if self.vectors else ()
+        neighbours = Neighbours({t.name: t.effective_strides for t in inputs})
         first = replace(first, neighbours=neighbours)
         outer = {x: n for x, n in self.counts.items() if x != self.column}
         emitters = {at: self._row(first, dict(zip(outer, at, strict=True))) for at in _positions(outer.values())}
