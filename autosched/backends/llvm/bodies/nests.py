@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.microkernel import Cell, MicroKernel
+from autosched.backends.llvm.bodies.nested_loops import Level, merged, perfect_nest
 from autosched.backends.llvm.bodies.operands import Panel
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import F32, I64, PTR, IRValue
@@ -36,23 +37,13 @@ class Nest:
     @staticmethod
     def of(s: For) -> Nest | None:
         """The nest that a loop is; None if it is more."""
-        loops = [s]
-        while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
-            loops.append(loops[-1].body[0])
-        match loops[-1].body:
-            case (Load() as a, Load() as b, Dot() as dot) if (dot.a, dot.b) == (a.dst.name, b.dst.name):
-                return Nest(tuple(loops), a, b, dot)
+        loops, body = perfect_nest(s)
+        match body:
+            case (Load(guarded=False) as a, Load(guarded=False) as b, Dot() as dot):
+                operands = (dot.a, dot.b) == (a.dst.name, b.dst.name)
+                return Nest(loops, a, b, dot) if loops and operands else None
             case _:
                 return None
-
-
-@dataclass(frozen=True)
-class Level:
-    """A loop of a nest: its iterations, and how far each moves in the two operands, in elements."""
-
-    extent: int
-    a: int
-    b: int
 
 
 @dataclass(frozen=True)
@@ -69,11 +60,9 @@ class NestPrinter:
         """The register tile after all iterations.
 
         Raises:
-            CompileError: columns of an operand are no neighbours, or a loop is bounded.
+            CompileError: columns of an operand are no neighbours.
         """
         nest, dot = self.nest, self.nest.dot
-        if any(s.bound or s.useful or s.marks for s in nest.loops) or nest.a.guarded or nest.b.guarded:
-            raise CompileError("loops around a dot on a CPU have all iterations, and read what exists")
         row, column = dot.dst.axes
         a, b = self._operand(nest.a, row), self._operand(nest.b, column)
         if b.own_stride != 1:
@@ -90,14 +79,7 @@ class NestPrinter:
         found = [Level(n, self._moved(self.nest.a, v), self._moved(self.nest.b, v)) for v, n in extents]
         k = self.nest.dot.axis
         found.append(Level(self.nest.a.dst.extent(k), self._between(self.nest.a, k), self._between(self.nest.b, k)))
-        merged = [found[-1]]
-        for x in reversed(found[:-1]):
-            inner = merged[0]
-            if (x.a, x.b) == (inner.a * inner.extent, inner.b * inner.extent):
-                merged[0] = Level(x.extent * inner.extent, inner.a, inner.b)
-            elif x.extent > 1:
-                merged.insert(0, x)
-        return merged
+        return merged(found)
 
     def _operand(self, load: Load, own: str) -> Panel:
         """The operand at the first iteration of all loops; rows are moved back with the outputs at the edge."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, start_of, workspace_name
-from search_spaces.programs.statements import Store
+from search_spaces.programs.statements import For, Statement, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice
 from search_spaces.structure.contraction import Contraction
@@ -25,7 +25,7 @@ from search_spaces.workloads.workload import Axis
 
 @dataclass(frozen=True)
 class ColumnPanels:
-    """Panels of `width` columns of an operand of a contraction, whose last reduced axis is the innermost loop."""
+    """Panels of `width` columns of an operand of a contraction, in the order of its reduced axes."""
 
     form: Contraction
     operand: Expression
@@ -45,28 +45,28 @@ class ColumnPanels:
         return Buffer(workspace_name(form.workload, "panels"), shape, "float32", "workspace")
 
     def slices(self, place: Place, panel: Affine) -> tuple[Slice, ...]:
-        """One panel over the whole innermost loop, with the other axes at a place."""
-        around = (place[x.name] for x in self.form.reduced[:-1])
-        k, n = self.form.k, self.form.n
-        within = Slice(Affine(), k.extent, k.name), Slice(Affine(), self.width, n.name)
-        return (*(place[x.name] for x in self.outer), Slice(panel), *around, *within)
+        """The part of a panel at a place of the reduced axes, and of those with panels of their own."""
+        reduced = (place[x.name] for x in self.form.reduced)
+        columns = Slice(Affine(), self.width, self.form.n.name)
+        return (*(place[x.name] for x in self.outer), Slice(panel), *reduced, columns)
 
     def kernel(self, lanes: int) -> Kernel:
         """The kernel that fills the workspace."""
-        form, k, n = self.form, self.form.k, self.form.n
-        single = (*self.outer, *form.reduced[:-1])
-        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in single}
+        form, n = self.form, self.form.n
+        *around, k = form.reduced
+        place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in (*self.outer, *around)}
         place[k.name] = Slice(Affine(), k.extent, k.name)
         place[n.name] = Slice(start_of(("n.0", self.width)), self.width, n.name)
         emitter = Emitter(place, {t.name: t.dtype for t in form.workload.inputs}, Names())
         source = self.operand if n.extent % self.width == 0 else _filled(self.operand)
         tile = emitter.everywhere((k.name, n.name), emitter.tile(source, "packed"))
-        slices = self.slices(place, start_of(("n.0", 1)))
-        emitter.body.append(Store(self.workspace.name, slices, tile.name))
-        extents = {**{f"{x.name}.0": x.extent for x in single}, "n.0": -(-n.extent // self.width)}
-        grid = Grid(tuple(GridAxis(*each) for each in extents.items()))
-        launch = Launch(lanes=lanes, vectors=1)
-        return Kernel(f"{form.workload.name}_panels", grid, tuple(emitter.body), launch, auxiliary=True)
+        stored = Store(self.workspace.name, self.slices(place, start_of(("n.0", 1))), tile.name)
+        body: tuple[Statement, ...] = (*emitter.body, stored)
+        for x in reversed(around):
+            body = (For(f"{x.name}.0", x.extent, body),)
+        outer = (GridAxis(f"{x.name}.0", x.extent) for x in self.outer)
+        grid = Grid((*outer, GridAxis("n.0", -(-n.extent // self.width))))
+        return Kernel(f"{form.workload.name}_panels", grid, body, Launch(lanes=lanes, vectors=1), auxiliary=True)
 
 
 def _filled(operand: Expression) -> Expression:

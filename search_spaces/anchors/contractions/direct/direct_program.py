@@ -61,7 +61,7 @@ class _Parts:
         self.m_start = start_of(("m.0", self.own_rows * self.rows), ("i", self.rows))
         self.panel = start_of(("n.0", self.own_panels), ("j", 1))
         self.n_start = self.panel * self.columns
-        self.place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in (*form.outer, *form.reduced[:-1])}
+        self.place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in (*form.outer, *form.around)}
         self.place[form.m.name] = Slice(self.m_start, self.rows, form.m.name)
         self.place[form.n.name] = Slice(self.n_start, self.columns, form.n.name)
         self.place[form.k.name] = Slice(Affine(), form.k.extent, form.k.name)
@@ -90,10 +90,9 @@ class _Parts:
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
         body: tuple[Statement, ...] = (*self._loads(), Dot(c, "a", "b", form.k.name))
         # The innermost axis has a loop of one iteration if it is the only one.
-        around = form.reduced[:-1]
-        for x in reversed(around):
+        for x in reversed(form.around):
             body = (For(f"{x.name}.0", x.extent, body),)
-        if not around:
+        if not form.around:
             body = (For(f"{form.k.name}.0", 1, body),)
         return [Fill(c, 0.0), *body, *self._finish(c)]
 
@@ -120,9 +119,9 @@ class _Parts:
 
 
 def with_inner_reduction(form: Contraction) -> Contraction:
-    """The contraction with its reduced axes in the order of its rows' memory, the innermost last, as its k.
+    """The contraction with its reduced axes in the order of its rows' memory, the innermost last.
 
-    No index moves along both m and k, if there is such an axis.
+    The last one that moves along no index of m is k, if there is one.
     """
     ((a,), _) = form.operands
     box = operand_box(form, a, 1)
@@ -130,8 +129,6 @@ def with_inner_reduction(form: Contraction) -> Contraction:
     def stride(x: Axis) -> int:
         return sum(i.step(x.name) * apart for i, apart in zip(box.read.index, box.workspace.strides, strict=True))
 
-    def order(x: Axis) -> tuple[bool, int]:
-        return why_not_sliced(box.read, (form.m.name, x.name)) is None, -abs(stride(x))
-
-    ordered = sorted(form.reduced, key=order)
-    return replace(form, reduced=tuple(ordered), k=ordered[-1])
+    ordered = sorted(form.reduced, key=lambda x: -abs(stride(x)))
+    apart = [x for x in ordered if why_not_sliced(box.read, (form.m.name, x.name)) is None]
+    return replace(form, reduced=tuple(ordered), k=(apart or ordered)[-1])

@@ -33,7 +33,7 @@ def direct_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     rows_of_b = isinstance(b, Access) and in_place(b) and form.map_of(b).runs_along(form.n.name)
     packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if rows_of_b else (PANELS,)
     m = counted("m", [p for p in PIECES if p <= form.m.extent])
-    n = counted("n", [p for p in PIECES if p <= form.n.extent])
+    n = counted("panels", [p for p in PIECES if p <= form.n.extent])
     return (
         register_tiling("register", register_tiles(_heights(form.m.extent), target), target),
         modulo(m, ("register",), partial(row_blocks, form)),
@@ -41,7 +41,7 @@ def direct_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
         packing("pack_a", ways),
         packing("pack_b", packing_b),
         order_of_blocks(),
-        modulo(nesting(between=False), ("register", "m", "n"), partial(_nesting, form)),
+        modulo(nesting(between=False), ("register", "m", "panels"), partial(_nesting, form)),
         unrolling(),
         prefetching_rows(),
     )
@@ -56,7 +56,7 @@ def direct_starts(form: Contraction, target: Target, decisions: Sequence[Decisio
         Values(
             register=tile,
             m=1,
-            n=nearest(by_name["n"], -(-form.n.extent // tile[1])),
+            panels=nearest(by_name["panels"], -(-form.n.extent // tile[1])),
             pack_a=by_name["pack_a"].values[0],
             pack_b=PANELS,
             order=order,
@@ -89,7 +89,7 @@ def row_blocks(form: Contraction, values: Values) -> tuple[int, int]:
 
 def panel_blocks(form: Contraction, values: Values) -> tuple[int, int]:
     """Panels of a program, and programs."""
-    return _blocks(form.n.extent, values.tiling("register")[1], values.integer("n"))
+    return _blocks(form.n.extent, values.tiling("register")[1], values.integer("panels"))
 
 
 def _blocks(extent: int, size: int, pieces: int) -> tuple[int, int]:
