@@ -19,6 +19,7 @@ from search_spaces.programs.statements import Fill, Load, Statement, Store, prod
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Offers, Resources
+from search_spaces.schedules.words import IM2COL
 from search_spaces.workloads.dtypes import dtype
 
 # Offers besides Gluon's: rows of any number of warp groups, columns in multiples of 32, and
@@ -33,9 +34,8 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
-    im2col=True,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset(),
+    words=frozenset({IM2COL}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
