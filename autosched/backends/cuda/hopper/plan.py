@@ -19,7 +19,6 @@ from search_spaces.programs.statements import Fill, Load, Statement, Store, prod
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Offers, Resources
-from search_spaces.schedules.words import IM2COL
 from search_spaces.workloads.dtypes import dtype
 
 # Offers besides Gluon's: rows of any number of warp groups, columns in multiples of 32, and
@@ -35,7 +34,7 @@ OFFERS = Offers(
     waits=True,
     walks=False,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset({IM2COL}),
+    words=frozenset({"im2col descriptors"}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
