@@ -15,8 +15,11 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
+from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -120,11 +123,19 @@ class _Starts:
         self.knobs = {d.name: d.knob for d in decisions}
         self.specialized = len(self.knobs["specialize"].values) > 1
         self.element_bytes = dtype(form.dtype).bytes
+        ranged = [x for x in CLASSES if RANGE in getattr(self.knobs.get(f"{x}_axes"), "values", ())]
+        by = target.features.descriptors
+        sides = zip(LOADS, form.operands, strict=True)
+        windows = [e for x, side in sides if "im2col" in self.knobs[x].values for e in side if isinstance(e, Access)]
+        # The classes of the positions of windows.
+        self.windows = {window_class(form, a, ranged, by) for a in windows}
 
     def _start(self, m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
         """A start with these tiles, and with the fastest addressing unless `others` have another."""
         sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
+        if others.get("specialize", NONE) == NONE:
+            values |= {x: "pointer" for x in LOADS if values[x] == "im2col"}
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         if values["grid"] == "tiles":
@@ -138,6 +149,8 @@ class _Starts:
         fused, so that they are pipelined from end to end.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
+        if self.windows and others.get("specialize", NONE) != NONE:
+            return Values({**others, **self._windows(several)})
         fused = {"k_axes": FUSED} if "k" in several else {}
         boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
@@ -155,6 +168,14 @@ class _Starts:
             if boxes:
                 found[f"{x}_axes"] = min(boxes, key=lambda tiles: tiles.waste).kind
         return found
+
+    def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
+        """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
+        ranged = {x for x in self.windows if x in several}
+        moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
+        pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
+        fused = {"k_axes": FUSED} if "k" in several else {}
+        return {**fused, **{f"{x}_axes": RANGE for x in ranged}, **dict.fromkeys(pointed, "pointer")}
 
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
@@ -212,7 +233,7 @@ class _Starts:
         units = self.target.wave_groups
         assert units is not None
         plain = all(isinstance(result, Access) for _, result in self.form.results)
-        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms):
+        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms, self.windows):
             m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
             whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
