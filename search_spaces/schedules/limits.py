@@ -45,7 +45,7 @@ class Offers:
     Larger values permit more schedules. `tiles`: tile sizes along an axis, besides powers of two up to 256; `groups`:
     consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
-    operands of chained dots, too; `im2col`: it loads windows, and goes through several loops as one; `words`: values of
+    operands of chained dots, too; `im2col`: it loads windows by im2col descriptors; `words`: values of
     decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
