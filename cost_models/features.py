@@ -358,6 +358,6 @@ def _access(traffic: Traffic, tiles: int, fast: str) -> list[float]:
         # Rows a multiple of a page apart fall into the same cache sets.
         min(traffic.row_bytes % _PAGE_BYTES, -traffic.row_bytes % _PAGE_BYTES),
         traffic.covered,
-        isinstance(s, Load | Store) and s.via == "descriptor",
+        isinstance(s, Load | Store) and s.via != "pointer",
         fast in traffic.variables,
     ]

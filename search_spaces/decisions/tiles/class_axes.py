@@ -69,9 +69,9 @@ def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tupl
     """
     found = dict[tuple[int, ...], float]()
     for tile in tiles:
-        boxes = sorted(_boxes(extents, tile), key=lambda sides: (_waste(extents, sides), *_surface(sides)))
+        boxes = sorted(_boxes(extents, tile), key=lambda sides: (waste(extents, sides), *_surface(sides)))
         flat = [sides for sides in boxes if sides[0] == 1]
-        found |= {sides[1:]: _waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
+        found |= {sides[1:]: waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
     most = max(_MOST_WASTE, min(found.values(), default=0.0))
     return tuple(sorted(sides for sides, waste in found.items() if waste <= most))
 
@@ -85,7 +85,7 @@ def _boxes(extents: Sequence[int], tile: int) -> list[tuple[int, ...]]:
     return [sides for sides in boxes if sides[0] <= padded(first) and sum(x > 1 for x in sides) > 1]
 
 
-def _waste(extents: Sequence[int], sides: Sequence[int]) -> float:
+def waste(extents: Sequence[int], sides: Sequence[int]) -> float:
     """Positions of all boxes, relative to those that exist."""
     return math.prod(-(-extent // side) * side / extent for extent, side in zip(extents, sides, strict=True))
 
