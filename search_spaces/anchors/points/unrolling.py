@@ -18,11 +18,15 @@ from search_spaces.programs.statements import Interleave, Statement
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Apply, Expression
+from search_spaces.workloads.expressions.operators import ROUNDINGS
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
 # Largest distance of elements of a window; a concatenation reads its parts farther from each other.
 _NEAR = 8
+# Operators whose first argument is computed apart from the others.
+_FOLDING = frozenset({"add", "sub", "mul", "div", "maximum", "minimum", "fma", *ROUNDINGS})
 
 
 def is_shared(structure: Structure, axis: Axis) -> bool:
@@ -69,12 +73,16 @@ class Unrolling:
             own = {x.name for x in output.axes}
             body = structure.body_of(output)
             along = tuple(x for x in (x.name for x in output.axes) if x in index)
-            for at, row in emitters.items():
-                if any(m and x not in own for x, m in zip(outer, at, strict=True)):
-                    continue
-                parts = [
-                    e.everywhere(along, e.tile(body, output.name)) for e in (row if self.column in own else row[:1])
-                ]
+            rows = [
+                row if self.column in own else row[:1]
+                for at, row in emitters.items()
+                if not any(m and x not in own for x, m in zip(outer, at, strict=True))
+            ]
+            for term in _from_the_first(body):
+                for e in itertools.chain(*rows):
+                    e.emit(term)
+            for row in rows:
+                parts = [e.everywhere(along, e.tile(body, output.name)) for e in row]
                 columns = stored or first.place[self.column]
                 whole = replace(first, place={**row[0].place, self.column: columns})
                 whole.store(output.name, along, self._together(parts, first))
@@ -98,6 +106,19 @@ class Unrolling:
         dst = Tile(emitter.names.fresh("together"), one.axes, shape, one.dtype)
         emitter.body.append(Interleave(dst, tuple(p.name for p in parts), self.column))
         return dst
+
+
+def _from_the_first(body: Expression) -> list[Expression]:
+    """The sums (or other folds) of the first term of an expression, of the first two, and so on.
+
+    All points have one term added before any has the next, so that what a term reads, as the weight of a tap, is needed
+    no longer than by all of them in turn (jam).
+    """
+    found: list[Expression] = []
+    while isinstance(body, Apply) and body.operator in _FOLDING:
+        body = body.arguments[0]
+        found.append(body)
+    return found[::-1]
 
 
 def _positions(counts: Iterable[int]) -> Iterator[tuple[int, ...]]:
