@@ -31,7 +31,6 @@ from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.class_axes import flat_points
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, buffers
 from search_spaces.programs.selecting import Selections
@@ -42,7 +41,7 @@ from search_spaces.schedules.knobs import Knob, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.sketch import Sketch
-from search_spaces.structure.axes import Structure, structure_of
+from search_spaces.structure.axes import Structure, structure_of, windowed
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply
 from search_spaces.workloads.expressions.walking import distinct_accesses, walk
@@ -79,12 +78,10 @@ UNROLLED = {"unrolled_planes": "planes", "unrolled_rows": "rows", "unrolled_colu
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for a workload without reductions."""
+    """One sketch for a workload without reductions, but of windows."""
     structure = structure_of(workload)
     if structure.reduced:
-        raise UnmatchedError(
-            f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
-        )
+        structure = windowed(workload)
     axes = tiled_axes(structure)
     if target.kind == "gpu":
         axes = replace(axes, flat=flat_axes(structure, axes, _has_selections(structure)))
@@ -102,7 +99,7 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
 
 def _reads(structure: Structure) -> int:
     """Reads of the output that has most, at one point."""
-    return max(len(distinct_accesses(structure.body_of(output))) for output in structure.outputs)
+    return max(len(distinct_accesses(structure.body_of(s))) for s in (*structure.outputs, *structure.folds))
 
 
 def _why_too_long(reads: int, values: Values) -> str | None:
@@ -237,7 +234,7 @@ def _starts_on_cpu(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Valu
         chosen = {name: nearest(knobs[name], count) for name, count in given.items() if name in knobs}
         rows = nearest(knobs["rows"], max(counts))
         found.append(start(decisions, Values(rows=rows, columns=knobs["columns"].values[-1], **chosen)))
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
@@ -368,7 +365,7 @@ def _body(
     if values.get("selected"):
         emitter.selections = _selections(structure)
     unrolled = _unrolled(axes, values)
-    if flat is not None or unrolled:
+    if flat is not None or unrolled or structure.folds:
         merged, stored = (flat.merged, flat.stored) if flat else ("", None)
         index = [x.name for x in structure.parallel if x.name != merged]
         vectors = target.kind == "gpu"
