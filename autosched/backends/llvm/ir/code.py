@@ -147,6 +147,22 @@ class Code:
         b.branch(after)
         b.position_at_end(after)
 
+    @contextmanager
+    def choice(self, condition: IRValue, name: str) -> Iterator[Callable[[], None]]:
+        """The body up to a call of what is yielded if the condition holds, else the rest of it."""
+        b = self.b
+        then, other, after = (b.append_basic_block(f"{name}{part}") for part in ("", ".not", ".end"))
+        b.cbranch(condition, then, other)
+        b.position_at_end(then)
+
+        def otherwise() -> None:
+            b.branch(after)
+            b.position_at_end(other)
+
+        yield otherwise
+        b.branch(after)
+        b.position_at_end(after)
+
     def affine(self, form: Affine) -> IRValue:
         """The value of an affine form of the variables in scope."""
         total = index(0)
