@@ -45,7 +45,8 @@ class Offers:
     Larger values permit more schedules. `tiles`: tile sizes along an axis, besides powers of two up to 256; `groups`:
     consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
-    operands of chained dots, too; `words`: values of decisions that not all backends distinguish (`schedules.words`).
+    operands of chained dots, too; `im2col`: it loads windows, and goes through several loops as one; `words`: values of
+    decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -61,6 +62,7 @@ class Offers:
     dot_registers: int = 0
     waits: bool = False
     walks: bool = True
+    im2col: bool = False
     kept_registers: int = 0
     words: frozenset[str] = EVERY_WORD
 
@@ -103,6 +105,7 @@ class Offers:
             min(self.dot_registers, other.dot_registers),
             self.waits and other.waits,
             self.walks or other.walks,
+            self.im2col or other.im2col,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

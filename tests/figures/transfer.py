@@ -34,7 +34,7 @@ import autosched
 from autosched import ops
 from autosched.backends.environment import environment
 from autosched.bench.suites.function_suite import FunctionCase, read_function_suite
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.operator_suite import read_operator_suite
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from autosched.strategies.evolutionary import Evolutionary
@@ -84,7 +84,7 @@ class Run:
 
 
 def products(path: Path, names: Sequence[str], dtype: str | None) -> Iterator[Case]:
-    for case in read_gemm_suite(path).only(names).cases if names else ():
+    for case in read_operator_suite(path).only(names).cases if names else ():
         sizes = dict(case.facts)
         m, n, k = (int(sizes[key]) if dtype else max(1, int(sizes[key]) // 2) for key in ("m", "n", "k"))
         other = ops.matmul(m, n, k, dtype=dtype or sizes["dtype"], layout=sizes["layout"])

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, as_constant, converted, dims_of, reshape
 from autosched.tracing.operators.view_translation import expand, piece
-from autosched.tracing.values.values import Joined, Padded, Value
+from autosched.tracing.values.values import MOST_JOINED, Joined, Padded, Value
 
 
 def joined(result: Result, parts: Sequence[Value], dim: int) -> Value:
     """The parts that have elements, concatenated along a dimension."""
     whole = [converted(p, result.dtype) for p in parts if 0 not in p.shape]
+    if len(whole) > MOST_JOINED:
+        # Groups as large as their number, all but the last one alike: equal ones are one kernel.
+        size = math.isqrt(len(whole) - 1) + 1
+        groups = [whole[n : n + size] for n in range(0, len(whole), size)]
+        made = tuple(joined(_group(result, group, dim, n), group, dim) for n, group in enumerate(groups))
+        return result.of(Joined, parts=made, dim=dim, in_groups=True)
     return whole[0] if len(whole) == 1 else result.of(Joined, parts=tuple(whole), dim=dim)
+
+
+def _group(result: Result, parts: Sequence[Value], dim: int, number: int) -> Result:
+    shape = list(result.shape)
+    shape[dim] = sum(p.shape[dim] for p in parts)
+    return result.part(f"group_{number}", shape, result.dtype)
 
 
 def padded(result: Result, x: Value, before: Sequence[int], number: float) -> Value:

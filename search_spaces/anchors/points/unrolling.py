@@ -9,10 +9,9 @@ Also called register tiling, or unroll and jam.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from search_spaces.anchors.points.flat_rows import FlatRows
 from search_spaces.programs.lowering import Emitter, Place
 from search_spaces.programs.neighbours import Neighbours
 from search_spaces.programs.statements import Interleave, Statement
@@ -46,37 +45,49 @@ def _near(a: Sequence[int], b: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Unrolling:
-    """Unrolled points along a row and a column axis, for a program that computes the points at a place."""
+    """Unrolled points along some axes, the outermost first, for a program that computes the points at a place.
 
-    row: str
+    Those along the column are neighbours in memory, and stored together. `vectors`: interleaved elements are loaded
+    together, and taken apart.
+    """
+
+    counts: Mapping[str, int]
     column: str
-    rows: int
-    columns: int
+    vectors: bool
 
-    def emit(self, structure: Structure, first: Emitter, flat: FlatRows | None) -> list[Statement]:
-        """Every output at the place of the emitter, row by row of the unrolled ones."""
-        place = first.place
-        neighbours = Neighbours({t.name: t.effective_strides for t in structure.workload.inputs})
+    def emit(self, structure: Structure, first: Emitter, stored: Slice | None, index: Sequence[str]) -> list[Statement]:
+        """Every output at the place of the emitter, one unrolled row after another.
+
+        `stored`: the columns of stores, if not those of the place, along the dimensions `index`.
+        """
+        inputs = structure.workload.inputs if self.vectors else ()
+        neighbours = Neighbours({t.name: t.effective_strides for t in inputs})
         first = replace(first, neighbours=neighbours)
-        places = [[self._at(place, m, n) for n in range(self.columns)] for m in range(self.rows)]
-        emitters = [[replace(first, place=p, _known={}) for p in row] for row in places]
+        outer = {x: n for x, n in self.counts.items() if x != self.column}
+        emitters = {at: self._row(first, dict(zip(outer, at, strict=True))) for at in _positions(outer.values())}
         for output in structure.outputs:
             own = {x.name for x in output.axes}
             body = structure.body_of(output)
-            index = tuple(x.name for x in output.axes if flat is None or x != flat.row)
-            for row in emitters if self.row in own else emitters[:1]:
-                along = row if self.column in own else row[:1]
-                parts = [e.everywhere(index, e.tile(body, output.name)) for e in along]
-                columns = place[self.column] if flat is None else flat.stored
+            along = tuple(x for x in (x.name for x in output.axes) if x in index)
+            for at, row in emitters.items():
+                if any(m and x not in own for x, m in zip(outer, at, strict=True)):
+                    continue
+                parts = [
+                    e.everywhere(along, e.tile(body, output.name)) for e in (row if self.column in own else row[:1])
+                ]
+                columns = stored or first.place[self.column]
                 whole = replace(first, place={**row[0].place, self.column: columns})
-                whole.store(output.name, index, self._together(parts, first))
+                whole.store(output.name, along, self._together(parts, first))
         return first.body
 
-    def _at(self, place: Place, m: int, n: int) -> Place:
-        unrolled = {self.row: _strided(place[self.row], m, self.rows)} if self.rows > 1 else {}
-        if self.columns > 1:
-            unrolled[self.column] = _strided(place[self.column], n, self.columns)
-        return {**place, **unrolled}
+    def _row(self, first: Emitter, at: Mapping[str, int]) -> list[Emitter]:
+        """Emitters of the unrolled columns at these unrolled positions of the other axes."""
+        columns = self.counts.get(self.column, 1)
+        places = ({**at, self.column: n} for n in range(columns))
+        return [replace(first, place=self._at(first.place, where), _known={}) for where in places]
+
+    def _at(self, place: Place, where: Mapping[str, int]) -> Place:
+        return {**place, **{x: _strided(place[x], where[x], n) for x, n in self.counts.items() if n > 1}}
 
     def _together(self, parts: Sequence[Tile], emitter: Emitter) -> Tile:
         """The tiles of neighbouring columns as one."""
@@ -89,8 +100,13 @@ class Unrolling:
         return dst
 
 
+def _positions(counts: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, counts))
+
+
 def _strided(piece: Slice, first: int, by: int) -> Slice:
-    """Every `by`-th position of the piece, from `first` on."""
-    assert piece.extent is not None, "only an axis that the tile has is unrolled"
+    """Every `by`-th position of the piece, from `first` on; of the next `by` positions if it is a single one."""
     start = piece.start + Affine(offset=first * piece.step)
+    if piece.extent is None:
+        return replace(piece, start=start)
     return replace(piece, start=start, extent=piece.extent // by, step=piece.step * by)
