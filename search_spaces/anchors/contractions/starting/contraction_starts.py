@@ -129,7 +129,7 @@ class _Starts:
         # The classes of the positions of windows.
         self.windows = {window_class(form, a, ranged, by) for a in windows}
 
-    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, **others: KnobValue) -> Values:
+    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, /, **others: KnobValue) -> Values:
         """A start with these tiles, and with the fastest addressing unless `others` have another.
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
