@@ -45,8 +45,9 @@ class Offers:
     Larger values permit more schedules. `tiles`: tile sizes along an axis, besides powers of two up to 256; `groups`:
     consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
-    operands of chained dots, too; `im2col`: it loads windows by im2col descriptors; `words`: values of
-    decisions that not all backends distinguish (`schedules.words`).
+    operands of chained dots, too; `im2col`: it loads windows by im2col descriptors; `through_registers`: rows of 32
+    bits that do not run along k are multiplied from there; `words`: values of decisions that not all backends
+    distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -63,6 +64,7 @@ class Offers:
     waits: bool = False
     walks: bool = True
     im2col: bool = False
+    through_registers: bool = True
     kept_registers: int = 0
     words: frozenset[str] = EVERY_WORD
 
@@ -106,6 +108,7 @@ class Offers:
             self.waits and other.waits,
             self.walks or other.walks,
             self.im2col or other.im2col,
+            self.through_registers or other.through_registers,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

@@ -45,12 +45,16 @@ MOVED = {
 
 @dataclass(frozen=True)
 class ClassTiles:
-    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes."""
+    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes.
+
+    `summed`: they are iterations of a loop, instead of programs of a grid.
+    """
 
     axes: tuple[Axis, ...]
     tiled: Axis
     size: int
     kind: str
+    summed: bool = False
 
     @property
     def ranged(self) -> bool:
@@ -60,6 +64,11 @@ class ClassTiles:
     def boxed(self) -> bool:
         """True for boxes of several sides."""
         return sides_of(self.kind) is not None
+
+    @property
+    def in_one_loop(self) -> bool:
+        """True if one loop is over the tiles at all positions, with digits for its variables."""
+        return self.summed and (self.boxed or self.kind == FUSED)
 
     @cached_property
     def sides(self) -> dict[str, int]:
@@ -96,10 +105,17 @@ class ClassTiles:
 
     @property
     def count(self) -> int:
-        """Number of tiles; for boxes, along the tiled axis."""
-        if self.kind == FUSED:
+        """Number of tiles; along the tiled axis alone, if there are loops or axes of the grid for the others."""
+        if self.in_one_loop:
             return math.prod(size for _, size in self.digits)
         return self.steps if self.ranged else self.counts[self.tiled.name]
+
+    @property
+    def reaches(self) -> bool:
+        """True if some tiles reach beyond the end of an axis."""
+        if self.ranged:
+            return self.positions % self.size != 0
+        return any(x.extent % self.sides[x.name] for x in self.axes)
 
     @property
     def steps(self) -> int:
@@ -108,7 +124,12 @@ class ClassTiles:
     @property
     def digits(self) -> tuple[tuple[str, int], ...]:
         """Variables of boxes and their extents, if one loop is over all of them."""
-        return (*((f"{x.name}.0", x.extent) for x in self.others), (f"{self.tiled.name}.1", self.steps))
+        outer = (x for x in self.axes if x != self.tiled)
+        return tuple((self._variable(x), self.counts[x.name]) for x in (*outer, self.tiled))
+
+    def _variable(self, axis: Axis) -> str:
+        """The variable that counts tiles along an axis: a digit, if one loop is over all of them."""
+        return f"{axis.name}.{int(self.summed and axis == self.tiled)}"
 
     @property
     def outermost(self) -> Axis:
@@ -118,7 +139,7 @@ class ClassTiles:
     @property
     def others(self) -> tuple[Axis, ...]:
         """The axes of which a tile has one position."""
-        return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
+        return () if self.ranged or self.boxed else tuple(x for x in self.axes if x != self.tiled)
 
     def place(self, start: Affine) -> dict[str, Slice]:
         """Slices of a tile along every axis of which it has several positions; a box has a start of its own."""
@@ -137,10 +158,11 @@ class ClassTiles:
     @property
     def _box(self) -> dict[str, Slice]:
         place, divisor = dict[str, Slice](), self.size
-        for axis, positions in self.sides.items():
+        for x in self.axes:
+            positions = self.sides[x.name]
             divisor //= positions
-            start, flat = start_of((f"{axis}.0", positions)), Flat(start_of(), divisor, positions)
-            place[axis] = side(start, self.size, self.tiled.name, flat)
+            start, flat = start_of((self._variable(x), positions)), Flat(start_of(), divisor, positions)
+            place[x.name] = side(start, self.size, self.tiled.name, flat)
         return place
 
     def why_no_box(self) -> str | None:
@@ -154,6 +176,8 @@ class ClassTiles:
             if self.sides[x.name] > padded(x.extent):
                 most = padded(x.extent)
                 return f"{what} has {self.sides[x.name]} positions along {x.name}; expected {most} at most"
+        if self.summed and self.reaches:
+            return f"{what} reaches beyond an end; expected whole boxes, since only zeros may be there"
         if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
             return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
         return None
@@ -182,7 +206,7 @@ def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -
     """The tiles of the class m, n or k of a contraction, by its knobs."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)))
+    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)), name == "k")
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:

@@ -38,10 +38,11 @@ WHERE_NOT = "Where a class has one axis; no range of it where slices cannot say 
 def class_axes(name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = ()) -> tuple[Decision, ...]:
     """Tiles along one axis, or along several axes of these extents, if there is a choice.
 
-    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes.
+    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes.
     """
-    fused = ("fused",) if name == "k_axes" and len(extents) > 1 else ()
-    sides = useful_sides(tuple(extents), tuple(tiles)) if ranged else ()
+    summed = name == "k_axes"
+    fused = ("fused",) if summed and len(extents) > 1 else ()
+    sides = useful_sides(tuple(extents), tuple(tiles), whole=summed) if ranged else ()
     values = ("box", *fused, *(("range",) if ranged else ()), *map(spelled, sides))
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()
 
@@ -57,11 +58,11 @@ def sides_of(value: str) -> tuple[int, ...] | None:
 
 
 @lru_cache(256)  # Every sketch of a workload asks.
-def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...], whole: bool = False) -> tuple[tuple[int, ...], ...]:
     """Sides along all axes but the first of boxes with so many positions; the first axis has the rest of a tile.
 
     For each size of a tile the box with the fewest positions beyond the ends, and the same within one position of the
-    first axis; of equal ones, that with the least surface.
+    first axis; of equal ones, that with the least surface. `whole`: only boxes that divide the axes.
 
     >>> useful_sides((16, 56, 56), (128,))
     ((8, 8), (8, 16))
@@ -71,7 +72,7 @@ def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tupl
         boxes = sorted(_boxes(extents, tile), key=lambda sides: (waste(extents, sides), *_surface(sides)))
         flat = [sides for sides in boxes if sides[0] == 1]
         found |= {sides[1:]: waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
-    most = max(_MOST_WASTE, min(found.values(), default=0.0))
+    most = 1.0 if whole else max(_MOST_WASTE, min(found.values(), default=0.0))
     return tuple(sorted(sides for sides, waste in found.items() if waste <= most))
 
 

@@ -46,7 +46,7 @@ def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str,
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
             yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
-    sized = tuple(x for axes in ranged if axes[0] in "mn" for x in (axes, axes[0]))
+    sized = tuple(x for axes in ranged for x in (axes, axes[0]))
     if sized:
         for moved in ("a_load", "b_load", "store", "epilogue_load"):
             yield Rule((*sized, moved), _why_out_of_order(form, sized[::2], moved))

@@ -164,7 +164,7 @@ class _Starts:
     def _boxes(self, values: Values) -> Values:
         """The boxes of each class with the fewest positions beyond the ends, for tiles of these sizes."""
         found = Values()
-        for x in ("m", "n"):
+        for x in CLASSES:
             knob = self.knobs.get(f"{x}_axes")
             each = [class_tiles(self.form, {**values, f"{x}_axes": v}, x) for v in knob.values] if knob else []
             boxes = [tiles for tiles in each if tiles.boxed and tiles.why_no_box() is None]
@@ -203,8 +203,8 @@ class _Starts:
     @cached_property
     def _ranged(self) -> Values:
         """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
-        return Values({"a_load": "pointer"}) if self._boxes(whole) else Values()
+        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
+        return Values({"a_load": "pointer"}) if self._boxes(whole).keys() - {"k_axes"} else Values()
 
     def _size(self, name: str, wanted: float) -> KnobValue:
         """The usual tile that is closest, or this one."""
@@ -216,7 +216,7 @@ class _Starts:
 
     def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
         """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
+        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
         whole |= self._boxes(whole)
         few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
