@@ -352,10 +352,8 @@ def _may_overlap(slices: tuple[Slice, ...]) -> bool:
     """False where a tile moves along each dimension by its own extents, as nearly everywhere."""
     for piece in slices:
         terms = piece.start.terms
-        if piece.flat is not None:
-            if terms:
-                return True
-        elif len(terms) > 1 or (terms and abs(terms[0][1]) < abs(piece.step) * (piece.extent or 1)):
+        ranged = piece.flat is not None and not piece.is_side
+        if len(terms) > 1 or (terms and (ranged or abs(terms[0][1]) < abs(piece.step) * piece.side)):
             return True
     return False
 

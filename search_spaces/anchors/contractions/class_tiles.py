@@ -3,11 +3,10 @@
 A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
 
     box      128 columns (of 14) of a row of an image; programs or loops go over rows and images
-    8x16     8 rows and 16 columns of an image; programs go over all such boxes
-    4x4      4 rows and 4 columns of all 8 images
+    plane    8 rows and 16 columns of an image; programs go over all such boxes
+    patch    2 rows and 8 columns of all 8 images, which leave out fewer positions beyond the ends
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
 
-In the order of the axes, the last sides of a box are those of its name; the axis before them has the rest of the tile.
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
 """
@@ -19,11 +18,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.decisions.tiles.class_axes import sides_of, waste
+from search_spaces.decisions.tiles.class_axes import BOXES, box_of
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice, side
-from search_spaces.schedules.knobs import KnobValue, padded
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
@@ -63,7 +62,7 @@ class ClassTiles:
     @property
     def boxed(self) -> bool:
         """True for boxes of several sides."""
-        return sides_of(self.kind) is not None
+        return self.kind in BOXES
 
     @property
     def in_one_loop(self) -> bool:
@@ -73,12 +72,14 @@ class ClassTiles:
     @cached_property
     def sides(self) -> dict[str, int]:
         """Positions of a tile along every axis, unless it is a range."""
-        inner = sides_of(self.kind)
-        if inner is None:
+        box = self._sides if self.boxed else None
+        if box is None:
             return {x.name: self.size if x == self.tiled else 1 for x in self.axes}
-        rest = (max(1, self.size // math.prod(inner)), *inner)
-        sides = (*(1 for _ in self.axes[len(rest) :]), *rest)
-        return {x.name: side for x, side in zip(self.axes, sides, strict=True)}
+        return {x.name: side for x, side in zip(self.axes, box, strict=True)}
+
+    @property
+    def _sides(self) -> tuple[int, ...] | None:
+        return box_of(tuple(x.extent for x in self.axes), self.size, self.kind, self.summed)
 
     @property
     def extents(self) -> dict[str, int]:
@@ -91,12 +92,6 @@ class ClassTiles:
         if self.ranged:
             return {self.tiled.name: self.steps}
         return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
-
-    @property
-    def waste(self) -> tuple[float, float]:
-        """Positions of all boxes, relative to those that exist; then their surface."""
-        extents = [x.extent for x in self.axes]
-        return waste(extents, list(self.sides.values())), sum(1 / n for n in self.sides.values())
 
     @property
     def positions(self) -> int:
@@ -167,20 +162,12 @@ class ClassTiles:
 
     def why_no_box(self) -> str | None:
         """Reason that there are no boxes of this size, if tiles are boxes; or None."""
-        inner, what = sides_of(self.kind), f"{self.tiled.name}={self.size} in boxes of {self.kind}"
-        if inner is None:
+        if not self.boxed or self._sides:
             return None
-        if self.size % math.prod(inner):
-            return f"{what}; expected a multiple of {math.prod(inner)}"
-        for x in self.axes:
-            if self.sides[x.name] > padded(x.extent):
-                most = padded(x.extent)
-                return f"{what} has {self.sides[x.name]} positions along {x.name}; expected {most} at most"
-        if self.summed and self.reaches:
-            return f"{what} reaches beyond an end; expected whole boxes, since only zeros may be there"
-        if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
-            return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
-        return None
+        whole = " that divides the axes" * self.summed
+        return (
+            f"there is no {self.kind} of {self.size} positions of {' x '.join(str(x.extent) for x in self.axes)}{whole}"
+        )
 
 
 def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:

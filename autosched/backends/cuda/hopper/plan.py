@@ -34,9 +34,8 @@ OFFERS = Offers(
     waits=True,
     walks=False,
     through_registers=False,
-    im2col=True,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset(),
+    words=frozenset({"im2col descriptors"}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16

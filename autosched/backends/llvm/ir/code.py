@@ -265,6 +265,17 @@ class Code:
             stored = self.b.insert_element(stored, element, lane)
         return self._widen(stored, dtype, lanes, integral)
 
+    def load_where(
+        self, base: IRValue, offsets: IRValue, dtype: str, mask: IRValue | None, integral: bool = False
+    ) -> IRValue:
+        """A vector of elements, each of a lane that is not masked off from an offset of its own; the others are 0."""
+        lanes, stored = self.lanes, vector(_STORED[dtype], self.lanes)
+        every = constant_mask(lanes, lanes) if mask is None else mask
+        name = f"llvm.masked.gather.{overload(lanes, _element_suffix(dtype))}.{overload(lanes, 'p0')}"
+        align, zero = int_constant(DTYPES[dtype].bytes, 1), IRValue(stored, "zeroinitializer")
+        found = self.b.call(name, stored, [self.b.gep(base, offsets, _STORED[dtype]), align, every, zero])
+        return self._widen(found, dtype, lanes, integral)
+
     def store_each(self, value: IRValue, base: IRValue, offsets: IRValue, dtype: str, mask: IRValue | None) -> None:
         """Write a vector, each lane that is not masked off to an offset of its own."""
         lanes = self.lanes

@@ -19,6 +19,7 @@ from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -129,7 +130,7 @@ class _Starts:
         # The classes of the positions of windows.
         self.windows = {window_class(form, a, ranged, by) for a in windows}
 
-    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, **others: KnobValue) -> Values:
+    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, /, **others: KnobValue) -> Values:
         """A start with these tiles, and with the fastest addressing unless `others` have another.
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
@@ -162,14 +163,17 @@ class _Starts:
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _boxes(self, values: Values) -> Values:
-        """The boxes of each class with the fewest positions beyond the ends, for tiles of these sizes."""
+        """Patches of each class, if there are any of these sizes."""
         found = Values()
         for x in CLASSES:
-            knob = self.knobs.get(f"{x}_axes")
-            each = [class_tiles(self.form, {**values, f"{x}_axes": v}, x) for v in knob.values] if knob else []
-            boxes = [tiles for tiles in each if tiles.boxed and tiles.why_no_box() is None]
-            if boxes:
-                found[f"{x}_axes"] = min(boxes, key=lambda tiles: tiles.waste).kind
+            axes = f"{x}_axes"
+            patch = Values({**values, axes: PATCH})
+            if (
+                axes in self.knobs
+                and PATCH in self.knobs[axes].values
+                and not class_tiles(self.form, patch, x).why_no_box()
+            ):
+                found[axes] = PATCH
         return found
 
     def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
