@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import (
+    BOX,
     CLASSES,
     FUSED,
     MOVED,
@@ -163,18 +164,18 @@ class _Starts:
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _boxes(self, values: Values) -> Values:
-        """Patches of each class, if there are any of these sizes."""
+        """Patches of each class of which tiles along one axis would reach beyond its end, if there are any."""
         found = Values()
         for x in CLASSES:
             axes = f"{x}_axes"
-            patch = Values({**values, axes: PATCH})
-            if (
-                axes in self.knobs
-                and PATCH in self.knobs[axes].values
-                and not class_tiles(self.form, patch, x).why_no_box()
-            ):
+            one, patch = (class_tiles(self.form, {**values, axes: kind}, x) for kind in (BOX, PATCH))
+            if self._has_patches(x) and one.reaches and patch.why_no_box() is None:
                 found[axes] = PATCH
         return found
+
+    def _has_patches(self, name: str) -> bool:
+        axes = f"{name}_axes"
+        return axes in self.knobs and PATCH in self.knobs[axes].values
 
     def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
@@ -199,7 +200,8 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
             if self._ranged:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-        swap, thin = form.m.extent <= form.n.extent, min(form.m.extent, form.n.extent)
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
@@ -207,8 +209,7 @@ class _Starts:
     @cached_property
     def _ranged(self) -> Values:
         """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
-        return Values({"a_load": "pointer"}) if self._boxes(whole).keys() - {"k_axes"} else Values()
+        return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
 
     def _size(self, name: str, wanted: float) -> KnobValue:
         """The usual tile that is closest, or this one."""
