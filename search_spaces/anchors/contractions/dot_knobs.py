@@ -46,8 +46,8 @@ MIN_ROWS = 16
 # flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
-# Sizes of tiles that may be boxes of several axes: those of warp groups' rows, and of their columns.
-BOX_TILES = (64, 128, 256)
+# Sizes of tiles that may be boxes of several axes: those of warp groups' rows and columns, and of most iterations.
+BOX_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
 # Parts of a reduction at most, each of at least two of the smaller reduction tiles.
@@ -67,7 +67,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
-    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": ()}
+    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
     ranges = [
         d
         for name, (axes, _) in form.classes.items()
@@ -75,7 +75,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             f"{name}_axes",
             [x.extent for x in axes],
             ranged[name],
-            BOX_TILES if "descriptor" in boxed[name] else (),
+            BOX_TILES[name] if "descriptor" in boxed[name] else (),
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")

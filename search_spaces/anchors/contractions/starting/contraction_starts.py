@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import (
+    BOX,
     CLASSES,
     FUSED,
     MOVED,
@@ -19,6 +20,7 @@ from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -162,15 +164,18 @@ class _Starts:
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _boxes(self, values: Values) -> Values:
-        """The boxes of each class with the fewest positions beyond the ends, for tiles of these sizes."""
+        """Patches of each class of which tiles along one axis would reach beyond its end, if there are any."""
         found = Values()
-        for x in ("m", "n"):
-            knob = self.knobs.get(f"{x}_axes")
-            each = [class_tiles(self.form, {**values, f"{x}_axes": v}, x) for v in knob.values] if knob else []
-            boxes = [tiles for tiles in each if tiles.boxed and tiles.why_no_box() is None]
-            if boxes:
-                found[f"{x}_axes"] = min(boxes, key=lambda tiles: tiles.waste).kind
+        for x in CLASSES:
+            axes = f"{x}_axes"
+            one, patch = (class_tiles(self.form, {**values, axes: kind}, x) for kind in (BOX, PATCH))
+            if self._has_patches(x) and one.reaches and patch.why_no_box() is None:
+                found[axes] = PATCH
         return found
+
+    def _has_patches(self, name: str) -> bool:
+        axes = f"{name}_axes"
+        return axes in self.knobs and PATCH in self.knobs[axes].values
 
     def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
@@ -195,7 +200,8 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
             if self._ranged:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-        swap, thin = form.m.extent <= form.n.extent, min(form.m.extent, form.n.extent)
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
@@ -203,8 +209,7 @@ class _Starts:
     @cached_property
     def _ranged(self) -> Values:
         """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
-        return Values({"a_load": "pointer"}) if self._boxes(whole) else Values()
+        return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
 
     def _size(self, name: str, wanted: float) -> KnobValue:
         """The usual tile that is closest, or this one."""
@@ -216,7 +221,7 @@ class _Starts:
 
     def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
         """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
+        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
         whole |= self._boxes(whole)
         few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
