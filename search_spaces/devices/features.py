@@ -87,11 +87,13 @@ class Im2col:
 class Descriptors:
     """Tensor descriptors: strides and base addresses are multiples of `alignment_bytes`.
 
-    A tile has at most `longest` elements along a dimension. `im2col`: descriptors of pixels, if there are any.
+    A tile has at most `longest` elements along a dimension, and a tensor at most `dimensions`. `im2col`: descriptors of
+    pixels, if there are any.
     """
 
     alignment_bytes: int
     longest: int
+    dimensions: int = 5
     im2col: Im2col | None = None
     others: Others = field(default=(), compare=False, repr=False)
 

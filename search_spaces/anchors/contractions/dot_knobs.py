@@ -60,6 +60,8 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     depth = class_positions(form, "k", ranged=True)
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
+    if ("pointer",) in ways.values():
+        ways = {x: tuple(way for way in ways[x] if way != "im2col") for x in ways}
     windows = any("im2col" in way for way in ways.values())
     units = target.wave_groups if windows or (plain and len(form.reduced) <= 2) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
@@ -119,14 +121,17 @@ def ways_to_load(
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
     if not all(map(form.is_plain, moved)):
-        by = target.features.descriptors if offers.im2col else None
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
         kinds = [x for x in CLASSES if ranged[x]]
-        return ("pointer", "im2col") if alone and window_class(form, moved[0], kinds, by) else ("pointer",)
+        windows = offers.im2col and alone and window_class(form, moved[0], kinds, target.features.descriptors)
+        return ("pointer", "im2col") if windows else ("pointer",)
     ways = addressing_of_all(workload, moved, target)
-    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+    by = target.features.descriptors
+    if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    if any(len(x.axes) > by.dimensions for x in read):
+        return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")

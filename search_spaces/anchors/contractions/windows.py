@@ -21,6 +21,7 @@ from search_spaces.structure.contraction import Contraction
 from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
+from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.workload import Axis
 
 # Positions of the tiles that stand for all others: the fewest that dots have.
@@ -32,7 +33,10 @@ def window_class(form: Contraction, access: Access, ranged: Collection[str], by:
 
     `ranged`: the classes whose tiles may be ranges.
     """
-    return next((x for x in CLASSES if why_no_window(form, access, _tiles(form, x, ranged), by) is None), "")
+    channel, own = access.index[-1].along({x.name for _, x in form.classes.values()}), variables(access)
+    others = (name for name, (axes, tiled) in form.classes.items() if tiled.name != channel)
+    read = (name for name in others if any(x.name in own for x in form.classes[name][0]))
+    return next((x for x in read if why_no_window(form, access, _tiles(form, x, ranged), by) is None), "")
 
 
 def _tiles(form: Contraction, positions: str, ranged: Collection[str]) -> dict[str, ClassTiles]:
