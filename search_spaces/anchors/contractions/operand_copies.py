@@ -22,7 +22,7 @@ from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Workload
 
@@ -59,7 +59,12 @@ class OperandCopy:
 def operand(workload: Workload, access: Access) -> Operand:
     """An operand read in place; a dimension that is no plain axis is that of the tile that moves along it."""
     (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    return Operand(tensor.name, tuple(i.axis or i.along("mnk") for i in access.index), tensor.dtype)
+    return Operand(tensor.name, tuple(map(_moving, access.index)), tensor.dtype)
+
+
+def _moving(index: Affine) -> str:
+    """The axis of a tile along a dimension, of a contraction's; all but k that are reduced are k0, k1 …"""
+    return index.axis or index.along("mnk") or index.along([x for x in index.axes if not x.startswith("k")])
 
 
 @lru_cache(64)  # One per operand and way to copy it: every schedule of a workload shares it.

@@ -142,6 +142,19 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
             yield access
 
 
+def moved_by(form: Contraction, knob: str) -> tuple[tuple[Access, tuple[int, ...]], ...]:
+    """The tensors whose whole tiles a decision moves in place, as they are read or stored, and their strides."""
+    workload = form.workload
+    if knob in LOADS:
+        moved = [a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form)]
+    elif knob == "store":
+        moved = [Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names]
+    else:
+        moved = whole_epilogue_tiles(form)
+    strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
+    return tuple((a, strides[a.tensor]) for a in dict.fromkeys(moved) if a.tensor in strides)
+
+
 def whole_epilogue_tiles(form: Contraction) -> list[Access]:
     """The inputs that epilogues read along m and n: a residual, a gate."""
     read = (x for _, epilogue in form.results for x in accesses(epilogue))

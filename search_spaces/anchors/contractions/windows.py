@@ -7,10 +7,10 @@ out[n, p, q, f]                    positions n, p, q are one dimension: an ordin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from search_spaces.anchors.contractions.class_tiles import BOX, CLASSES, RANGE, ClassTiles, counted
-from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
+from search_spaces.anchors.contractions.operand_tiles import moved_by
 from search_spaces.devices.features import Descriptors
 from search_spaces.programs.im2col import why_no_im2col
 from search_spaces.programs.lowering import slices_at, start_of
@@ -18,8 +18,6 @@ from search_spaces.programs.statements import Load
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.contraction import Contraction
-from search_spaces.structure.operand_maps import OperandMap
-from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.workload import Axis
@@ -48,6 +46,8 @@ def why_no_window(
     form: Contraction, access: Access, classes: Mapping[str, ClassTiles], by: Descriptors | None
 ) -> str | None:
     """Reason that no im2col descriptor reads an operand in such tiles, or None."""
+    if boxed := next((t for t in classes.values() if t.boxed), None):
+        return f"{boxed.tiled.name} in boxes of {boxed.kind}; im2col descriptors count positions one after the other"
     place = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in (*form.axes, *form.reduced)}
     extents = {f"{x.name}.0": x.extent for x in (*form.axes, *form.reduced)}
     for tiles in classes.values():
@@ -65,24 +65,13 @@ def why_no_window(
 def moves_one_dimension(form: Contraction, name: str, knob: str) -> bool:
     """True if ranges of a class are one dimension of all tensors whose transfer the knob decides."""
     axes, _ = form.classes[name]
-    return all(_is_one_dimension(x, axes) for x in _moved(form, knob))
+    return all(_is_one_dimension(form, access, strides, axes) for access, strides in moved_by(form, knob))
 
 
-def _moved(form: Contraction, knob: str) -> Iterator[OperandMap]:
-    match knob:
-        case "store":
-            own = tuple(axis_index(x.name) for x in form.axes)
-            yield from (OperandMap(t, Access(t.name, own)) for t in form.workload.outputs)
-        case "epilogue_load":
-            yield from map(form.map_of, whole_epilogue_tiles(form))
-        case _:
-            side = form.operands[LOADS.index(knob)]
-            yield from (form.map_of(a) for e in side for a in whole_tiles(e, form))
-
-
-def _is_one_dimension(moved: OperandMap, axes: tuple[Axis, ...]) -> bool:
-    plain = {i.axis: size for i, size in zip(moved.access.index, moved.tensor.shape, strict=True)}
-    return all(plain.get(x.name) == x.extent for x in axes) and all(
-        moved.between(outer.name) == moved.between(inner.name) * inner.extent
-        for outer, inner in itertools.pairwise(axes)
+def _is_one_dimension(form: Contraction, access: Access, strides: Sequence[int], axes: Sequence[Axis]) -> bool:
+    """True if neighbouring positions of the axes are equally far apart in a tensor, and all are its own."""
+    shape = next(t.shape for t in (*form.workload.inputs, *form.workload.outputs) if t.name == access.tensor)
+    plain = {i.axis: (size, s) for i, size, s in zip(access.index, shape, strides, strict=True)}
+    return all(plain.get(x.name, (0, 0))[0] == x.extent for x in axes) and all(
+        plain[outer.name][1] == plain[inner.name][1] * inner.extent for outer, inner in itertools.pairwise(axes)
     )

@@ -148,21 +148,21 @@ class OneProgram:
                 pass
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
-                    self.count(s, value)
+                    self.begin(s, value)
                     if self.is_made(s, value):
                         self.run(s.body)
             case If():
                 self.run(s.then if self.variables[s.variable] == s.value else s.otherwise)
 
-    def count(self, loop: For, iteration: int) -> None:
-        """Set the variables of a loop."""
-        self.variables[loop.variable] = iteration
-        for name, flat in loop.digits.flats.items() if loop.digits else ():
-            self.variables[name] = flat.of(flat.start.evaluate(self.variables))
-
     def set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
         self.tiles[tile.name] = (tile, np.asarray(values, dtype=held_as(tile.dtype)))
+
+    def begin(self, loop: For, iteration: int) -> None:
+        """Set the loop's variable, and those that are its digits."""
+        self.variables[loop.variable] = iteration
+        for name, flat in loop.digits.flats.items() if loop.digits else ():
+            self.variables[name] = flat.of(flat.start.evaluate(self.variables))
 
     def is_made(self, loop: For, iteration: int) -> bool:
         earlier = any(all(map(self._within, group)) for group in loop.since)

@@ -374,5 +374,7 @@ def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, .
     for load in loads:
         if load.via == "pointer":
             refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
+        if load.slices[-1].flat:
+            refuse(kernel, f"rows of {load.buffer} in {load.slices[-1]}; expected rows of a tile")
         check_load(kernel, load)
     return loads, dots
