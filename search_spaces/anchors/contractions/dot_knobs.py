@@ -147,7 +147,8 @@ def ways_to_load(
     if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
-    if any(len(x.axes) > by.dimensions for x in read):
+    # A copy has the order of what it copies.
+    if any(len(x.axes) > by.dimensions or x.axes[-1] not in _TILED for x in read):
         return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)

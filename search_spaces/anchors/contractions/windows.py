@@ -19,7 +19,6 @@ from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
-from search_spaces.workloads.expressions.walking import variables
 from search_spaces.workloads.workload import Axis
 
 # Positions of the tiles that stand for all others: the fewest that dots have.
@@ -31,10 +30,13 @@ def window_class(form: Contraction, access: Access, ranged: Collection[str], by:
 
     `ranged`: the classes whose tiles may be ranges.
     """
-    channel, own = access.index[-1].along({x.name for _, x in form.classes.values()}), variables(access)
-    others = (name for name, (axes, tiled) in form.classes.items() if tiled.name != channel)
-    read = (name for name in others if any(x.name in own for x in form.classes[name][0]))
-    return next((x for x in read if why_no_window(form, access, _tiles(form, x, ranged), by) is None), "")
+    channel = access.index[-1].along({x.name for _, x in form.classes.values()})
+    for name, (axes, tiled) in form.classes.items():
+        moving = axes if name in ranged else (tiled,)
+        slides = any(i.step(x.name) and not i.is_axis for i in access.index for x in moving)
+        if tiled.name != channel and slides and why_no_window(form, access, _tiles(form, name, ranged), by) is None:
+            return name
+    return ""
 
 
 def _tiles(form: Contraction, positions: str, ranged: Collection[str]) -> dict[str, ClassTiles]:
