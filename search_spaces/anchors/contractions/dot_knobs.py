@@ -137,15 +137,19 @@ def ways_to_load(
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
     ways = addressing_of_all(workload, moved, target)
+    by = target.features.descriptors
     if not all(map(form.is_plain, moved)):
-        by = target.features.descriptors if offers.im2col else None
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
-        windows = alone and window_class(form, moved[0], [x for x in CLASSES if ranged[x]], by)
+        kinds = [x for x in CLASSES if ranged[x]]
+        windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
         boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
         return (*boxes, "im2col") if windows else boxes
-    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+    if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    # A copy has the order of what it copies.
+    if any(len(x.axes) > by.dimensions or x.axes[-1] not in _TILED for x in read):
+        return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")

@@ -249,7 +249,7 @@ class _Starts:
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
             own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
             values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
-            several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
+            several = tiles_in(self.form, values) * tile.split > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
 
     def of_several(self) -> Iterator[Values]:
