@@ -18,8 +18,8 @@ from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand,
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
-from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import broadcast, first_lanes, index, minus, plus
+from autosched.backends.llvm.ir.text import I1, IRValue
+from autosched.backends.llvm.ir.values import both, broadcast, first_lanes, index, minus, plus, poison, transpose_4x4
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
@@ -40,6 +40,8 @@ from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
+# Vectors are transposed in blocks of so many lanes; fewer rows are stored element by element.
+_LEAST_BLOCK = 4
 # A cell of a tile in a buffer: its address, how many columns of it exist at most, and a mask of those that do.
 Place = tuple[Cell, IRValue, int, IRValue | None]
 
@@ -56,7 +58,7 @@ class RegisterTile:
 class ContractionPrinter:
     """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
     register tile begin, and how far they go; `in_panels`: its columns are a panel that goes beyond the last column, and
-    is not moved back to end with it."""
+    is not moved back to end with it; `is_nest`: its dots are within loops of their own."""
 
     code: Code
     dot: Dot
@@ -65,6 +67,7 @@ class ContractionPrinter:
     stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
     in_panels: bool = False
+    is_nest: bool = False
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -202,12 +205,31 @@ class ContractionPrinter:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
         cells, between = self._at(s.buffer, s.slices, source.tile)
+        rows_between = code.place(s.buffer, s.slices).between(self._row_axis)
+        if self.is_nest and rows_between == 1 != between and code.lanes >= _LEAST_BLOCK <= self.rows:
+            self._store_rows(source, dtype, list(cells), between)
+            return
         for cell, address, left, mask in cells:
             if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, mask)
             elif left > 0:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
                 code.store_each(source.values[cell], address, apart, dtype, mask)
+
+    def _store_rows(self, source: RegisterTile, dtype: str, places: Sequence[Place], between: int) -> None:
+        """Store a tile whose rows are neighbours in memory, `between` elements from column to column."""
+        code, lanes = self.code, self.code.lanes
+        for (row, v), address, left, mask in places:
+            if left <= 0 or row % lanes:
+                continue
+            present = min(lanes, self.rows - row)
+            block = [source.values[row + r, v] for r in range(present)] + [poison(lanes)] * (lanes - present)
+            for lane, column in enumerate(transpose_4x4(code.b, block, lanes)[: min(lanes, left)]):
+                rows: IRValue | None = code.mask(present)
+                if self.in_panels and mask is not None:
+                    exists = broadcast(code.b, code.b.extract_element(mask, lane, I1), lanes)
+                    rows = exists if rows is None else both(code.b, exists, rows)
+                code.store(column, code.address(address, lane * between, dtype), dtype, lanes, rows)
 
     def _start(self, piece: Slice) -> IRValue:
         """The start of a slice, moved back with the register tile if its outputs would exceed the buffer."""
@@ -309,4 +331,4 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     nests = [n for s in statements(kernel.body) if isinstance(s, For) and (n := Nest.of(s))]
     of_columns = [p for n in nests for p in n.b.slices if p.axis == dots[0].dst.axes[1]]
     in_panels = any(not p.start.terms and stored[p.axis][1] % columns for p in of_columns)
-    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels)
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels, bool(nests))
