@@ -15,11 +15,12 @@ from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lo
 from autosched.backends.llvm.bodies.microkernel import Cell, MicroKernel, vectors_of
 from autosched.backends.llvm.bodies.nests import Nest, NestPrinter
 from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand, panel
+from autosched.backends.llvm.bodies.row_blocks import LEAST, Place, RowBlocks
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
-from autosched.backends.llvm.ir.text import I1, IRValue
-from autosched.backends.llvm.ir.values import both, broadcast, first_lanes, index, minus, plus, poison, transpose_4x4
+from autosched.backends.llvm.ir.text import IRValue
+from autosched.backends.llvm.ir.values import broadcast, first_lanes, index, minus, plus
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
@@ -39,11 +40,6 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
-
-# Vectors are transposed in blocks of so many lanes; fewer rows are stored element by element.
-_LEAST_BLOCK = 4
-# A cell of a tile in a buffer: its address, how many columns of it exist at most, and a mask of those that do.
-Place = tuple[Cell, IRValue, int, IRValue | None]
 
 
 @dataclass(frozen=True)
@@ -189,6 +185,11 @@ class ContractionPrinter:
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
         whole = s.dst.name in self.integral
         cells, between = self._at(s.buffer, s.slices, s.dst)
+        if self._has_rows_together(s.buffer, s.slices) and not whole:
+            blocks = RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels)
+            values = dict.fromkeys(self._cells(s.dst), code.zeros(code.lanes)) | blocks.load(whole)
+            self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+            return
         for cell, address, left, mask in cells:
             if has_columns and left <= 0:
                 values[cell] = constant(0.0, whole, code.lanes)
@@ -201,13 +202,18 @@ class ContractionPrinter:
                 values[cell] = code.load_apart(address, between, dtype, left, whole)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
+    def _has_rows_together(self, buffer: str, slices: Sequence[Slice]) -> bool:
+        """True if rows of a tile are neighbours in a buffer, and columns are not."""
+        place = self.code.place(buffer, slices)
+        below, between = place.between(self._row_axis), place.between(self._column_axis)
+        return self.is_nest and below == 1 < between and min(self.code.lanes, self.rows) >= LEAST
+
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
         cells, between = self._at(s.buffer, s.slices, source.tile)
-        rows_between = code.place(s.buffer, s.slices).between(self._row_axis)
-        if self.is_nest and rows_between == 1 != between and code.lanes >= _LEAST_BLOCK <= self.rows:
-            self._store_rows(source, dtype, list(cells), between)
+        if self._has_rows_together(s.buffer, s.slices):
+            RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels).store(source.values)
             return
         for cell, address, left, mask in cells:
             if left > 0 and between == 1:
@@ -215,21 +221,6 @@ class ContractionPrinter:
             elif left > 0:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
                 code.store_each(source.values[cell], address, apart, dtype, mask)
-
-    def _store_rows(self, source: RegisterTile, dtype: str, places: Sequence[Place], between: int) -> None:
-        """Store a tile whose rows are neighbours in memory, `between` elements from column to column."""
-        code, lanes = self.code, self.code.lanes
-        for (row, v), address, left, mask in places:
-            if left <= 0 or row % lanes:
-                continue
-            present = min(lanes, self.rows - row)
-            block = [source.values[row + r, v] for r in range(present)] + [poison(lanes)] * (lanes - present)
-            for lane, column in enumerate(transpose_4x4(code.b, block, lanes)[: min(lanes, left)]):
-                rows: IRValue | None = code.mask(present)
-                if self.in_panels and mask is not None:
-                    exists = broadcast(code.b, code.b.extract_element(mask, lane, I1), lanes)
-                    rows = exists if rows is None else both(code.b, exists, rows)
-                code.store(column, code.address(address, lane * between, dtype), dtype, lanes, rows)
 
     def _start(self, piece: Slice) -> IRValue:
         """The start of a slice, moved back with the register tile if its outputs would exceed the buffer."""
