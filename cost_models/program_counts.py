@@ -332,12 +332,12 @@ class _Counter:
         variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
-            if piece.flat is not None:
+            if piece.flat is not None and not piece.is_side:
                 variables += (*piece.start.axes, *piece.flat.start.axes)
                 last = piece.flat.start.maximum(self._extents) + (piece.extent or 1) - 1
                 covered *= max(1.0, (piece.flat.of(last) + 1) / size) if not piece.flat.size else 1.0
                 continue
-            extent = piece.extent or 1
+            extent = piece.side
             reach = piece.start.offset + (extent if piece.step == 1 else max(0, piece.step * (extent - 1)) + 1)
             for variable, step in piece.start.terms:
                 variables.append(variable)
@@ -352,10 +352,8 @@ def _may_overlap(slices: tuple[Slice, ...]) -> bool:
     """False where a tile moves along each dimension by its own extents, as nearly everywhere."""
     for piece in slices:
         terms = piece.start.terms
-        if piece.flat is not None:
-            if terms:
-                return True
-        elif len(terms) > 1 or (terms and abs(terms[0][1]) < abs(piece.step) * (piece.extent or 1)):
+        ranged = piece.flat is not None and not piece.is_side
+        if len(terms) > 1 or (terms and (ranged or abs(terms[0][1]) < abs(piece.step) * piece.side)):
             return True
     return False
 
@@ -376,6 +374,7 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
             # At the end of a row the next one follows where nothing moves the rows: that is left out.
             return run * (min(piece.extent or 1, size) if abs(piece.step) == 1 else 1)
         extent = piece.extent if piece.extent and abs(piece.step) == 1 else 1
+        extent = piece.side if piece.is_side else extent
         if extent < size or piece.skew:
             return run * extent
         run *= size

@@ -58,10 +58,10 @@ def windows_of(
     found: list[Window] = []
     flat: dict[str, list[tuple[Slice, int]]] = {}
     for piece, size in zip(slices, shape, strict=True):
-        if piece.flat is not None:
+        if piece.flat is not None and not piece.is_side:
             flat.setdefault(piece.axis, []).append((piece, size))
         elif piece.extent is not None or piece.start.terms:
-            positions = piece.extent or 1
+            positions = piece.side
             moves = _moves(((piece.start, 1.0),), extents, counted)
             found.append(Window(positions, abs(piece.step) * (positions - 1) + 1, size, moves, piece.start.offset))
     return (*found, *(_along(pieces, extents, counted) for pieces in flat.values()))

@@ -31,7 +31,6 @@ from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.class_axes import flat_points
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, buffers
 from search_spaces.programs.selecting import Selections
@@ -42,10 +41,10 @@ from search_spaces.schedules.knobs import Knob, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.sketch import Sketch
-from search_spaces.structure.axes import Structure, structure_of
+from search_spaces.structure.axes import Structure, structure_of, windowed
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply
-from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.expressions.walking import distinct_accesses, walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -56,8 +55,13 @@ _UNROLLED_STARTS = ((1, 1), (1, 4), (2, 2), (2, 4))
 # Unrolled planes and rows where these and vectors of columns are one axis: the more, the fewer reads of a point, and
 # the more registers of a thread.
 _WINDOW_STARTS = ((1, 4), (2, 4), (4, 4), (2, 2), (4, 2), (1, 8), (8, 1), (1, 1))
-# The same if rows and columns are one axis, and the most columns of a vector of each.
+# The same of a CPU, whose sums of eight points and what these read are in registers.
+_REGISTER_STARTS = ((2, 4), (4, 2), (1, 8), (1, 4), (2, 2), (7, 2), (8, 1))
+# Vectors if rows and columns are one axis, and the most columns of a vector of each.
 _FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
+
+# Reads of all unrolled points: printing and compiling more of them takes seconds.
+_MOST_READS = 1024
 
 # Positions of the axes of a tile; short rows have more per tile.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -74,12 +78,10 @@ UNROLLED = {"unrolled_planes": "planes", "unrolled_rows": "rows", "unrolled_colu
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for a workload without reductions."""
+    """One sketch for a workload without reductions, but of windows."""
     structure = structure_of(workload)
     if structure.reduced:
-        raise UnmatchedError(
-            f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
-        )
+        structure = windowed(workload)
     axes = tiled_axes(structure)
     if target.kind == "gpu":
         axes = replace(axes, flat=flat_axes(structure, axes, _has_selections(structure)))
@@ -88,14 +90,27 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     anchor = Anchor(
         "pointwise",
         lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
-        rules=_rules(axes, named),
+        rules=_rules(structure, axes, named),
         decided_first=tuple(x for x in ("flat",) if x in named),
-        starts=_starts(axes, target, decisions) if target.kind == "gpu" else (),
+        starts=_starts(axes, target, decisions) if target.kind == "gpu" else _starts_on_cpu(axes, decisions),
     )
     return (derived(anchor, decisions),)
 
 
-def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def _reads(structure: Structure) -> int:
+    """Reads of the output that has most, at one point."""
+    return max(len(distinct_accesses(structure.body_of(s))) for s in (*structure.outputs, *structure.folds))
+
+
+def _why_too_long(reads: int, values: Values) -> str | None:
+    """A body is written out for a few hundred reads."""
+    points = math.prod(values.integer(name, 1) for name in UNROLLED)
+    if points == 1 or points * reads <= _MOST_READS:
+        return None
+    return f"{points} unrolled points of {reads} reads each; at most {_MOST_READS} reads are written out"
+
+
+def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     found = [Rule(("across", "planes"), _why_not_across)] if "across" in knobs else []
     if "across" in knobs:
         own = [name for name in UNROLLED if name in knobs]
@@ -103,6 +118,9 @@ def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     for name, tiled in UNROLLED.items():
         concerned = tuple(x for x in ("flat", tiled, name) if x in knobs)
         found += [Rule(concerned, partial(_why_not_unrolled, axes, name))] if name in knobs else []
+    counts = tuple(name for name in UNROLLED if name in knobs)
+    if counts:
+        found.append(Rule(counts, partial(_why_too_long, _reads(structure))))
     if "flat" in knobs:
         # A vector of columns in rows that are one with them.
         merged = ("unrolled_rows",) if "unrolled_columns" in knobs else ()
@@ -205,6 +223,18 @@ def _window_starts(target: Target, decisions: Sequence[Decision]) -> tuple[Value
         for planes, rows in _WINDOW_STARTS
         for size, warps in tiles
     )
+
+
+def _starts_on_cpu(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+    """Points that share reads: as many sums as leave registers for what is read, one vector of each."""
+    knobs = {d.name: d.knob for d in decisions}
+    found = []
+    for counts in _REGISTER_STARTS if axes.shared.keys() & {"planes", "rows"} else ():
+        given = dict(zip(("unrolled_planes", "unrolled_rows"), counts, strict=True))
+        chosen = {name: nearest(knobs[name], count) for name, count in given.items() if name in knobs}
+        rows = nearest(knobs["rows"], max(counts))
+        found.append(start(decisions, Values(rows=rows, columns=knobs["columns"].values[-1], **chosen)))
+    return tuple(found)
 
 
 def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
@@ -335,7 +365,7 @@ def _body(
     if values.get("selected"):
         emitter.selections = _selections(structure)
     unrolled = _unrolled(axes, values)
-    if flat is not None or unrolled:
+    if flat is not None or unrolled or structure.folds:
         merged, stored = (flat.merged, flat.stored) if flat else ("", None)
         index = [x.name for x in structure.parallel if x.name != merged]
         vectors = target.kind == "gpu"

@@ -21,6 +21,7 @@ import contextlib
 import copy
 import functools
 import json
+import math
 import multiprocessing
 import re
 import signal
@@ -87,15 +88,20 @@ def compared_row(path: Path, options: argparse.Namespace) -> Row:
     row = _of_traced(path, traced, seconds)
     if row.status != "right":
         return row
-    exact = _Expected.of(given)
-    errors = [exact.error(computed(cut, given.tensors), _ROUNDED) for cut in traced.cuts]
+    expected = _Expected.of(given)
+    errors = [expected.error(computed(cut, given.tensors), [], _ROUNDED) for cut in traced.cuts]
     if not options.workloads:
         target = cpu_target()
         here = traced.for_target(target)
         kernel = loaded(here, untuned_kernels(here.workloads, target))
-        errors.append(exact.error(_tensors(kernel(*given.tensors)), _ROUNDED + _OFF * exact.native))
-    worst = max(errors, key=lambda e: e[0])
-    return Row(row.name, "wrong" if worst[1] else "right", worst[1], row.kernels, row.seconds, worst[0])
+        results = _tensors(kernel(*given.tensors))
+        errors += [
+            expected.error(results, list(given.module.buffers()), _ROUNDED + _OFF * expected.native_error),
+            (0.0, expected.why_unlike(results)),
+        ]
+    wrong = [reason for _, reason in errors if reason]
+    status = "wrong" if wrong else "right"
+    return Row(row.name, status, "; ".join(wrong), row.kernels, row.seconds, max(e for e, _ in errors))
 
 
 def _traced(given: Module) -> tuple[TracedFunction, float]:
@@ -115,46 +121,64 @@ def _of_traced(path: Path, traced: TracedFunction, seconds: float) -> Row:
 
 @dataclass(frozen=True)
 class _Expected:
-    """Eager's results, in float64 where the module can compute in that, and how far its own float32 is from them."""
+    """Eager's results and the module's buffers after them, in float64 where the module can compute in that.
+
+    `native`: the results in its own types, with their largest difference.
+    """
 
     results: Sequence[Tensor]
-    native: float
+    buffers: Sequence[Tensor]
+    native: Sequence[Tensor]
+    native_error: float
 
     @staticmethod
     def of(given: Module) -> _Expected:
-        native = _eager(given, None)
+        native, buffers = _eager(given, None)
         try:
-            exact = _eager(given, torch.float64)
+            exact, exact_buffers = _eager(given, torch.float64)
         except RuntimeError:
             # It makes float32 tensors itself.
-            exact = native
-        error, _ = _Expected(exact, 0.0).error(native, 1.0)
-        return _Expected(exact, error)
+            exact, exact_buffers = native, buffers
+        error, _ = _Expected(exact, exact_buffers, native, 0.0).error(native, buffers, math.inf)
+        return _Expected(exact, exact_buffers, native, error)
 
-    def error(self, got: Sequence[Tensor], allowed: float) -> tuple[float, str]:
-        """The largest difference as a part of the largest result, and what is wrong, "" if nothing is."""
-        if len(got) != len(self.results):
-            return float("inf"), f"{len(got)} results, expected {len(self.results)}"
-        found = [_difference(a.double(), b.double()) for a, b in zip(got, self.results, strict=True)]
-        worst = max(found, default=0.0)
-        return worst, "" if worst <= allowed else f"off by {worst:.1e} of the largest result, {allowed:.1e} is allowed"
+    def error(self, results: Sequence[Tensor], buffers: Sequence[Tensor], allowed: float) -> tuple[float, str]:
+        """The largest difference as a part of the largest element, and what is wrong, "" if nothing is.
+
+        `buffers` are not compared where there are none.
+        """
+        if len(results) != len(self.results):
+            return math.inf, f"{len(results)} results, expected {len(self.results)}"
+        pairs = [*zip(results, self.results, strict=True), *zip(buffers, self.buffers, strict=False)]
+        worst = max((_difference(a.double(), b.double()) for a, b in pairs), default=0.0)
+        return worst, "" if worst <= allowed else f"off by {worst:.1e} of the largest element, {allowed:.1e} is allowed"
+
+    def why_unlike(self, results: Sequence[Tensor]) -> str:
+        """The first result with another type or other strides than eager's."""
+        for number, (got, wanted) in enumerate(zip(results, self.native, strict=True)):
+            is_one = got.dtype == wanted.dtype and got.stride() == wanted.stride()
+            if not is_one:
+                found, eager = (f"{x.dtype} with strides {x.stride()}" for x in (got, wanted))
+                return f"result {number} is {found}, expected {eager}"
+        return ""
 
 
-def _eager(given: Module, dtype: torch.dtype | None) -> list[Tensor]:
+def _eager(given: Module, dtype: torch.dtype | None) -> tuple[list[Tensor], list[Tensor]]:
+    """The results, and the buffers after the call."""
     module = copy.deepcopy(given.module).to(dtype)
     tensors = [t.to(dtype if t.is_floating_point() else None) if dtype else t.clone() for t in given.tensors]
     with torch.no_grad():
-        return _tensors(Module(module, given.arguments).function()(*tensors))
+        return _tensors(Module(module, given.arguments).function()(*tensors)), list(module.buffers())
 
 
 def _difference(got: Tensor, wanted: Tensor) -> float:
     finite = wanted.isfinite()
     if got.shape != wanted.shape or not torch.equal(got[~finite].nan_to_num(), wanted[~finite].nan_to_num()):
-        return float("inf")
+        return math.inf
     if not finite.any():
         return 0.0
     largest = wanted[finite].abs().max().clamp(min=torch.finfo(torch.float32).tiny)
-    return float(((got - wanted)[finite].abs().max() / largest).nan_to_num(nan=float("inf")))
+    return float(((got - wanted)[finite].abs().max() / largest).nan_to_num(nan=math.inf))
 
 
 def _tensors(results: Any) -> list[Tensor]:

@@ -57,7 +57,7 @@ def why_not_one(structure: Structure) -> str | None:
     count, names = math.prod(x.extent for x in structure.parallel), [x.name for x in structure.parallel]
     if count > LARGEST_OFFSET - max(FLAT_SIZES):
         return f"{count} points; GPUs count at most {LARGEST_OFFSET} in 32 bits"
-    for stage in structure.outputs:
+    for stage in (*structure.outputs, *structure.folds):
         body = structure.body_of(stage)
         if stage.axes != structure.parallel or gathers(body):
             return f"{stage.name} has other axes, or looks positions up"

@@ -33,9 +33,8 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
-    im2col=True,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset(),
+    words=frozenset({"im2col descriptors"}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16

@@ -55,8 +55,8 @@ class RegisterTile:
 @dataclass
 class ContractionPrinter:
     """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
-    register tile begin, and how far they go; `within`: where in an operand's tile that is; `in_panels`: its columns are
-    a panel that goes beyond the last column, and is not moved back to end with it."""
+    register tile begin, and how far they go; `in_panels`: its columns are a panel that goes beyond the last column, and
+    is not moved back to end with it."""
 
     code: Code
     dot: Dot
@@ -64,7 +64,6 @@ class ContractionPrinter:
     columns: int
     stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
-    within: Mapping[str, Affine]
     in_panels: bool = False
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
@@ -85,12 +84,10 @@ class ContractionPrinter:
                     self.body(s.body)
             case If():
                 self._if(s)
-            case Load() if self.dot.axis in s.dst.axes:
-                within = self.within.get(s.dst.name, Affine())
-                stored = {axis: (begin - within, size) for axis, (begin, size) in self.stored.items()}
-                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis, stored)
             case Load() if s.guarded or any(p.step != 1 for p in s.slices):
-                raise CompileError(f"load of {s.buffer}: an epilogue on a CPU reads no fill, and skips no element")
+                raise CompileError(f"load of {s.buffer}: a product on a CPU reads no fill, and skips no element")
+            case Load() if self.dot.axis in s.dst.axes:
+                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
             case Load():
                 self._load(s)
             case View():
@@ -280,8 +277,7 @@ class ContractionPrinter:
         a, c = self._panel(s.a), self._panel(s.b)
         if c.own_stride != 1:
             raise CompileError("columns of the right operand must be neighbours: pack it in panels")
-        ending = [x for x in (self.operands[s.a], self.operands[s.b]) if x.ends]
-        ends = min(ending, key=lambda x: x.along(x.reduction).size)
+        ends = min((self.operands[s.a], self.operands[s.b]), key=lambda x: x.along(x.reduction).size)
         steps, shortest = ends.remaining_steps(code), ends.shortest_steps(code)
         unroll = min(s.unroll, shortest)
         code.b.comment(
@@ -310,10 +306,7 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     outputs = [(s, code.buffers[s.buffer]) for s in stores if code.buffers[s.buffer].role == "output"]
     stored = {p.axis: (p.start, n) for s, b in outputs for p, n in zip(s.slices, b.shape, strict=True) if p.axis}
-    views = [s for s in statements(kernel.body) if isinstance(s, View)]
     nests = [n for s in statements(kernel.body) if isinstance(s, For) and (n := Nest.of(s))]
-    within = {s.src: p.start for s in views for p in s.slices if p.axis in dots[0].dst.axes}
     of_columns = [p for n in nests for p in n.b.slices if p.axis == dots[0].dst.axes[1]]
     in_panels = any(not p.start.terms and stored[p.axis][1] % columns for p in of_columns)
-    integers = tiles_of_integers(kernel)
-    return ContractionPrinter(code, dots[0], rows, columns, stored, integers, within, in_panels)
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels)

@@ -6,7 +6,7 @@ Values per row (a maximum, a sum) live in stack slots, which LLVM's SROA pass re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autosched.backends.llvm.bodies.gathers import Lookup, lookup
 from autosched.backends.llvm.bodies.guards import GuardedLoad
@@ -16,9 +16,10 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import F32, I64, IRValue
 from autosched.backends.llvm.ir.values import both, index, plus
 from search_spaces.programs.addressing import Dimension
-from search_spaces.programs.statements import For, Gather, Load, Statement, Store
+from search_spaces.programs.statements import Gather, Load, Statement, Store, statements
 from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 # Guarded loads from which on a version of a body without guards pays for its size.
 _MANY_GUARDS = 4
@@ -67,8 +68,8 @@ class Row:
     def all_inside(self, body: Sequence[Statement]) -> IRValue | None:
         """The condition that guarded loads are inside of their buffers in this row; None if few have a guard."""
         pieces: dict[tuple[object, ...], list[Dimension]] = {}
-        guarded = [s for s in body if isinstance(s, Load) and s.guarded]
-        if len(guarded) < _MANY_GUARDS or any(isinstance(s, For) for s in body):
+        guarded = [s for s in statements(tuple(body)) if isinstance(s, Load) and s.guarded]
+        if len(guarded) < _MANY_GUARDS:
             return None
         for s in guarded:
             for d in self.code.place(s.buffer, s.slices).dimensions:
@@ -76,10 +77,18 @@ class Row:
                     pieces.setdefault((d.slice.start.terms, d.slice.step, d.axis, d.size), []).append(d)
         b, inside = self.code.b, None
         for found in pieces.values():
-            first, last = (of(found, key=lambda d: d.slice.start.offset) for of in (min, max))
-            inside = both(b, inside, b.icmp_signed(">=", self.start(first.slice), index(0)))
-            inside = both(b, inside, b.icmp_signed("<", self.start(last.slice), index(last.size)))
+            first, last = (of(found, key=lambda d: d.slice.start.offset).slice for of in (min, max))
+            least, most = self._over_loops(first.start)[0], self._over_loops(last.start)[1]
+            inside = both(b, inside, b.icmp_signed(">=", self.start(replace(first, start=least)), index(0)))
+            inside = both(b, inside, b.icmp_signed("<", self.start(replace(last, start=most)), index(found[0].size)))
         return inside
+
+    def _over_loops(self, start: Affine) -> tuple[Affine, Affine]:
+        """The least and the largest value of a form over the iterations of the loops that it depends on."""
+        ends = {v: (c * (self.code.extents[v] - 1)) for v, c in start.terms if v not in self.code.variables}
+        rest = Affine(tuple(t for t in start.terms if t[0] not in ends), start.offset)
+        least, most = (sum(of(e, 0) for e in ends.values()) for of in (min, max))
+        return rest + Affine(offset=least), rest + Affine(offset=most)
 
     def lookup(self, s: Gather, lanes: int) -> Lookup:
         columns = {t: self.value(t) for t in used(s) if self.column_axis not in self.tiles[t].axes}

@@ -15,8 +15,6 @@ high-performance deep learning convolutions on SIMD architectures" (Georganas et
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from search_spaces.anchors.contractions.direct.column_panels import ColumnPanels
 from search_spaces.anchors.contractions.direct.direct_tiles import panel_blocks, row_blocks
 from search_spaces.anchors.contractions.direct.operand_boxes import OperandBox, operand_box
@@ -31,9 +29,9 @@ from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.schedules.knobs import Values
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import Access, why_not_sliced
+from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.names import Names
-from search_spaces.workloads.workload import Axis, Workload
+from search_spaces.workloads.workload import Workload
 
 
 def direct_program(workload: Workload, form: Contraction, target: Target, values: Values) -> TileProgram:
@@ -116,19 +114,3 @@ class _Parts:
         for name, result in form.results:
             emitter.store(name, tuple(x.name for x in form.axes), emitter.tile(result, "out"))
         return emitter.body
-
-
-def with_inner_reduction(form: Contraction) -> Contraction:
-    """The contraction with its reduced axes in the order of its rows' memory, the innermost last.
-
-    The last one that moves along no index of m is k, if there is one.
-    """
-    ((a,), _) = form.operands
-    box = operand_box(form, a, 1)
-
-    def stride(x: Axis) -> int:
-        return sum(i.step(x.name) * apart for i, apart in zip(box.read.index, box.workspace.strides, strict=True))
-
-    ordered = sorted(form.reduced, key=lambda x: -abs(stride(x)))
-    apart = [x for x in ordered if why_not_sliced(box.read, (form.m.name, x.name)) is None]
-    return replace(form, reduced=tuple(ordered), k=(apart or ordered)[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from search_spaces.anchors.contractions.direct.operand_boxes import in_place
 from search_spaces.decisions.decision import Decision, modulo
 from search_spaces.decisions.loops.unrolling import unrolling
 from search_spaces.decisions.memory.packing import BOX, IN_PLACE, PANELS, packing
@@ -16,6 +15,7 @@ from search_spaces.decisions.tiles.tiling import counted
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import KnobValue, Values, nearest
 from search_spaces.structure.contraction import Contraction
+from search_spaces.structure.copied_boxes import in_place
 from search_spaces.workloads.expressions.expression import Access
 
 # Numbers of pieces of about equal size, of rows and of panels.
@@ -24,6 +24,9 @@ PIECES = (1, 2, 3, 4, 6, 8, 16, 32)
 _TALLEST = max(REGISTER_ROWS)
 # Rows and vectors of the register tiles to start from.
 _START_TILES = ((14, 2), (8, 3), (28, 1), (6, 4), (12, 2), (9, 3))
+
+# Part of a multiply-add that a load takes, where both keep their units busy: loads are hidden, but not all of them.
+_LOAD = 1 / 8
 
 
 def direct_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
@@ -64,16 +67,16 @@ def direct_starts(form: Contraction, target: Target, decisions: Sequence[Decisio
             unroll=4 if 4 * tile[0] * tile[1] // target.lanes <= MAX_LOOP_BODY else 2,
             prefetch=0,
         )
-        for tile in sorted(tiles, key=lambda tile: _waste(form, tile))
         for order in (COLUMN_MAJOR, ROW_MAJOR)
+        for tile in sorted(tiles, key=lambda tile: _work(form, tile, target.lanes))
     )
 
 
-def _waste(form: Contraction, tile: tuple[int, ...]) -> float:
-    """Positions that register tiles compute, by those that there are; small tiles load more for each."""
+def _work(form: Contraction, tile: tuple[int, ...], lanes: int) -> float:
+    """Relative time of register tiles of this size: positions that they compute, and loads for each multiply-add."""
     rows, columns = tile
     covered = -(-form.m.extent // rows) * rows * -(-form.n.extent // columns) * columns
-    return covered / (form.m.extent * form.n.extent) * (1 + 1 / rows + 1 / columns)
+    return covered * (1 + _LOAD * (1 / rows + lanes / columns))
 
 
 def _heights(extent: int) -> tuple[int, ...]:

@@ -32,9 +32,8 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     """All decisions of a contraction on a CPU."""
     a, b = form.tensors
     by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
-    packing_a: tuple[KnobValue, ...] = (*((IN_PLACE,) if form.is_plain(a) else ()), *by_rows, PANELS)
-    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if in_place else (PANELS,)
+    packing_a: tuple[KnobValue, ...] = (IN_PLACE, *by_rows, PANELS)
+    packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if form.map_of(b).runs_along(form.n.name) else (PANELS,)
     tiles = register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)
     m = counted("m", _cuts(form.m.extent, GRID_PIECES))
     n = nested("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
@@ -61,8 +60,7 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
     with columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
-    packed_a = next(way for way in by_name["pack_a"].values if way != IN_PLACE)
-    packed_b = by_name["pack_b"].values[-1]
+    packed_a, packed_b = by_name["pack_a"].values[1], by_name["pack_b"].values[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
     found = []
@@ -77,7 +75,7 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
                 m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
                 n=nearest(by_name["n"], pieces, sweeps),
                 k=nearest(by_name["k"], form.k.extent / step, step),
-                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
+                pack_a=IN_PLACE if few_rows else packed_a,
                 pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
                 order="row_major",
                 inner="i_pack_j",

@@ -19,7 +19,6 @@ from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
-from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -130,12 +129,16 @@ class _Starts:
         # The classes of the positions of windows.
         self.windows = {window_class(form, a, ranged, by) for a in windows}
 
-    def _start(self, m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
-        """A start with these tiles, and with the fastest addressing unless `others` have another."""
+    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, /, **others: KnobValue) -> Values:
+        """A start with these tiles, and with the fastest addressing unless `others` have another.
+
+        `windows`: by im2col descriptors, if there are windows; otherwise by any others.
+        """
         sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
-        if others.get("specialize", NONE) == NONE:
-            values |= {x: "pointer" for x in LOADS if values[x] == "im2col"}
+        for x in LOADS:
+            if "im2col" in self.knobs[x].values:
+                values[x] = "im2col" if windows else self.knobs[x].values[-2]
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         if values["grid"] == "tiles":
@@ -149,7 +152,7 @@ class _Starts:
         fused, so that they are pipelined from end to end.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
-        if self.windows and others.get("specialize", NONE) != NONE:
+        if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
         fused = {"k_axes": FUSED} if "k" in several else {}
         boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
@@ -222,8 +225,10 @@ class _Starts:
                     own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages}
                     columns = "a_load" if swapped else "b_load"
                     turned = (x for x in ("a_load", "b_load") if x == columns or self.element_bytes == 1)
-                    own |= {x: _along_k(self.knobs[x]) for x in turned}
-                    yield self._start(m, n, k_bytes, grid=grid, swap=swapped, subtiles=subtiles, **own)
+                    own |= {x: _along_k(self.knobs[x]) for x in turned if "im2col" not in self.knobs[x].values}
+                    # Im2col descriptors, which not all backends have, go with the tiles offered, if boxes can be moved.
+                    windows = bool(self.windows) and not self._ranged
+                    yield self._start(m, n, k_bytes, windows, grid=grid, swap=swapped, subtiles=subtiles, **own)
 
     def _offered(self) -> Iterator[Values]:
         """Tiles of warp groups besides the usual ones.
@@ -237,8 +242,8 @@ class _Starts:
             m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
             whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
-            own |= {x: _along_k(self.knobs[x]) for x in ("a_load", "b_load")}
-            values = self._start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
+            own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
+            values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
             several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
 
