@@ -66,10 +66,13 @@ class Kernel:
         alignment = _ALIGNMENT[record.target.kind]
         self.inputs = tuple(Argument(t, device, alignment) for t in self.workload.inputs)
         self.outputs = tuple(Argument(t, device, alignment) for t in self.workload.outputs)
-        order = self.workload.canonical.inputs
-        program = schedule.program
-        self.constants = PreparedConstants.of(launcher, program, order, device) if program.prepared else None
+        self.constants = self._prepared_constants(device) if any(t.constant for t in self.workload.inputs) else None
         self._ready_call = ready_call(self.inputs, self.outputs)
+
+    def _prepared_constants(self, device: torch.device) -> PreparedConstants | None:
+        program = self.schedule.program
+        order = self.workload.canonical.inputs
+        return PreparedConstants.of(self._launcher, program, order, device) if program.prepared else None
 
     def called_as(self, workload: Workload) -> Kernel:
         """The same kernel for the tensors of a workload of the same key."""

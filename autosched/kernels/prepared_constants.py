@@ -1,9 +1,9 @@
 """Constants in the layouts that a kernel reads: made once for a tensor, and again after it has changed.
 
 A tensor is known by its identity, its address and its version counter, which PyTorch raises with every change in place
-(`Tensor._version`). What the counter does not see is not seen here either: writes through `tensor.data`, or by code that
-PyTorch does not know of. A change is prepared in the same memory, so that a CUDA graph that has captured the kernel
-reads it as well, from then on.
+(`Tensor._version`). What the counter does not see is not seen here either: writes through `tensor.data`, or by code
+that PyTorch does not know of. A change is prepared in the same memory, so that a CUDA graph that has captured the
+kernel reads it as well, from then on.
 
 Nothing is prepared while a CUDA graph is captured, nor of tensors without a version counter (those of inference mode):
 the call then prepares for itself, and a replay of the graph does the same.
@@ -41,18 +41,14 @@ class _Prepared:
 
     def is_of(self, tensor: Tensor) -> bool:
         """True if it was made of the tensor as it is now."""
-        return (
-            self.tensor() is tensor
-            and self.version == tensor._version  # noqa: SLF001
-            and self.address == tensor.data_ptr()
-        )
+        return self.tensor() is tensor and self.version == tensor._version and self.address == tensor.data_ptr()
 
 
 class PreparedWeight:
     """A constant that a kernel takes in the place of a tensor.
 
     Changes of the tensor are certain to count after `update`: before it, kernels that read the tensor itself see them,
-    and those that read another layout do not. `memories`: the prepared workspaces that were made of it, by their numbers.
+    and those that read another layout do not. `memories`: the prepared workspaces made of it, by their numbers.
     """
 
     def __init__(self, tensor: Tensor, argument: Argument, place: int, constants: PreparedConstants | None) -> None:
@@ -149,7 +145,7 @@ class PreparedConstants:
             if known is not None and known.is_of(tensor):
                 return known
             same = known is not None and known.tensor() is tensor
-            version, at = tensor._version, tensor.data_ptr()  # noqa: SLF001
+            version, at = tensor._version, tensor.data_ptr()
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
             forgotten = weakref.ref(tensor, lambda _: self._known.pop(key, None))
             found = self._known[key] = _Prepared(forgotten, version, at, memory, {current_stream_of(self._device)})

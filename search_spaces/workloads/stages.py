@@ -44,8 +44,8 @@ class Tensor:
     """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
 
     A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
-    may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors. A `constant` has
-    the same values at every call, as the weights of inference do: a kernel may store it in another layout once.
+    may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors. The values of a
+    `constant` are the same at every call, as those of weights are: a kernel may store them in another layout once.
     """
 
     name: str

@@ -113,7 +113,7 @@ class CudaLauncher:
         self.launch([t.data_ptr() for t in buffers])
 
     def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
-        """Enqueue every kernel on buffers at these addresses, which are not checked; only the rest with `prepared` ones.
+        """Enqueue every kernel on buffers at these addresses, which are not checked; given `prepared` ones, the rest.
 
         Raises:
             OutOfMemoryError: there is too little memory for the workspaces.
