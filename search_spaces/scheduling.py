@@ -45,8 +45,8 @@ class Scheduling:
 def scheduling_of(workload: Workload, chained: bool = False, computed: bool = False) -> Scheduling:
     """The first anchor that fits a workload, or a chain of products if `chained`.
 
-    `computed`: operands of dots may be computed in the main loop, and reduced over several axes; without it such
-    contractions are not asked for, and the reason is that of the other anchors.
+    `computed`: operands of dots may be computed in the main loop; without it such contractions are not asked for, and
+    the reason is that of the other anchors.
     """
     workload = workload.scheduled
     if chained:
@@ -54,7 +54,7 @@ def scheduling_of(workload: Workload, chained: bool = False, computed: bool = Fa
     sums = any(s.reduction and s.reduction.operator == "sum" for s in workload.stages)
     product = contraction(workload) if sums else None
     # Operands without a batch axis have it among their rows or columns, which are several axes then.
-    if product and (computed or (product.multiplies_tensors and len(product.reduced) == 1)):
+    if product and (computed or product.multiplies_tensors):
         return Scheduling(is_dots=True)
     try:
         structure_of(workload)

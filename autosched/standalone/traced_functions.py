@@ -136,9 +136,8 @@ class TracedText:
         names = [self._name(v) for v in assembled.values]
         lines = [call(self.launchers[call_of(assembled.workload)], *given, before=f"{', '.join(names)} = ")]
         for name, value, made in zip(names, assembled.values, assembled.workload.outputs, strict=True):
-            dense = dense_strides(value.shape)
-            if (made.shape, made.effective_strides) != (value.shape, dense):
-                lines.append(f"{name} = _view({name}, {value.shape}, {dense})")
+            if (made.shape, made.effective_strides) != (value.shape, value.memory_strides):
+                lines.append(f"{name} = _view({name}, {value.shape}, {value.memory_strides})")
         return lines
 
     def _viewed(self, view: MemoryView) -> str:

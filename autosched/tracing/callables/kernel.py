@@ -28,7 +28,7 @@ from autosched.tracing.values.tensor_reads import MemoryView, memory_view, overl
 from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value
 from search_spaces import InputError, Target
 from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.strides import dense_strides, same_places, span
+from search_spaces.workloads.strides import same_places, span
 
 
 @dataclass(slots=True)
@@ -268,9 +268,9 @@ class TracedKernel:
         return run
 
     def _allocator(self, value: Value) -> Callable[[], Tensor]:
-        """An allocator of a value's dense memory."""
+        """An allocator of a value's memory."""
         dtype: torch.dtype = getattr(torch, value.dtype)
-        return allocator(value.shape, dense_strides(value.shape), dtype, self.device)
+        return allocator(value.shape, value.memory_strides, dtype, self.device)
 
     def _call_of(self, value: Value, operation: FallbackOperation) -> _Run:
         """A call of PyTorch; the first requested of several results of one operation computes all."""

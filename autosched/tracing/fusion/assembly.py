@@ -28,7 +28,6 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather
 from search_spaces.workloads.expressions.operators import ROUNDINGS, WRAPPINGS
 from search_spaces.workloads.expressions.walking import rewritten, walk
-from search_spaces.workloads.strides import dense_strides
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ class _Assembly:
         )
 
     def _strides(self, value: Value) -> dict[str, int]:
-        """Strides of the value's dense memory by the axes of its stage."""
+        """Strides of the value's memory by the axes of its stage."""
         strides = dict.fromkeys(self._axes_of(value), 0)
-        steps = zip(self.indices[value], dense_strides(value.shape), strict=True)
+        steps = zip(self.indices[value], value.memory_strides, strict=True)
         return strides | {v: c * step for at, step in steps if isinstance(at, Affine) for v, c in at.terms}
 
     def _workload(

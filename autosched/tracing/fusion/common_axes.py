@@ -17,7 +17,6 @@ from autosched.tracing.values.pulled import NotOneKernelError, Pulled, axes_in
 from autosched.tracing.values.values import Extents, Index, Value
 from autosched.tracing.values.views import AxisCutError
 from search_spaces.workloads.expressions.affine import Affine, axis_index
-from search_spaces.workloads.strides import dense_strides
 
 # Distance of neighbours along each axis, in elements of memory.
 AxisStrides = Mapping[str, int]
@@ -95,7 +94,7 @@ def _axis_strides(pulled: Pulled) -> dict[Value, list[AxisStrides]]:
     addresses = list(pulled.reads.addresses)
     for value, index in pulled.known:
         if value not in pulled.stored and all(isinstance(at, Affine) for at in index):
-            steps = zip(index, dense_strides(value.shape), strict=True)
+            steps = zip(index, value.memory_strides, strict=True)
             addresses.append((value, sum((at * s for at, s in steps if isinstance(at, Affine)), Affine())))
     found: dict[Value, list[AxisStrides]] = {}
     for value, address in addresses:

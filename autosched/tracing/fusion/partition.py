@@ -9,6 +9,7 @@ recomputation.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import ChainMap, Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,6 @@ from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
 from search_spaces.workloads.stages import MAX_EXTENT
-from search_spaces.workloads.strides import dense_strides
 
 # Costs within this factor are equal: of values that cost the same to store, the one with most other readers is best.
 _ALIKE = 1.001
@@ -212,7 +212,7 @@ class Partition:
         """The kernel of a value, with `also` stored; or the reason that there is none."""
         stored: Mapping[Value, Strides] = self._stored
         if also is not None:
-            stored = ChainMap({also: dense_strides(also.shape)}, self._stored)
+            stored = ChainMap({also: also.memory_strides}, self._stored)
         region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self._allowed)
 
@@ -293,7 +293,9 @@ class Partition:
         """A lower bound on the cost of several kernels that compute the value: its memory once more, and a launch."""
         inside = [value, *cone([value], self._stored)]
         moved = sum(v.bytes for v in inside if v in self._stored) + 3 * value.bytes
-        dots = sum(2.0 * v.elements * v.a.shape[-1] for v in inside if isinstance(v, Product) and v not in self._stored)
+        dots = sum(
+            2.0 * v.elements * math.prod(v.summed) for v in inside if isinstance(v, Product) and v not in self._stored
+        )
         return 2 * LAUNCH_BYTES + work(moved, 0.0, dots)
 
 

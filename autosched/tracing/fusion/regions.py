@@ -96,7 +96,7 @@ class Structures:
 
     def _of(self, value: Value) -> int:
         if value not in self._known:
-            own = (value.shape, value.dtype, _meaning(value))
+            own = (value.shape, value.dtype, value.strides, _meaning(value))
             self._known[value] = self._number(own)
         return self._known[value]
 
@@ -200,7 +200,7 @@ def _meaning(value: Value) -> Hashable:
         case Scanned(operation=operation, output=output):
             return "scan", operation.combine, operation.dim, operation.reverse, output
         case Product(precision=precision):
-            return "product", precision
+            return "product", value.a_loops, value.b_loops, precision
         case Gathered(index=index):
             return "gathered", tuple(i if isinstance(i, int) else None for i in index)
         case Padded(before=before, fill=fill):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,24 +25,27 @@ def precision(dtype: str) -> str:
     return "tf32" if dtype == "float32" and torch.get_float32_matmul_precision() != "highest" else "ieee"
 
 
-def _product(result: Result, a: Value, b: Value) -> Value:
-    """The sums in float32, before any rounding; of integers, in 64 bits."""
+def product(
+    result: Result, a: Value, b: Value, shape: Sequence[int], a_loops: Sequence[int], b_loops: Sequence[int]
+) -> Value:
+    """Sums of products of this shape (`Product`): in float32, before any rounding; of integers, in 64 bits."""
     if is_integer(a.dtype) and a.dtype == b.dtype:
-        return _of_integers(result, a, b)
+        return _of_integers(result, a, b, shape, (a_loops, b_loops))
     if a.dtype == b.dtype == "float32":
         narrow = _as_it_was(a), _as_it_was(b)
         # Products of 16-bit floats are exact in float32.
         a, b = narrow if narrow[0].dtype == narrow[1].dtype else (a, b)
     if a.dtype not in _MULTIPLIED or a.dtype != b.dtype:
         raise UnsupportedError(f"a product of {a.dtype} and {b.dtype}; expected two of {', '.join(_MULTIPLIED)}")
-    shape = (*a.shape[:-1], b.shape[-1])
     return result.of(
         Product,
         name=f"{result.name}_sums",
-        shape=shape,
+        shape=tuple(shape),
         dtype="float32",
         a=copyable(a),
         b=copyable(b),
+        a_loops=tuple(a_loops),
+        b_loops=tuple(b_loops),
         precision=precision(a.dtype),
     )
 
@@ -62,23 +65,40 @@ def _as_it_was(value: Value) -> Value:
             return value
 
 
-def _of_integers(result: Result, a: Value, b: Value) -> Value:
+def _of_integers(
+    result: Result, a: Value, b: Value, shape: Sequence[int], loops: tuple[Sequence[int], Sequence[int]]
+) -> Value:
     """Sums of products as a reduction: no device has dots of such integers."""
-    *batch, m, k = a.shape
-    n = b.shape[-1]
-    factors = (reshape(a, (*batch, m, k, 1)), reshape(b, (*batch, 1, k, n)))
+    extents = {n: size for x, own in zip((a, b), loops, strict=True) for n, size in zip(own, x.shape, strict=True)}
+    rank = len(extents)
     terms = result.elementwise(
         ex.mul,
-        *(converted(f, "int64") for f in factors),
+        *(converted(_along(result, x, own, rank), "int64") for x, own in zip((a, b), loops, strict=True)),
         name=f"{result.name}_terms",
-        shape=(*batch, m, k, n),
+        shape=tuple(extents[n] for n in range(rank)),
         dtype="int64",
     )
-    return result.reduced("sum", terms, (len(batch) + 1,), name=f"{result.name}_sums", dtype="int64")
+    summed = range(len(shape), rank)
+    return result.reduced("sum", terms, summed, name=f"{result.name}_sums", shape=tuple(shape), dtype="int64")
+
+
+def _along(result: Result, x: Value, loops: Sequence[int], rank: int) -> Value:
+    """The value with a dimension for each of so many loops, of size 1 along those that it does not have."""
+    order = sorted(range(len(loops)), key=lambda d: loops[d])
+    sizes = {loops[d]: x.shape[d] for d in order}
+    ordered = permute(result.part(f"{x.name}_ordered", [x.shape[d] for d in order], x.dtype), x, order)
+    return reshape(ordered, tuple(sizes.get(n, 1) for n in range(rank)))
+
+
+def _matrices(result: Result, a: Value, b: Value) -> Value:
+    """`a @ b` of [*batch, m, k] and [*batch, k, n]."""
+    rank = len(a.shape) - 2
+    outer = range(rank)
+    return product(result, a, b, (*a.shape[:-1], b.shape[-1]), (*outer, rank, rank + 2), (*outer, rank + 2, rank + 1))
 
 
 def _mm(result: Result, a: Value, b: Value) -> Value:
-    sums = _product(result, a, b)
+    sums = _matrices(result, a, b)
     return result.pointwise(_same, sums) if result.dtype != sums.dtype else sums
 
 
@@ -95,7 +115,7 @@ def _addmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1, 
 
     if alpha == 0:
         return result.pointwise(lambda added: scaled(added, beta), bias) if beta else result.constant(0.0)
-    sums = _product(result, a, b)
+    sums = _matrices(result, a, b)
     if beta == 0:
         return result.pointwise(lambda total: scaled(total, alpha), sums)
     return result.pointwise(lambda added, total: ex.add(scaled(total, alpha), scaled(added, beta)), bias, sums)
@@ -122,7 +142,7 @@ def _addbmm(result: Result, bias: Value, a: Value, b: Value, *, beta: float = 1,
 
 
 def _dot(result: Result, u: Value, v: Value) -> Value:
-    scalar = reshape(_product(result, reshape(u, (1, u.shape[0])), reshape(v, (v.shape[0], 1))), ())
+    scalar = reshape(_matrices(result, reshape(u, (1, u.shape[0])), reshape(v, (v.shape[0], 1))), ())
     return result.pointwise(_same, scalar) if result.dtype != scalar.dtype else scalar
 
 

@@ -45,8 +45,13 @@ class Result:
         return Result(f"{self.name}_{name}", tuple(shape), dtype, self.line, self.on_cpu)
 
     def of(self, kind: Callable[..., V], /, **fields: Any) -> V:
-        """A value of this kind with this name, shape, element type and line, unless `fields` say others."""
-        own = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
+        """A value of this kind with this name, shape, element type and line, unless `fields` say others.
+
+        It has PyTorch's strides if it has the shape of the result and is stored itself.
+        """
+        own: dict[str, Any] = {"name": self.name, "shape": self.shape, "dtype": self.dtype, "line": self.line}
+        if kind is not View and fields.get("shape", self.shape) == self.shape:
+            own["strides"] = self.strides
         return kind(**{**own, **fields})
 
     def pointwise(self, combine: Callable[..., Expression], *arguments: Value, **fields: Any) -> Value:

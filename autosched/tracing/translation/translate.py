@@ -23,12 +23,11 @@ from autosched.tracing.operators import (
     scan_rules,
     scatter_rules,
     view_translation,
-    window_gradients,
-    window_rules,
 )
 from autosched.tracing.operators.binding import bind, check_declared
 from autosched.tracing.operators.pointwise.translation import NAMES, pointwise
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, reshape, torch_name
+from autosched.tracing.operators.windows import convolution, enlarging, pooling, pooling_gradients
 from autosched.tracing.translation.constant_nodes import ConstantNodes, as_positions, filled
 from autosched.tracing.translation.nodes import (
     READ_NUMBER,
@@ -45,7 +44,10 @@ from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
-_FROM_MEMORY = {**dict.fromkeys(product_rules.RULES, range(3)), **dict.fromkeys(gather_rules.RULES, range(1))}
+_FROM_MEMORY = {
+    **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
+    **dict.fromkeys(gather_rules.RULES, range(1)),
+}
 # Operators whose constant results are computed once, and kept in memory.
 _COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _EMPTY = torch.ops.aten.empty_strided.default
@@ -57,8 +59,10 @@ _TABLES = (
     scatter_rules.RULES,
     joining_rules.RULES,
     scan_rules.RULES,
-    window_rules.RULES,
-    window_gradients.RULES,
+    convolution.RULES,
+    enlarging.RULES,
+    pooling.RULES,
+    pooling_gradients.RULES,
 )
 
 

@@ -12,7 +12,8 @@ from autosched.tracing.values.tensor_reads import base_of
 from autosched.tracing.values.values import Index, Pointwise, Product, Value, View
 from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
-from search_spaces.workloads.expressions.expression import Expression
+from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.expressions.walking import accesses, gathers
 
 
@@ -24,22 +25,21 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
         factor = _missing(pulled, pulled.factors[-1])
         reason = f"{factor.name} is multiplied, and computed from a product"
         raise NotOneKernelError(reason, factor, needed=not pulled.fusing.computed)
-    *batch, m, n = index
-    m, n = pulled.unit(m, "m"), pulled.unit(n, "n")
-    own = axes_in((*batch, m, n))
-    summed = _summed_axis(pulled, value, own)
-    k = pulled.unit(pulled.dimension(summed, value.a.shape[-1]), summed)
+    index = _with_rows_and_columns(pulled, value, index)
+    own = axes_in(index)
+    along_k = _summed_index(pulled, value, own)
+    over, loops = axes_in(along_k), (*index, *along_k)
     if pulled.multiplies and not pulled.fusing.chained and own != pulled.output_axes:
         raise NotOneKernelError("there are products over different axes", value)
-    pulled.contracted.append(axes_in((k,)))
-    a = yield from _factor(pulled, value.a, (*batch, m, k))
-    b = yield from _factor(pulled, value.b, (*batch, k, n))
+    pulled.contracted.append(over)
+    a = yield from _factor(pulled, value.a, tuple(loops[n] for n in value.a_loops))
+    b = yield from _factor(pulled, value.b, tuple(loops[n] for n in value.b_loops))
     pulled.contracted.pop()
     _widen_output(pulled, value, own)
     # Products of 16 bits are "ieee" whatever the precision of others.
     pulled.precision = value.precision if pulled.precision == "ieee" else pulled.precision
     pulled.multiplies = True
-    reduction = Reduction("sum", pulled.axes(axes_in((k,))))
+    reduction = Reduction("sum", pulled.axes(over))
     made = pulled.access(Stage(value.name, pulled.axes(own), ex.mul(a, b), reduction), value)
     pulled.products |= {a.tensor for a in accesses(made)}
     return made
@@ -56,19 +56,41 @@ def _widen_output(pulled: Pulled, value: Product, own: Sequence[str]) -> None:
         pulled.output_axes = (*pulled.output_axes, *units)
 
 
-def _summed_axis(pulled: Pulled, value: Product, own: Sequence[str]) -> str:
-    """The axis that a product sums over: that of another one, if its extent is equal and it is none of the product's
-    own.
+def _with_rows_and_columns(pulled: Pulled, value: Product, index: Index) -> Index:
+    """The index of a product with an axis of extent 1 where its rows, or its columns, have none."""
+    found = list(index)
+    for name, loops, others in (("m", value.a_loops, value.b_loops), ("n", value.b_loops, value.a_loops)):
+        own = [n for n in range(len(index)) if n in loops and n not in others]
+        if any(not isinstance(index[n], Affine) for n in own):
+            raise NotOneKernelError("an element of a product is looked up")
+        if not axes_in(tuple(index[n] for n in own)):
+            found[own[-1]] = pulled.unit(index[own[-1]], name)
+    return tuple(found)
+
+
+def _summed_index(pulled: Pulled, value: Product, own: Sequence[str]) -> Index:
+    """The index along the summed loops of a product, with at least one axis."""
+    names = _summed_axes(pulled, value, own)
+    found = [pulled.dimension(name, size) for name, size in zip(names, value.summed, strict=True)]
+    if not axes_in(tuple(found)):
+        found[-1] = pulled.unit(found[-1], names[-1])
+    return tuple(found)
+
+
+def _summed_axes(pulled: Pulled, value: Product, own: Sequence[str]) -> tuple[str, ...]:
+    """The axes that a product sums over: those of other products, if their extents are equal and they are none of the
+    product's own.
     """
-    first, size = f"{pulled.prefix}k", value.a.shape[-1]
-    if not pulled.fusing.chained:
-        if pulled.multiplies and not (pulled.fusing.computed and size == pulled.extents.get(first)):
-            raise NotOneKernelError("there are several products", value)
-        return first
-    names = (f"{first}{number or ''}" for number in itertools.count())
-    # An axis may be cut in two.
-    free = (n for n in names if not {n, f"{n}o", f"{n}i"} & {*own})
-    return next(n for n in free if pulled.summed.setdefault(n, size) == size)
+    names = (f"{pulled.prefix}k{number or ''}" for number in itertools.count())
+    if pulled.fusing.chained:
+        # An axis may be cut in two.
+        free = (n for n in names if not {n, f"{n}o", f"{n}i"} & {*own})
+        return tuple(next(n for n in free if pulled.summed.setdefault(n, size) == size) for size in value.summed)
+    taken = tuple(itertools.islice(names, len(value.summed)))
+    alike = all(size == pulled.extents.get(n, 1) for n, size in zip(taken, value.summed, strict=True))
+    if pulled.multiplies and not (pulled.fusing.computed and alike):
+        raise NotOneKernelError("there are several products", value)
+    return taken
 
 
 def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
@@ -82,6 +104,8 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
     if isinstance(read, ex.Apply) and read.operator == "to_integer":
         # Dots take integers as they are in memory.
         (read,) = read.arguments
+    if _is_window(pulled, read, value):
+        return read
     operand = pulled.reads.read_by(read)
     if operand is None and _may_be_computed(pulled, read, value):
         return read
@@ -101,6 +125,14 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
         return read
     operand = pulled.reads.operand(replace(operand, strides=(*repeated, *operand.strides), sizes=()))
     return at_its_axes(operand)
+
+
+def _is_window(pulled: Pulled, read: Expression, value: Value) -> bool:
+    """True for elements of a tensor in memory at affine indices, 0 outside of it: tiles of these are loaded."""
+    if not isinstance(read, Access) or read.fill not in (None, 0):
+        return False
+    operand = next((o for o in pulled.reads.operands.values() if o.name == read.tensor), None)
+    return operand is not None and not operand.is_plain and operand.value.dtype == value.dtype
 
 
 def _may_be_computed(pulled: Pulled, factor: Expression, value: Value) -> bool:

@@ -31,7 +31,8 @@ Extents = Mapping[str, int]
 class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.workloads.dtypes` calls it.
 
-    `line`: the user's source line, "" where that is unknown.
+    `line`: the user's source line, "" where that is unknown. `strides`: those in memory once stored, PyTorch's, where
+    these are dense in another order than that of the dimensions, such as channels_last; None if they are in that order.
 
     Only PyTorch takes a value that is not `readable`: its `dtype` may be any of PyTorch's, or `NUMBER` for a Python
     scalar, and a size that depends on data is -1.
@@ -41,6 +42,7 @@ class Value:
     shape: tuple[int, ...]
     dtype: str
     line: str = field(default="", repr=False)
+    strides: tuple[int, ...] | None = field(default=None, repr=False)
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -55,7 +57,7 @@ class Value:
     @property
     def memory_strides(self) -> tuple[int, ...]:
         """Its strides when stored."""
-        return dense_strides(self.shape)
+        return dense_strides(self.shape) if self.strides is None else self.strides
 
     @property
     def elements(self) -> int:
@@ -83,10 +85,6 @@ class Leaf(Value):
     def constant(self) -> bool:
         """True if calls leave its values as they are: those of parameters, and of other tensors closed over."""
         return self.tensor is not None and not self.changes
-
-    @property
-    def memory_strides(self) -> tuple[int, ...]:
-        return self.strides
 
     @property
     def trained(self) -> bool:
@@ -170,11 +168,23 @@ class Scanned(Value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Product(Value):
-    """`a @ b` of [*batch, m, k] and [*batch, k, n], with equal batches."""
+    """Sums of products of elements of two values, as einsum has them.
+
+    `a_loops`, `b_loops`: the loop along every dimension of `a` and `b`. Loops are numbered from 0: first those along
+    the dimensions of this value, then the summed ones. For matrices [m, k] and [k, n] they are (0, 2) and (2, 1).
+    """
 
     a: Value
     b: Value
+    a_loops: tuple[int, ...]
+    b_loops: tuple[int, ...]
     precision: str = "ieee"
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The extents of the summed loops, in order."""
+        extents = dict(zip(self.a_loops, self.a.shape, strict=True))
+        return tuple(extents[loop] for loop in sorted(extents) if loop >= len(self.shape))
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -258,17 +268,11 @@ class Gathered(Value):
 class Fallback(Value):
     """A value that PyTorch computes: no kernel is made of its operation. `arguments` are values and plain constants.
 
-    `output`: its number among several results. All results of one operation share `operation`. `strides`: those that
-    PyTorch gives it, where it is dense in another order than that of its dimensions.
+    `output`: its number among several results. All results of one operation share `operation`.
     """
 
     operation: FallbackOperation
     output: int | None = None
-    strides: tuple[int, ...] | None = None
-
-    @property
-    def memory_strides(self) -> tuple[int, ...]:
-        return self.strides or dense_strides(self.shape)
 
     @property
     def operands(self) -> tuple[Value, ...]:

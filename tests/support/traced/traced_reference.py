@@ -52,7 +52,7 @@ def computed(
         for value, output, made in zip(step.values, workload.outputs, results, strict=True):
             whole = torch.empty(value.elements, dtype=made.dtype)
             whole.as_strided(output.shape, output.effective_strides).copy_(made)
-            memory[value] = whole.reshape(value.shape)
+            memory[value] = whole.as_strided(value.shape, value.memory_strides)
     return tuple(_read(r, memory) for r in traced.results)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from autosched.tracing.operators.joining_rules import padded, sides_of
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.operators.window_rules import Window, count_of, windows_of
+from autosched.tracing.operators.windows.pooling import count_of
+from autosched.tracing.operators.windows.windows import Window, windows_of
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
