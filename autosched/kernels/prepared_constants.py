@@ -55,15 +55,15 @@ class PreparedWeight:
         self.tensor = tensor
         self._argument, self._place, self._constants = argument, place, constants
         numbers = [] if constants is None else [n for n, at in enumerate(constants.places) if at == place]
-        self.memories: dict[int, Tensor | None] = dict.fromkeys(numbers)
-        self.update()
+        read = argument.usable(tensor)
+        self.memories = {n: constants.made(n, read.data_ptr()) for n in numbers if constants is not None}
 
     def update(self) -> None:
         """Prepare the present values of the tensor, in the same memory: CUDA graphs that read it read these."""
-        if self._constants is not None:
-            read = self._argument.usable(self.tensor)
-            for number, memory in self.memories.items():
-                self.memories[number] = self._constants.made(number, read.data_ptr(), memory)
+        read = self._argument.usable(self.tensor)
+        for number, memory in self.memories.items():
+            assert self._constants is not None
+            self._constants.made(number, read.data_ptr(), memory)
 
     def check_for(self, constants: PreparedConstants | None, place: int) -> None:
         """Raise InputError unless it was prepared for this input of this kernel."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.operand_copies import operand
+from search_spaces.anchors.contractions.operand_copies import PREPARED, is_prepared_already, operand, why_not_prepared
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
 from search_spaces.decisions.loops.pipelining import pipelining
-from search_spaces.decisions.memory.transfers import loads, stores
+from search_spaces.decisions.memory.transfers import is_by_pointers, loads, stores
 from search_spaces.decisions.programs.clusters import clusters
 from search_spaces.decisions.programs.max_registers import max_registers
 from search_spaces.decisions.programs.ordering import group, order
@@ -32,9 +32,10 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
@@ -110,10 +111,12 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
 
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
-    the loop. Computed operands are read in place.
+    the loop. Computed operands are read in place. Constants are copied once.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
+    if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
+        return _ways_to_prepare(form, side, constants, moved, target)
     if not all(map(form.is_plain, moved)):
         return ("pointer",)
     ways = addressing_of_all(workload, moved, target)
@@ -123,6 +126,30 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")
+
+
+def _ways_to_prepare(
+    form: Contraction,
+    side: Sequence[Expression],
+    constants: Sequence[OperandMap],
+    moved: Sequence[Access],
+    target: Target,
+) -> tuple[KnobValue, ...]:
+    """Ways to load the operands of a side with constants: in place, or if all are constants, as prepared.
+
+    In either layout that they do not have; that along k is enough where descriptors read them in place.
+    """
+    plain = all(map(form.is_plain, moved))
+    ways = addressing_of_all(form.workload, moved, target) if plain else ("pointer",)
+    if len(constants) < len(side) or any(why_not_prepared(form, x.access) for x in constants):
+        return ways
+    either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
+    made = [
+        way
+        for way, k_major in PREPARED.items()
+        if (k_major or either) and not all(is_prepared_already(form, x.access, k_major) for x in constants)
+    ]
+    return (*ways, *(x for x in made if is_by_pointers(x) or target.features.descriptors is not None))
 
 
 class LeastTile(NamedTuple):
@@ -210,7 +237,9 @@ def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -
 
 def fastest(loads: Knob) -> KnobValue:
     """The value to start from: by descriptor, if possible."""
-    return "descriptor" if "descriptor" in loads.values else loads.values[-1]
+    return next(
+        (way for way in ("descriptor", "prepared_k", "prepared_k_pointer") if way in loads.values), loads.values[-1]
+    )
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.anchors.contractions.operand_copies import OperandCopy, operand_copy
+from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Load, Statement
@@ -50,9 +50,9 @@ def operands_of(workload: Workload, form: Contraction, values: Values) -> Operan
     """The operands as a schedule reads them: in place, or from copies."""
     copies: dict[Expression, OperandCopy] = {}
     for side, knob in zip(form.operands, LOADS, strict=True):
-        if values[knob] in ("copied", "transposed"):
-            turned = values[knob] == "transposed"
-            copies.update((e, operand_copy(workload, e, turned)) for e in side if isinstance(e, Access))
+        way = values.word(knob)
+        if way in COPIED:
+            copies.update((e, copied_operand(form, e, way)) for e in side if isinstance(e, Access))
     rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
     dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))

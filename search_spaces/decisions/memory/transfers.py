@@ -27,6 +27,11 @@ def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
     return Decision(Choice(name, ways, ordered=False))
 
 
+def is_by_pointers(way: KnobValue) -> bool:
+    """True if a way to load tiles computes an address for every element, of the tensor or of a copy."""
+    return str(way).endswith("pointer")
+
+
 def stores(ways: tuple[KnobValue, ...]) -> Decision:
     """Way to store the output tiles of a kernel."""
     return Decision(Choice("store", ways), _stored)

@@ -74,8 +74,8 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
     dimensions |= {line.name: [_Dimension(line.strides[x], n) for x, n in line.own.items()] for line in parsed.values()}
     order = _in_order(parsed)
     indexed = [_indexed(line, dimensions, tensors) for line in order]
-    inputs = (_tensor(name, *tensors[name], dimensions[name], indexed) for name in tensors)
-    inputs = tuple(replace(t, constant=t.name in constants) for t in inputs)
+    made = (_tensor(name, *tensors[name], dimensions[name], indexed) for name in tensors)
+    inputs = tuple(replace(t, constant=t.name in constants) for t in made)
     stored = names[first:]
     called = axis_names(indexed, stored, {x.name: _scanned_together(x.name, parsed) for x in order if x.scan})
     done = tuple(_named(stage, called, parsed) for stage in indexed)

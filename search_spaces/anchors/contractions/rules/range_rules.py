@@ -15,6 +15,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.rules.specialization import KINDS
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
@@ -61,7 +62,7 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
 
 def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if values[axes] == RANGE and values[moved] != "pointer":
+        if values[axes] == RANGE and not is_by_pointers(values[moved]):
             return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
         return None
 

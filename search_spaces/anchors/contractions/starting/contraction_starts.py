@@ -127,7 +127,7 @@ class _Starts:
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
-        moved = {name: "pointer" for x in long for name in MOVED[x]}
+        moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
         fused = {"k_axes": FUSED} if "k" in several and not self.specialized else {}
         return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
 
@@ -196,4 +196,9 @@ class _Starts:
 
 def _along_k(loads: Knob) -> KnobValue:
     """The value that lets the operand run along k, as dot units want it."""
-    return "transposed" if "transposed" in loads.values else fastest(loads)
+    return next((way for way in ("transposed", "prepared_k") if way in loads.values), fastest(loads))
+
+
+def _by_pointers(loads: Knob) -> KnobValue:
+    """The value that loads by pointers, of a prepared copy if there is one."""
+    return "prepared_k_pointer" if "prepared_k_pointer" in loads.values else "pointer"
