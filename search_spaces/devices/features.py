@@ -71,11 +71,12 @@ class RegisterShares:
 class Descriptors:
     """Tensor descriptors: strides and base addresses are multiples of `alignment_bytes`.
 
-    A tile has at most `longest` elements along a dimension.
+    A tile has at most `longest` elements along a dimension, and a tensor at most `dimensions`.
     """
 
     alignment_bytes: int
     longest: int
+    dimensions: int = 5
     others: Others = field(default=(), compare=False, repr=False)
 
 

@@ -117,6 +117,10 @@ class Contraction:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
         if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
             return True
+        return self.ends_at_zeros(axis)
+
+    def ends_at_zeros(self, axis: Axis) -> bool:
+        """True if all operands are outside of their tensors there."""
         read = (a for side in self.operands for e in side for a in accesses(e))
         return all(self.map_of(a).is_zero_beyond(axis, self.extents) for a in read)
 
@@ -141,6 +145,10 @@ class Contraction:
     def is_plain(self, access: Access) -> bool:
         """True if a tensor is read at plain axes, each as long as its dimension."""
         return self.map_of(access).is_plain(self.extents)
+
+    def is_box(self, access: Access) -> bool:
+        """True if tiles of it over any axes are boxes of the tensor, with 0 outside: descriptors can move them."""
+        return self.map_of(access).is_box([x.name for x in (*self.rows, *self.columns, self.k)])
 
     @property
     def extents(self) -> dict[str, int]:

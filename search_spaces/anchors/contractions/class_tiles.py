@@ -1,10 +1,13 @@
-"""Tiles of a class of axes: along one axis, at one position of each other, or over the mixed-radix number of all.
+"""Tiles of a class of axes: along one axis, boxes of several, or ranges of the mixed-radix number of all.
 
 A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
 
     box      128 columns (of 14) of a row of an image; programs or loops go over rows and images
+    8x16     8 rows and 16 columns of an image; programs go over all such boxes
+    4x4      4 rows and 4 columns of all 8 images
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
 
+In the order of the axes, the last sides of a box are those of its name; the axis before them has the rest of the tile.
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
 """
@@ -12,13 +15,15 @@ memory are one position again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from search_spaces.decisions.tiles.class_axes import sides_of
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
-from search_spaces.programs.tiles import Flat, Slice
-from search_spaces.schedules.knobs import KnobValue
+from search_spaces.programs.tiles import Flat, Slice, side
+from search_spaces.schedules.knobs import KnobValue, padded
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import why_not_sliced
@@ -40,7 +45,7 @@ MOVED = {
 
 @dataclass(frozen=True)
 class ClassTiles:
-    """Tiles of `size` positions of a class, along its axis `tiled`, or as ranges over all axes."""
+    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes."""
 
     axes: tuple[Axis, ...]
     tiled: Axis
@@ -52,14 +57,43 @@ class ClassTiles:
         return self.kind == RANGE
 
     @property
+    def boxed(self) -> bool:
+        """True for boxes of several sides."""
+        return sides_of(self.kind) is not None
+
+    @cached_property
+    def sides(self) -> dict[str, int]:
+        """Positions of a tile along every axis, unless it is a range."""
+        inner = sides_of(self.kind)
+        if inner is None:
+            return {x.name: self.size if x == self.tiled else 1 for x in self.axes}
+        rest = (max(1, self.size // math.prod(inner)), *inner)
+        sides = (*(1 for _ in self.axes[len(rest) :]), *rest)
+        return {x.name: side for x, side in zip(self.axes, sides, strict=True)}
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Positions of a tile along every axis; those of a range count along the tiled one."""
+        return {self.tiled.name: self.size} if self.ranged else self.sides
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of tiles along every axis of which grids have a variable."""
+        if self.ranged:
+            return {self.tiled.name: self.steps}
+        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
+
+    @property
     def positions(self) -> int:
         """Number of positions along which tiles lie."""
         return math.prod(x.extent for x in self.axes) if self.ranged else self.tiled.extent
 
     @property
     def count(self) -> int:
-        """Number of tiles; for boxes, at one position of the axes around them."""
-        return math.prod(size for _, size in self.digits) if self.kind == FUSED else self.steps
+        """Number of tiles; for boxes, along the tiled axis."""
+        if self.kind == FUSED:
+            return math.prod(size for _, size in self.digits)
+        return self.steps if self.ranged else self.counts[self.tiled.name]
 
     @property
     def steps(self) -> int:
@@ -80,17 +114,43 @@ class ClassTiles:
         """The axes of which a tile has one position."""
         return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
 
-    def place(self, start: Affine, size: int | None = None) -> dict[str, Slice]:
-        """Slices of a tile (or of `size` positions of it) along every axis of which it has several positions."""
-        extent, name = size or self.size, self.tiled.name
+    def place(self, start: Affine) -> dict[str, Slice]:
+        """Slices of a tile along every axis of which it has several positions; a box has a start of its own."""
+        name = self.tiled.name
+        if self.boxed:
+            return self._box
         if not self.ranged:
-            return {name: Slice(start, extent, name)}
+            return {name: Slice(start, self.size, name)}
         place, divisor = dict[str, Slice](), self.positions
         for x in self.axes:
             divisor //= x.extent
             flat = Flat(start, divisor, 0 if x == self.axes[0] else x.extent)
-            place[x.name] = Slice(start_of(), extent, name, flat=flat)
+            place[x.name] = Slice(start_of(), self.size, name, flat=flat)
         return place
+
+    @property
+    def _box(self) -> dict[str, Slice]:
+        place, divisor = dict[str, Slice](), self.size
+        for axis, positions in self.sides.items():
+            divisor //= positions
+            start, flat = start_of((f"{axis}.0", positions)), Flat(start_of(), divisor, positions)
+            place[axis] = side(start, self.size, self.tiled.name, flat)
+        return place
+
+    def why_no_box(self) -> str | None:
+        """Reason that there are no boxes of this size, if tiles are boxes; or None."""
+        inner, what = sides_of(self.kind), f"{self.tiled.name}={self.size} in boxes of {self.kind}"
+        if inner is None:
+            return None
+        if self.size % math.prod(inner):
+            return f"{what}; expected a multiple of {math.prod(inner)}"
+        for x in self.axes:
+            if self.sides[x.name] > padded(x.extent):
+                most = padded(x.extent)
+                return f"{what} has {self.sides[x.name]} positions along {x.name}; expected {most} at most"
+        if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
+            return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
+        return None
 
 
 def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:
@@ -111,9 +171,10 @@ def may_range(form: Contraction, name: str) -> bool:
     return len(form.classes[name][0]) > 1 and why_not_ranged(form, {name: True}) is None
 
 
-def why_not_ranged(form: Contraction, ranged: Mapping[str, bool]) -> str | None:
-    """Reason that slices cannot express operands with these classes as ranges, or None."""
-    tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if ranged.get(name) or x == one]
+def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collection[str] = ()) -> str | None:
+    """Reason that slices cannot express operands with these classes as ranges, and others as boxes, or None."""
+    several = {*boxed, *(name for name, one in ranged.items() if one)}
+    tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if name in several or x == one]
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
         return reason

@@ -47,6 +47,8 @@ MIN_ROWS = 16
 # flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
+# Sizes of tiles that may be boxes of several axes: those of warp groups' rows, and of their columns.
+BOX_TILES = (64, 128, 256)
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
 # Parts of a reduction at most, each of at least two of the smaller reduction tiles.
@@ -56,17 +58,27 @@ MIN_SPLIT = 128
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
     """All decisions of a contraction on dot units."""
-    plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
+    ways = {x: ways_to_load(workload, form, x, target) for x in LOADS}
     ranged = {name: may_range(form, name) for name in CLASSES}
     depth = class_positions(form, "k", ranged=True)
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
-    units = target.wave_groups if plain and len(form.reduced) <= 2 else None
+    units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
-    ranges = [d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])]
+    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": ()}
+    ranges = [
+        d
+        for name, (axes, _) in form.classes.items()
+        for d in class_axes(
+            f"{name}_axes",
+            [x.extent for x in axes],
+            ranged[name],
+            BOX_TILES if "descriptor" in boxed[name] else (),
+        )
+    ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
 
     def counts(values: Values) -> tuple[int, int]:
@@ -88,7 +100,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             grids,
             dots=True,
         ),
-        *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
+        *(replace(loads(x, ways[x]), bears_on="legality") for x in LOADS),
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
@@ -99,6 +111,14 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         num_warps(target, WARPS[0], WARPS[-1], groups),
         pipelining(target, (1, 2, 3, 4, 5, 6, 8), dots=True),
     )
+
+
+def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool:
+    """True if a producer can load the operands of one side, in place or from copies: their rows are those of tiles."""
+    side = form.operands[LOADS.index(knob)]
+    read = [e for e in side if isinstance(e, Access)]
+    rows = all(e.index[-1].along(_TILED) for e in read) or "prepared_k" in ways
+    return len(read) == len(side) and rows and len(ways) > 1
 
 
 def specialized_blocks(values: Values, undecided: int = 1) -> int:
@@ -117,9 +137,9 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
     moved = [a for e in side for a in whole_tiles(e, form)]
     if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
         return _ways_to_prepare(form, side, constants, moved, target)
-    if not all(map(form.is_plain, moved)):
-        return ("pointer",)
     ways = addressing_of_all(workload, moved, target)
+    if not all(map(form.is_plain, moved)):
+        return ways if all(map(form.is_box, moved)) else ("pointer",)
     if any(is_computed(e) for e in side) or target.features.descriptors is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
@@ -254,5 +274,5 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
 def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
     """Number of tiles of an output, at all positions of the axes that are not tiled."""
     classes = [class_tiles(form, values, name) for name in "mn"]
-    within = {x for tiles in classes if tiles.ranged for x in tiles.axes}
-    return math.prod([*(t.count for t in classes), *(x.extent for x in form.outer if x not in within)])
+    apart = (x for x in form.outer if not any(x in tiles.axes for tiles in classes))
+    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *(x.extent for x in apart)])

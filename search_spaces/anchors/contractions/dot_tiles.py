@@ -137,10 +137,14 @@ class DotTile:
             whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
         return whole
 
+    def place(self, start: Affine) -> dict[str, Slice]:
+        """Slices of an iteration, with its tile of the reduced axes at this start."""
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
+        return {**self.output.place, **reduced, **self.reduced.place(start)}
+
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
-        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
-        place = {**self.output.place, **reduced, **self.reduced.place(start)}
+        place = self.place(start)
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
         end = self.reduced.outermost if beyond and self.reaches else None
         return iteration_of(self.form, operands, place, ways, free, names, end)

@@ -25,7 +25,7 @@ from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.affine import axis_index
+from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.workload import Tensor, Workload
 
@@ -67,7 +67,12 @@ class OperandCopy:
 def operand(workload: Workload, access: Access) -> Operand:
     """An operand read in place; a dimension that is no plain axis is that of the tile that moves along it."""
     tensor = _tensor(workload, access)
-    return Operand(tensor.name, tuple(i.axis or i.along("mnk") for i in access.index), tensor.dtype)
+    return Operand(tensor.name, tuple(map(_moving, access.index)), tensor.dtype)
+
+
+def _moving(index: Affine) -> str:
+    """The axis of a tile along a dimension, of a contraction's; all but k that are reduced are k0, k1 …"""
+    return index.axis or index.along("mnk") or index.along([x for x in index.axes if not x.startswith("k")])
 
 
 def copied_operand(form: Contraction, access: Access, way: str) -> OperandCopy:

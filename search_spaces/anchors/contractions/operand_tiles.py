@@ -138,6 +138,23 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
             yield access
 
 
+def moved_by(form: Contraction, knob: str, way: str) -> tuple[tuple[Access, tuple[int, ...]], ...]:
+    """The tensors whose whole tiles a decision moves, or copies of them, as they are read or stored; their strides."""
+    workload = form.workload
+    if knob in LOADS:
+        moved = (a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form))
+        if way in COPIED:
+            copies = (copied_operand(form, a, way) for a in dict.fromkeys(moved))
+            return tuple((c.read, c.workspace.strides) for c in copies)
+    elif knob == "store":
+        moved = (Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names)
+    else:
+        read = (a for _, e in form.results for a in accesses(e))
+        moved = (a for a in read if {form.m.name, form.n.name} <= {x for i in a.index for x in i.axes})
+    strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
+    return tuple((a, strides[a.tensor]) for a in dict.fromkeys(moved) if a.tensor in strides)
+
+
 def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:
     """The largest parts of the expression that are constant along the axes, without constants."""
     if isinstance(expression, Literal):

@@ -60,7 +60,9 @@ class OutputTile:
     def grid(self, shares: Sequence[GridAxis]) -> Grid:
         """All tiles, once for each of the `shares` of their reduction."""
         within = {x for tiles in self.classes.values() if tiles.ranged for x in tiles.axes}
-        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer if x not in within), *shares]
+        counts = {axis: count for tiles in self.classes.values() for axis, count in tiles.counts.items()}
+        around = (x for x in self.form.outer if x not in within)
+        outer = [*(GridAxis(f"{x.name}.0", counts.get(x.name, x.extent)) for x in around), *shares]
         return Grid((*outer, *(GridAxis(f"{axis}.0", tiles.count) for axis, tiles in self.classes.items())))
 
     def subtiles(
@@ -71,8 +73,11 @@ class OutputTile:
         cut = [self._pieces(tile, column, names, body) for tile in accumulators]
         for position, tiles in enumerate(zip(*cut, strict=True)):
             width = tiles[0].shape[1]
-            start = self.start(column) + Affine(offset=position * width)
-            yield list(tiles), {**self.place, **self.classes[column].place(start, width)}
+            first = Affine(offset=position * width)
+            yield (
+                list(tiles),
+                {x: piece.part(first, width) if piece.axis == column else piece for x, piece in self.place.items()},
+            )
 
     def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
         tiles = [accumulator]

@@ -95,6 +95,7 @@ class _DotRules:
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
+            Rule(("split", "grid", "store"), self._why_no_partials),
             *specialization_rules(self.workload, self.form, self.target, self.reads, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
@@ -212,9 +213,18 @@ class _DotRules:
             return None
         return self._why_not_described(values, [(self.form.axes[-1].name, t.dtype) for t in self.workload.outputs])
 
+    def _why_no_partials(self, values: Values) -> str | None:
+        if values["store"] != "descriptor" or not self._tile(values).shared:
+            return None
+        by, needed = self.target.features.descriptors, 1 + len(self.form.axes)
+        if by is None or needed <= by.dimensions:
+            return None
+        return f"store=descriptor of partial sums of {needed} dimensions; expected at most {by.dimensions}"
+
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
         # Descriptors move a tile at one index of every other axis.
-        extents = {x: values.tile(x) for x in "mnk" if x in values}
+        tiles = [class_tiles(self.form, values, x) for x in "mnk" if x in values]
+        extents = {axis: size for t in tiles for axis, size in t.extents.items()}
         return why_too_narrow(moved, defaultdict(lambda: 1, extents), self.target.features.descriptors)
 
     def _why_too_many_sums(self, values: Values) -> str | None:
