@@ -90,7 +90,7 @@ class PreparedConstants:
 
     @staticmethod
     def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
-        """Those of a program whose inputs, in order, are a kernel's inputs of these numbers."""
+        """Prepared workspaces of a program whose inputs, in order, are a kernel's inputs of these numbers."""
         names = [b.name for b in program.buffers if b.role == "input"]
         return PreparedConstants(launcher, [order[names.index(read)] for _, read in program.prepared], device)
 

@@ -2,6 +2,7 @@
 
 Before:  store out[m.0*128 : +128, n.0*128 : +128] = y               an address for every element
 After (store=descriptor):  the same by a descriptor                  one instruction moves the tile
+       (a_load=prepared_k):  of a copy of a constant that runs along k, made once and not at a call
 
 Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS).
 """
