@@ -55,7 +55,7 @@ def _comment_end(source: str) -> int:
 
 def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:
     """The buffers that are read or written by tensor descriptors, with the extents of the tiles."""
-    moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via == "descriptor")
+    moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via != "pointer")
     return list(dict.fromkeys((s.buffer, tuple(piece.extent for piece in s.slices)) for s in moves))
 
 

@@ -16,7 +16,7 @@ from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.schedule import Schedule
-from search_spaces.schedules.words import EVERY_WORD
+from search_spaces.schedules.words import IM2COL, USUAL_WORDS
 from search_spaces.workloads.workload import Workload
 
 
@@ -62,7 +62,12 @@ class Offers:
     waits: bool = False
     walks: bool = True
     kept_registers: int = 0
-    words: frozenset[str] = EVERY_WORD
+    words: frozenset[str] = USUAL_WORDS
+
+    @property
+    def im2col(self) -> bool:
+        """True if a producer loads windows, in one loop over all taps and channels."""
+        return IM2COL in self.words
 
     def most_sums(self, units: WaveGroups, groups: int) -> int:
         """The most accumulator registers of a thread of one of `groups` warp groups."""

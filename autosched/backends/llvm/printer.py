@@ -17,6 +17,7 @@ from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.contraction import contraction_printer
 from autosched.backends.llvm.bodies.row_axes import with_whole_stores
 from autosched.backends.llvm.bodies.rows import row_printer
+from autosched.backends.llvm.bodies.transposed_copies import transposed_copy
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
@@ -82,7 +83,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         for body in _parts(kernel.body) if own else (kernel.body,):
             body = _without_marks(code, body)
             part = replace(kernel, body=body)
-            printer = contraction_printer(code, part) or row_printer(code, part)
+            printer = contraction_printer(code, part) or transposed_copy(code, part) or row_printer(code, part)
             printer.body(body)
     if any(s.streaming for s in stores):
         # Streaming stores are weakly ordered; other threads may read the outputs once the function has returned.

@@ -21,7 +21,13 @@ from autosched.tracing.fusion.joining import Group, joined
 from autosched.tracing.fusion.region_kernels import Fit, RegionKernels
 from autosched.tracing.fusion.regions import Region, Strides, cone
 from autosched.tracing.fusion.sharing import drop_unneeded, shared
-from autosched.tracing.fusion.split_points import multiplied_parts, product_depths, read_at_many_places, split_points
+from autosched.tracing.fusion.split_points import (
+    groups_of_parts,
+    multiplied_parts,
+    product_depths,
+    read_at_many_places,
+    split_points,
+)
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
@@ -118,7 +124,8 @@ class Partition:
                     self._store(self.stored_as(operand))
         for result in self.results:
             self._store(self.stored_as(result))
-        for value in [*multiplied_parts(values, self._stored), *read_at_many_places(values, self._stored)]:
+        parts = [*multiplied_parts(values, self._stored), *groups_of_parts(values)]
+        for value in [*parts, *read_at_many_places(values, self._stored)]:
             self._store(value)
         required = frozenset(self._stored)
         self._depths = product_depths(values)

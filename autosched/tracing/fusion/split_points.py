@@ -8,6 +8,7 @@ Otherwise a residual stream would be recomputed from all products before it, in 
 Like everything stored, each is reconsidered later by cost.
 
     y = stack([h1 @ w, h2 @ w, ...])    each is stored: a kernel of y would compute all of them for each of its elements
+    y = cat([a1, a2, ..., a512])        23 groups are stored: a kernel of so many tensors would be too large
     y = g[i] + g[i-1] + g[i-2] + ...    g is stored: as the gradient of a window, it would be computed at every place
 """
 
@@ -52,6 +53,12 @@ def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Itera
             multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, stored))]
             if len(multiplied) > 1:
                 yield from multiplied
+
+
+def groups_of_parts(values: Sequence[Value]) -> Iterator[Value]:
+    """The groups in which many parts are concatenated."""
+    wholes = (v for v in values if isinstance(v, Joined) and v.in_groups)
+    return (part for whole in wholes for part in whole.parts if isinstance(part, Joined))
 
 
 def read_at_many_places(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:

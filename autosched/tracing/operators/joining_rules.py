@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, as_constant, converted, dims_of, reshape
 from autosched.tracing.operators.view_translation import expand, piece
-from autosched.tracing.values.values import Joined, Padded, Value
+from autosched.tracing.values.values import MOST_JOINED, Joined, Padded, Value
 
 
 def joined(result: Result, parts: Sequence[Value], dim: int) -> Value:
     """The parts that have elements, concatenated along a dimension."""
     whole = [converted(p, result.dtype) for p in parts if 0 not in p.shape]
+    if len(whole) > MOST_JOINED:
+        # Groups as large as their number, all but the last one alike: equal ones are one kernel.
+        size = math.isqrt(len(whole) - 1) + 1
+        groups = [whole[n : n + size] for n in range(0, len(whole), size)]
+        made = tuple(joined(_group(result, group, dim, n), group, dim) for n, group in enumerate(groups))
+        return result.of(Joined, parts=made, dim=dim, in_groups=True)
     return whole[0] if len(whole) == 1 else result.of(Joined, parts=tuple(whole), dim=dim)
 
 
+def _group(result: Result, parts: Sequence[Value], dim: int, number: int) -> Result:
+    shape = list(result.shape)
+    shape[dim] = sum(p.shape[dim] for p in parts)
+    return result.part(f"group_{number}", shape, result.dtype)
+
+
 def padded(result: Result, x: Value, before: Sequence[int], number: float) -> Value:
-    """The number everywhere in the result's shape except where x is, after `before` elements."""
-    return result.of(Padded, argument=x, before=tuple(before), fill=as_constant(number, result.dtype))
+    """The number everywhere in the result's shape except where x is, after `before` elements.
+
+    Before:  y = padded(x, (1, 0), 0); z = padded(y, (2, 1), 0)
+    After:   z = padded(x, (3, 1), 0)
+    """
+    fill = as_constant(number, result.dtype)
+    if isinstance(x, Padded) and x.fill == fill:
+        before = [outer + inner for outer, inner in zip(before, x.before, strict=True)]
+        x = x.argument
+    return result.of(Padded, argument=x, before=tuple(before), fill=fill)
 
 
 def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:

@@ -236,12 +236,17 @@ class Padded(Value):
         return (self.argument,)
 
 
+# Parts of a concatenation that one kernel reads: more are concatenated in groups, stored before.
+MOST_JOINED = 64
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Joined(Value):
-    """The parts concatenated along a dimension."""
+    """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored."""
 
     parts: tuple[Value, ...]
     dim: int
+    in_groups: bool = False
 
     @property
     def operands(self) -> tuple[Value, ...]:

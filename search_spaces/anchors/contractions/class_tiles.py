@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.decisions.tiles.class_axes import sides_of
+from search_spaces.decisions.tiles.class_axes import sides_of, waste
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice, side
 from search_spaces.schedules.knobs import KnobValue, padded
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import why_not_sliced
+from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
@@ -82,6 +82,12 @@ class ClassTiles:
         if self.ranged:
             return {self.tiled.name: self.steps}
         return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
+
+    @property
+    def waste(self) -> tuple[float, float]:
+        """Positions of all boxes, relative to those that exist; then their surface."""
+        extents = [x.extent for x in self.axes]
+        return waste(extents, list(self.sides.values())), sum(1 / n for n in self.sides.values())
 
     @property
     def positions(self) -> int:
@@ -151,6 +157,25 @@ class ClassTiles:
         if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
             return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
         return None
+
+
+def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
+    """The place with positions along which an operand has windows as digits that end, for im2col descriptors.
+
+    Images without a window have an end in memory, beyond which everything is 0.
+    """
+    found, moving = dict(place), {x for x, piece in place.items() if piece.extent is not None}
+    for index, size in zip(access.index[:-1], form.map_of(access).tensor.shape, strict=False):
+        axis = index.along(moving)
+        if not axis:
+            continue
+        piece, extent = place[axis], form.extents[axis]
+        flat = piece.flat or Flat(piece.start)
+        images = piece.flat and index.is_axis and extent == size
+        if not flat.size and not images:
+            flat = replace(flat, size=extent)
+        found[axis] = Slice(start_of(), piece.extent, piece.axis, flat=flat)
+    return found
 
 
 def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
 from search_spaces.anchors.contractions.operand_copies import PREPARED, is_prepared_already, operand, why_not_prepared
-from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
+from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
+from search_spaces.anchors.contractions.windows import window_class
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
 from search_spaces.decisions.loops.pipelining import pipelining
@@ -36,7 +37,6 @@ from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Tiles of less than 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
@@ -58,8 +58,8 @@ MIN_SPLIT = 128
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
     """All decisions of a contraction on dot units."""
-    ways = {x: ways_to_load(workload, form, x, target) for x in LOADS}
     ranged = {name: may_range(form, name) for name in CLASSES}
+    ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
@@ -126,12 +126,15 @@ def specialized_blocks(values: Values, undecided: int = 1) -> int:
     return values.integer("ctas", undecided) if values["specialize"] != "none" else 1
 
 
-def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
+def ways_to_load(
+    workload: Workload, form: Contraction, knob: str, target: Target, offers: Offers, ranged: Mapping[str, bool]
+) -> tuple[KnobValue, ...]:
     """Ways to load the operands of one side: in place, or by copies.
 
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
-    the loop. Computed operands are read in place. Constants are copied once.
+    the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these. Constants
+    are copied once.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
@@ -139,7 +142,11 @@ def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Targe
         return _ways_to_prepare(form, side, constants, moved, target)
     ways = addressing_of_all(workload, moved, target)
     if not all(map(form.is_plain, moved)):
-        return ways if all(map(form.is_box, moved)) else ("pointer",)
+        by = target.features.descriptors if offers.im2col else None
+        alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
+        windows = alone and window_class(form, moved[0], [x for x in CLASSES if ranged[x]], by)
+        boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
+        return (*boxes, "im2col") if windows else boxes
     if any(is_computed(e) for e in side) or target.features.descriptors is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
@@ -159,8 +166,8 @@ def _ways_to_prepare(
 
     In either layout that they do not have; that along k is enough where descriptors read them in place.
     """
-    plain = all(map(form.is_plain, moved))
-    ways = addressing_of_all(form.workload, moved, target) if plain else ("pointer",)
+    whole = all(form.is_plain(a) or form.is_box(a) for a in moved)
+    ways = addressing_of_all(form.workload, moved, target) if whole else ("pointer",)
     if len(constants) < len(side) or any(why_not_prepared(form, x.access) for x in constants):
         return ways
     either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
@@ -249,17 +256,14 @@ def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Targe
 
 def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
     """Ways for epilogues over m and n to load tensors with as many elements as an output: a residual, a gate."""
-    read = (x for _, epilogue in form.results for x in accesses(epilogue))
-    inputs = {t.name for t in workload.inputs}
-    whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
+    whole = whole_epilogue_tiles(form)
     return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
 
 
 def fastest(loads: Knob) -> KnobValue:
     """The value to start from: by descriptor, if possible."""
-    return next(
-        (way for way in ("descriptor", "prepared_k", "prepared_k_pointer") if way in loads.values), loads.values[-1]
-    )
+    ways = ("im2col", "descriptor", "prepared_k", "prepared_k_pointer")
+    return next((x for x in ways if x in loads.values), loads.values[-1])
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:

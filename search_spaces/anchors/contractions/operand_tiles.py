@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from search_spaces.anchors.contractions.class_tiles import counted
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
@@ -87,6 +88,9 @@ def _side(
     end: Axis | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
+    if how == "im2col":
+        (access,) = (e for e in operands if isinstance(e, Access))
+        place = counted(form, place, access)
     # Tiles are computed in the memory layout of the first of them.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
@@ -138,21 +142,28 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
             yield access
 
 
-def moved_by(form: Contraction, knob: str, way: str) -> tuple[tuple[Access, tuple[int, ...]], ...]:
+def moved_by(form: Contraction, knob: str, way: str = "") -> tuple[tuple[Access, tuple[int, ...]], ...]:
     """The tensors whose whole tiles a decision moves, or copies of them, as they are read or stored; their strides."""
     workload = form.workload
     if knob in LOADS:
-        moved = (a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form))
+        moved = [a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form)]
         if way in COPIED:
             copies = (copied_operand(form, a, way) for a in dict.fromkeys(moved))
             return tuple((c.read, c.workspace.strides) for c in copies)
     elif knob == "store":
-        moved = (Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names)
+        moved = [Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names]
     else:
-        read = (a for _, e in form.results for a in accesses(e))
-        moved = (a for a in read if {form.m.name, form.n.name} <= {x for i in a.index for x in i.axes})
+        moved = whole_epilogue_tiles(form)
     strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
     return tuple((a, strides[a.tensor]) for a in dict.fromkeys(moved) if a.tensor in strides)
+
+
+def whole_epilogue_tiles(form: Contraction) -> list[Access]:
+    """The inputs that epilogues read along m and n: a residual, a gate."""
+    read = (x for _, epilogue in form.results for x in accesses(epilogue))
+    inputs = {t.name for t in form.workload.inputs}
+    both = {form.m.name, form.n.name}
+    return [x for x in read if x.tensor in inputs and both <= {*form.map_of(x).axes(both)}]
 
 
 def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:

@@ -108,7 +108,7 @@ class OutputTile:
 def loaded(load: Load, how: str, free: Collection[str]) -> Load:
     """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
     if not is_by_pointers(how):
-        return replace(load, via="descriptor")
+        return replace(load, via="im2col" if how == "im2col" else "descriptor")
     if load.guarded:
         return load
     # Rows beyond the end give rows of the output beyond its end, which are not stored. The last dimension is loaded in

@@ -7,9 +7,10 @@ out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.anchors.points.unrolling import is_shared
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
@@ -30,7 +31,9 @@ NO_AXIS = Axis("", 1)
 class TiledAxes:
     """The axes of a tile; neighbours in the output lie along the column; `NO_AXIS` for none.
 
-    `turned`: reads have neighbours along another one of them.
+    `turned`: reads have neighbours along another one of them. `shared`: the axes along which neighbouring points share
+    what they read, by the names of tilings; "planes" is that of any other axis, if it is in no tile. `flat`: the axes
+    that may be one.
     """
 
     volume: Axis
@@ -38,6 +41,8 @@ class TiledAxes:
     row: Axis
     column: Axis
     turned: bool
+    shared: Mapping[str, Axis]
+    flat: tuple[Axis, ...] = ()
 
     @property
     def short(self) -> bool:
@@ -61,7 +66,15 @@ def tiled_axes(structure: Structure) -> TiledAxes:
         plane = next((x for x in reversed(free) if x.extent >= _LONG), free[-1])
     beside = [x for x in free if x != plane and not _together(structure, x, plane)]
     volume = beside[-1] if plane != NO_AXIS and beside and _are_few((plane, row, column)) else NO_AXIS
-    return TiledAxes(volume, plane, row, column, near in (plane, row) and near != NO_AXIS)
+    turned = near in (plane, row) and near != NO_AXIS
+    return TiledAxes(volume, plane, row, column, turned, _shared(structure, free, plane, row, column))
+
+
+def _shared(structure: Structure, free: Sequence[Axis], plane: Axis, row: Axis, column: Axis) -> Mapping[str, Axis]:
+    """The axes along which neighbouring points share what they read: of the last two, and of the others the last."""
+    outer = next((x for x in (plane, *reversed(free)) if x != NO_AXIS and is_shared(structure, x)), NO_AXIS)
+    found = {"planes": outer, "rows": row, "columns": column}
+    return {name: x for name, x in found.items() if x != NO_AXIS and (x == outer or is_shared(structure, x))}
 
 
 def _are_few(axes: Sequence[Axis]) -> bool:

@@ -4,7 +4,11 @@ Before:  store out[m.0*128 : +128, n.0*128 : +128] = y               an address 
 After (store=descriptor):  the same by a descriptor                  one instruction moves the tile
        (a_load=prepared_k):  of a copy of a constant that runs along k, made once and not at a call
 
-Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS).
+Before:  load x[m // 14, m % 14 + s.0 - 1, c.0*64 : +64] else 0      of 128 positions m, each with a guard
+After (a_load=im2col):     the same by an im2col descriptor          one instruction counts them, and 0 is outside
+
+Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS); implicit GEMM with
+im2col tensor maps (`KernelImplicitTmaWarpSpecializedSm90`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Axes of a class: tiles along one axis of a set, or over the mixed-radix number that the axes are.
+"""Axes of a class: tiles along one axis of a set, as boxes of several, or over the mixed-radix number that they are.
 
 Before: grid image, row, m.0:                   a tile's rows are columns m.0*64 : +64 of a row of an image
 After (m_axes=range):  grid m.0:                a tile's rows are positions m.0*64 : +64 of image*196 + row*14 + column
-
-      (m_axes=8x16):  grid image.0, row.0, column.0: rows row.0*8 : +8 and columns column.0*16 : +16 of an image
-      (m_axes=4x4):   the same of 4 x 4 pixels of each of 8 images, of which 28 x 28 are whole boxes
+      (m_axes=8x16):  grid image, row.0, column.0: rows row.0*8 : +8 and columns column.0*16 : +16 of an image
+      (m_axes=4x4):   grid image.0, row.0, column.0: 4 x 4 pixels of each of 8 images, of which 28 x 28 are whole boxes
 
 Before: for tap in 9: for k.0 in 4:             channels k.0*64 : +64 of a tap
 After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
@@ -69,9 +68,9 @@ def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tupl
     """
     found = dict[tuple[int, ...], float]()
     for tile in tiles:
-        boxes = sorted(_boxes(extents, tile), key=lambda sides: (_waste(extents, sides), *_surface(sides)))
+        boxes = sorted(_boxes(extents, tile), key=lambda sides: (waste(extents, sides), *_surface(sides)))
         flat = [sides for sides in boxes if sides[0] == 1]
-        found |= {sides[1:]: _waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
+        found |= {sides[1:]: waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
     most = max(_MOST_WASTE, min(found.values(), default=0.0))
     return tuple(sorted(sides for sides, waste in found.items() if waste <= most))
 
@@ -85,7 +84,7 @@ def _boxes(extents: Sequence[int], tile: int) -> list[tuple[int, ...]]:
     return [sides for sides in boxes if sides[0] <= padded(first) and sum(x > 1 for x in sides) > 1]
 
 
-def _waste(extents: Sequence[int], sides: Sequence[int]) -> float:
+def waste(extents: Sequence[int], sides: Sequence[int]) -> float:
     """Positions of all boxes, relative to those that exist."""
     return math.prod(-(-extent // side) * side / extent for extent, side in zip(extents, sides, strict=True))
 

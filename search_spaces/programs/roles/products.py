@@ -372,7 +372,7 @@ def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, .
     if not dots or loop.body != (*loads, *dots) or {s.dst.name for s in loads} != multiplied:
         refuse(kernel, "expected a loop that loads two operands and adds their dot, or several")
     for load in loads:
-        if load.via != "descriptor":
+        if load.via == "pointer":
             refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
         if load.slices[-1].flat:
             refuse(kernel, f"rows of {load.buffer} in {load.slices[-1]}; expected rows of a tile")

@@ -16,7 +16,6 @@ from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns, 
 from autosched.backends.gpu.arguments import described, descriptor
 from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP
-from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
 from search_spaces.workloads.expressions.affine import Affine
@@ -40,14 +39,6 @@ class GroupTile:
     axes: tuple[str, ...]
     buffer: Buffer
     slices: tuple[Slice, ...]
-
-    @staticmethod
-    def stored(s: Store, tile: Tile, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(tile, axes, buffer, s.slices)
-
-    @staticmethod
-    def brought(s: Load, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(s.dst, axes, buffer, s.slices)
 
     @property
     def rows(self) -> int:

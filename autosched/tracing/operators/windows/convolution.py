@@ -18,7 +18,7 @@ from autosched.tracing.operators.joining_rules import joined
 from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
-from autosched.tracing.operators.windows.windows import Window, covered, windowed
+from autosched.tracing.operators.windows.windows import Window, covered, of_dims, windowed
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
 from search_spaces.workloads.dtypes import is_float
@@ -40,13 +40,14 @@ def _convolution(
     """Convolution or transposed convolution, rounded once; `output_padding` is in the shape of the result."""
     if not is_float(result.dtype):
         raise UnsupportedError(f"convolutions of {result.dtype}")
+    geometry = _geometry(weight, stride, padding, dilation)
     if transposed:
-        sums = _transposed(result, x, weight, (stride, padding, dilation), groups)
+        sums = _transposed(result, x, weight, geometry, groups)
     else:
-        sums = _ordinary(result, x, weight, _windows(result.shape[2:], weight, stride, padding, dilation), groups)
+        sums = _ordinary(result, x, weight, _windows(result.shape[2:], weight, geometry), groups)
     if bias is None:
         return _rounded(result, sums)
-    channels = reshape(bias, (*bias.shape, *(1 for _ in stride)))
+    channels = reshape(bias, (*bias.shape, *(1 for _ in weight.shape[2:])))
     return result.pointwise(ex.add, sums, channels)
 
 
@@ -54,20 +55,30 @@ def _rounded(result: Result, sums: Value) -> Value:
     return result.pointwise(lambda x: x, sums) if result.dtype != sums.dtype else sums
 
 
-def _windows(
-    positions: Sequence[int], weight: Value, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
-) -> list[Window]:
+# Stride, padding and dilation, each along every dimension from the third on.
+_Geometry = tuple[Sequence[int], Sequence[int], Sequence[int]]
+
+
+def _geometry(weight: Value, *given: Sequence[int]) -> _Geometry:
+    stride, padding, dilation = (of_dims(numbers, len(weight.shape) - 2) for numbers in given)
+    return stride, padding, dilation
+
+
+def _windows(positions: Sequence[int], weight: Value, geometry: _Geometry) -> list[Window]:
     """The windows that a convolution sums, along the dimensions from the third on, at so many positions."""
     dims = range(2, 2 + len(positions))
-    return [Window(*each) for each in zip(dims, weight.shape[2:], stride, padding, dilation, positions, strict=True)]
+    return [Window(*each) for each in zip(dims, weight.shape[2:], *geometry, positions, strict=True)]
 
 
 def _ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window], groups: int) -> Value:
     """The sums of a convolution with weights [filters, channels of a group, taps …]: [n, filters, positions …]."""
-    image = windowed(result, covered(result, x, windows, 0.0), windows)
     count = len(windows)
     positions, taps = tuple(w.count for w in windows), tuple(w.size for w in windows)
     batch, filters = x.shape[0], weight.shape[0]
+    image = covered(result, x, windows, 0.0)
+    if constant_number(image) == 0:
+        return _zeros(result, (batch, filters, *positions))
+    image = windowed(result, image, windows)
     if groups == 1:
         first = 2 + count
         along = (0, first, *range(2, first), *range(first + 1, first + 1 + count))
@@ -83,6 +94,11 @@ def _ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window]
     return reshape(sums, (batch, filters, *positions))
 
 
+def _zeros(result: Result, shape: tuple[int, ...]) -> Value:
+    """The sums of windows that are wholly outside of the tensor."""
+    return result.constant(0.0, name=f"{result.name}_sums", shape=shape, dtype="float32")
+
+
 def _grouped_strides(result: Result, groups: int) -> tuple[int, ...] | None:
     """The strides of the result with its channels as groups and channels of a group."""
     if result.strides is None:
@@ -91,9 +107,7 @@ def _grouped_strides(result: Result, groups: int) -> tuple[int, ...] | None:
     return (batch, channel * (result.shape[1] // groups), channel, *rest)
 
 
-def _transposed(
-    result: Result, x: Value, weight: Value, geometry: tuple[Sequence[int], Sequence[int], Sequence[int]], groups: int
-) -> Value:
+def _transposed(result: Result, x: Value, weight: Value, geometry: _Geometry, groups: int) -> Value:
     """The sums of a transposed convolution with weights [channels, filters of a group, taps …].
 
     Position o of the result sums x[i] * w[r] with step*i = o + before - spacing*r: of every residue of o by the step an
@@ -198,12 +212,12 @@ def _backward(
     """Gradients to the input, the weights and the bias, where `output_mask` asks for them."""
     if not is_float(result.dtype):
         raise UnsupportedError(f"convolutions of {result.dtype}")
-    name, geometry = result.name.rpartition("_")[0], (stride, padding, dilation)
+    name, geometry = result.name.rpartition("_")[0], _geometry(weight, stride, padding, dilation)
     made: list[Value | None] = [None, None, None]
     if output_mask[0]:
         of_input = Result(f"{name}_0", x.shape, x.dtype, result.line, result.on_cpu, result.strides)
         if transposed:
-            windows = _windows(x.shape[2:], weight, *geometry)
+            windows = _windows(x.shape[2:], weight, geometry)
             made[0] = _rounded(of_input, _ordinary(of_input, gradient, weight, windows, groups))
         else:
             made[0] = _rounded(of_input, _transposed(of_input, gradient, weight, geometry, groups))
@@ -222,12 +236,15 @@ def _weight_gradient(
     result: Result,
     small: Value,
     image: Value,
-    geometry: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    geometry: _Geometry,
     groups: int,
 ) -> Value:
     """The sums over images and positions of small[n, f, p] * image[n, c, step*p + spacing*r - before]: [f, c, r]."""
-    windows = _windows(small.shape[2:], result.of(Value), *geometry)
-    image = windowed(result, covered(result, image, windows, 0.0), windows)
+    windows = _windows(small.shape[2:], result.of(Value), geometry)
+    image = covered(result, image, windows, 0.0)
+    if constant_number(image) == 0:
+        return _zeros(result, result.shape)
+    image = windowed(result, image, windows)
     count, taps = len(windows), result.shape[2:]
     filters, inner = result.shape[:2]
     small = reshape(small, (small.shape[0], groups, filters // groups, *small.shape[2:]))

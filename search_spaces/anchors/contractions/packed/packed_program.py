@@ -132,8 +132,7 @@ class _Parts:
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
         slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
-        dst, fill, guarded = Tile.along(slices, name, element), access.fill or 0.0, access.fill is not None
-        return Load(dst, access.tensor, slices, fill, panels=panels, guarded=guarded)
+        return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
 
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from search_spaces.anchors.contractions.class_tiles import class_tiles
+from search_spaces.anchors.contractions.class_tiles import CLASSES, ClassTiles, class_tiles
 from search_spaces.anchors.contractions.dot_knobs import (
     MIN_ROWS,
     LeastTile,
@@ -24,6 +24,7 @@ from search_spaces.anchors.contractions.operand_copies import COPIED, Operand, c
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.rules.range_rules import with_ranges
 from search_spaces.anchors.contractions.rules.specialization import WARPS, specialization_rules
+from search_spaces.anchors.contractions.windows import why_no_window
 from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.group_dots import block_shape
@@ -96,6 +97,7 @@ class _DotRules:
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
             Rule(("split", "grid", "store"), self._why_no_partials),
+            *self._of_windows(),
             *specialization_rules(self.workload, self.form, self.target, self.reads, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
@@ -221,6 +223,28 @@ class _DotRules:
             return None
         return f"store=descriptor of partial sums of {needed} dimensions; expected at most {by.dimensions}"
 
+    def _of_windows(self) -> Iterator[Rule]:
+        """Rules of im2col descriptors: the producer uses them, and the tile is one."""
+        for side, operands in zip(LOADS, self.form.operands, strict=True):
+            if (side, "im2col") in self.reads:
+                (access,) = (e for e in operands if isinstance(e, Access))
+                yield Rule((side, "specialize"), _why_no_producer(side))
+                yield Rule(("m", "n", "k", side), self._why_no_window(side, access))
+
+    def _why_no_window(self, side: str, access: Access) -> Callable[[Values], str | None]:
+        by = self.target.features.descriptors
+
+        @lru_cache(1024)
+        def why_none(*classes: ClassTiles) -> str | None:
+            return why_no_window(self.form, access, dict(zip(CLASSES, classes, strict=True)), by)
+
+        def why(values: Values) -> str | None:
+            if values[side] != "im2col":
+                return None
+            return why_none(*(class_tiles(self.form, values, x) for x in CLASSES))
+
+        return why
+
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
         # Descriptors move a tile at one index of every other axis.
         tiles = [class_tiles(self.form, values, x) for x in "mnk" if x in values]
@@ -304,6 +328,15 @@ _WHERE_IT_LIES = ("pointer", "descriptor")
 # Decisions that need a single loop, except with these values.
 _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and partials=atomic"
+
+
+def _why_no_producer(side: str) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values[side] == "im2col" and values["specialize"] == "none":
+            return f"{side}=im2col is for a producer; expected specialize=cooperative or pingpong"
+        return None
+
+    return why
 
 
 def _why_no_cluster_of_subtiles(values: Values) -> str | None:

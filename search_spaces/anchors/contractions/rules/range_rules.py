@@ -14,6 +14,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.operand_tiles import moved_by
+from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.decisions.tiles.class_axes import sides_of
@@ -45,7 +46,7 @@ def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str,
     for axes in ranged:
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
-            yield Rule((axes, moved), _why_no_descriptor(axes, moved))
+            yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
     sized = tuple(x for axes in ranged if axes[0] in "mn" for x in (axes, axes[0]))
     if sized:
         for moved in ("a_load", "b_load", "store", "epilogue_load"):
@@ -96,11 +97,15 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
     return why
 
 
-def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
+def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Values], str | None]:
+    merged = moves_one_dimension(form, axes[0], moved)
+
     def why(values: Values) -> str | None:
-        if values[axes] == RANGE and not is_by_pointers(values[moved]):
-            return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
-        return None
+        if values[axes] != RANGE or is_by_pointers(values[moved]) or values[moved] == "im2col":
+            return None
+        if merged and values[moved] == "descriptor" and values["specialize"] != "none":
+            return None
+        return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
 
     return why
 

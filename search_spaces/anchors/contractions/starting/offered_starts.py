@@ -9,9 +9,10 @@ A wave is one tile per multiprocessor; with large tiles the last one leaves many
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.schedules.knobs import Knob, KnobValue
 from search_spaces.schedules.limits import Offers
@@ -73,19 +74,39 @@ _ALL = (
 )
 
 
+# For outputs of few rows or columns: all of these in a tile, and more of the others.
+_NARROW = (
+    OfferedStart(192, 64, "cooperative", 3, 6),
+    OfferedStart(256, 64, "cooperative", 2, 5),
+    OfferedStart(128, 64, "cooperative", 2, 8),
+    OfferedStart(128, 64, "pingpong", 2, 8),
+    OfferedStart(256, 64, "cooperative", 2, 8, 2),
+    OfferedStart(64, 256, "cooperative", 1, 5),
+    OfferedStart(64, 192, "cooperative", 1, 6),
+)
+_FEW = 64
+
+
 def offered_starts(
-    form: Contraction, knobs: Mapping[str, Knob], offers: Offers, num_sms: int
+    form: Contraction, knobs: Mapping[str, Knob], offers: Offers, num_sms: int, ranged: Collection[str] = ()
 ) -> Iterator[tuple[OfferedStart, bool]]:
-    """The most promising tiles first, each with a flag: rows and columns are swapped."""
-    outer = math.prod(x.extent for x in form.outer)
+    """The most promising tiles first, each with a flag: rows and columns are swapped.
+
+    `ranged`: the classes whose tiles are ranges, next to one loop over all reduced axes; without any there are several.
+    """
+    within = {x for name in ranged for x in form.classes[name][0]}
+    outer = math.prod(x.extent for x in form.outer if x not in within)
+    extents = {name: class_positions(form, name, ranged=name in ranged) for name in CLASSES}
+    depth = class_positions(form, "k", ranged=bool(ranged))
+    candidates = (*_ALL, *(_NARROW if min(extents["m"], extents["n"]) <= _FEW else ()))
     sizes = {name: {v[-1] for v in knobs[name].values if isinstance(v, tuple)} for name in "mn"}
     found = []
-    for start in _ALL:
+    for start in candidates:
         for swapped in (False, True):
             m, n = (start.columns, start.rows) if swapped else (start.rows, start.columns)
             if m not in sizes["m"] or n not in sizes["n"] or start.blocks > offers.blocks:
                 continue
-            rows, columns = (form.n.extent, form.m.extent) if swapped else (form.m.extent, form.n.extent)
-            found.append((start.seconds(outer * rows, columns, form.k.extent, num_sms), start, swapped))
+            rows, columns = (extents["n"], extents["m"]) if swapped else (extents["m"], extents["n"])
+            found.append((start.seconds(outer * rows, columns, depth, num_sms), start, swapped))
     found.sort(key=lambda x: x[0])
     yield from ((start, swapped) for _, start, swapped in found[:_STARTS])

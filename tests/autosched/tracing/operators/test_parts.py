@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
 
 
 def run(function: Callable[..., Any], *inputs: Tensor) -> tuple[TracedFunction, Any]:
-    traced = trace(function, *inputs)
+    traced = trace(function, *inputs).for_target(cpu_target())
     return traced, loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(*inputs)
 
 
@@ -190,6 +190,28 @@ def test_what_is_no_kernel_together_is_put_together_from_memory(function: Callab
     traced, made = run(function, a)
     assert len(traced.steps) > 1
     torch.testing.assert_close(made, function(a))
+
+
+@pytest.mark.parametrize("kernels", [(64, 1), (65, 3), (200, 4)])
+def test_many_parts_are_put_together_in_groups_that_are_alike(kernels: tuple[int, int]) -> None:
+    parts, workloads = kernels
+    given = [x.contiguous() for x in torch.linspace(-1, 1, 4 * 3 * parts).view(parts, 4, 3)]
+    traced, made = run(lambda *given: torch.cat([x * 2 for x in given], 1), *given)
+    assert len(traced.workloads) <= workloads
+    torch.testing.assert_close(made, torch.cat(given, 1) * 2, rtol=0, atol=0)
+
+
+def test_steps_of_a_long_recurrence_are_put_together() -> None:
+    def steps(x: Tensor, weight: Tensor) -> Tensor:
+        hidden, made = x[0], []
+        for step in x.unbind(0):
+            hidden = torch.tanh(hidden @ weight + step)
+            made.append(hidden)
+        return torch.stack(made)
+
+    x, weight = torch.linspace(-1, 1, 70 * 4 * 8).view(70, 4, 8), torch.linspace(-0.5, 0.5, 64).view(8, 8)
+    _, made = run(steps, x, weight)
+    torch.testing.assert_close(made, steps(x, weight))
 
 
 @pytest.mark.parametrize(("function", "stored"), [(torch.exp, 0), (torch.lgamma, 1)])
