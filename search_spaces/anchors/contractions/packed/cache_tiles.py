@@ -32,7 +32,7 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     """All decisions of a contraction on a CPU."""
     a, b = form.tensors
     by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
-    once_a, once_b = ((PREPARED,) if form.map_of(x).tensor.constant else () for x in (a, b))
+    once_a, once_b = ((PREPARED,) if form.constant_of(x) else () for x in (a, b))
     packing_a: tuple[KnobValue, ...] = (IN_PLACE, *by_rows, PANELS, *once_a)
     in_place = (IN_PLACE,) if form.map_of(b).runs_along(form.n.name) else ()
     packing_b: tuple[KnobValue, ...] = (*in_place, PANELS, *once_b)
