@@ -36,7 +36,7 @@ from search_spaces.workloads.strides import dense_strides, distinct_elements, sp
 class Buffer:
     """An array in device memory: dense and row-major, or with `declared_strides` (see `workload.Tensor`).
 
-    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next;
+    `workspace` buffers are allocated by the launcher, and carry data from one kernel of a program to the next;
     `own` ones from one part of a kernel's body to the next, and every program of a kernel has its own (CPU).
     """
 
@@ -54,6 +54,11 @@ class Buffer:
     def bytes(self) -> int:
         """Bytes of the elements themselves, shared ones counted once; without gaps between them."""
         return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes from the first element to the last, with the gaps between them."""
+        return self.span * dtype(self.dtype).bytes
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -49,7 +49,7 @@ class ParameterLayout:
         self.parameters = tuple(self._parameters(i, kernel) for i, kernel in enumerate(kernels))
         self.zeroed = tuple((self._slot[name], program.buffer(name).bytes) for name in program.zeroed)
         self.prepared = tuple(self._slot[name] for name, _ in program.prepared)
-        sizes = {self._slot[b.name]: b.bytes for b in workspaces}
+        sizes = {self._slot[b.name]: b.room_bytes for b in workspaces}
         sizes |= {self._null + 1 + i: k.scratch_bytes * k.programs * k.num_ctas for i, k in enumerate(kernels)}
         # Prepared ones last: without them the others take the beginning.
         _, self.called_bytes = _placed({slot: size for slot, size in sizes.items() if slot not in self.prepared})

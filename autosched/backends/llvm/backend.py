@@ -82,7 +82,7 @@ class LlvmLauncher:
 
     def __init__(self, engine: llvm.ExecutionEngine, program: TileProgram, threads: int) -> None:
         self._engine, self._program = engine, program
-        self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
+        self._workspaces = [_bytes(b.room_bytes) for b in program.buffers if b.role == "workspace"]
         self._zeroed = [(i, b.bytes) for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [
             self._kernel(symbol, kernel.grid.tiles, len(program.given), threads)

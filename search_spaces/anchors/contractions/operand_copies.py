@@ -13,7 +13,7 @@ of a constant is made once, and costs a call nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -128,23 +128,28 @@ def _copied(
         tensor.dtype,
         "workspace",
     )
+    kernel = copying_kernel(f"{workload.name}_{what}_{tensor.name}", access, extents, workspace, order)
+    return OperandCopy(workspace, kernel, Operand(workspace.name, tuple(order), tensor.dtype))
+
+
+def copying_kernel(
+    name: str, access: Access, extents: Mapping[str, int], workspace: Buffer, order: Sequence[str]
+) -> Kernel:
+    """The kernel that fills a workspace, whose dimensions are the axes in this order, with what an access reads."""
     along = tuple(x for i in access.index for x in i.axes)
     row, column = _tiled(access, order)
     tile = dict(zip((row, column), _TILE if order[-1] == column else _SQUARE, strict=True))
     place = {x: Slice(start_of((f"{x}.0", 1))) for x in extents if x not in tile}
     place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x], x) for x in (row, column)}
-    covered = {**extents, order[-1]: length}
+    covered = {**extents, order[-1]: workspace.shape[-1]}
     grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in dict.fromkeys(along)]
     slices, fill = slices_at(access, place), access.fill
-    piece = Tile("piece", (row, column), (tile[row], tile[column]), tensor.dtype)
+    piece = Tile("piece", (row, column), (tile[row], tile[column]), workspace.dtype)
     body = (
-        Load(piece, tensor.name, slices, fill or 0.0, guarded=fill is not None),
+        Load(piece, access.tensor, slices, fill or 0.0, guarded=fill is not None),
         Store(workspace.name, tuple(place[x] for x in order), piece.name),
     )
-    kernel = Kernel(
-        f"{workload.name}_{what}_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True
-    )
-    return OperandCopy(workspace, kernel, Operand(workspace.name, tuple(order), tensor.dtype))
+    return Kernel(name, Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True)
 
 
 def _tiled(access: Access, order: Sequence[str]) -> tuple[str, str]:
