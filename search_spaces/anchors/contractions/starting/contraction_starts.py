@@ -162,7 +162,7 @@ class _Starts:
         boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
-        moved = {name: "pointer" for x in long for name in MOVED[x]}
+        moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
@@ -206,7 +206,7 @@ class _Starts:
         moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
         pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
         fused = {"k_axes": FUSED} if "k" in several else {}
-        return {**fused, **{f"{x}_axes": RANGE for x in ranged}, **dict.fromkeys(pointed, "pointer")}
+        return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: _by_pointers(self.knobs[x]) for x in pointed}
 
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
@@ -300,4 +300,9 @@ class _Starts:
 
 def _along_k(loads: Knob) -> KnobValue:
     """The value that lets the operand run along k, as dot units want it."""
-    return "transposed" if "transposed" in loads.values else fastest(loads)
+    return next((way for way in ("transposed", "prepared_k") if way in loads.values), fastest(loads))
+
+
+def _by_pointers(loads: Knob) -> KnobValue:
+    """The value that loads by pointers, of a prepared copy if there is one."""
+    return "prepared_k_pointer" if "prepared_k_pointer" in loads.values else "pointer"
