@@ -11,11 +11,13 @@ channels. The copy costs its bytes twice over, as the transpositions of cuDNN do
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from search_spaces.anchors import contraction as anchor
 from search_spaces.anchors.contractions.operand_copies import copying_kernel
+from search_spaces.anchors.contractions.window_rows import window_rows
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.target import Target
 from search_spaces.errors import UnmatchedError
@@ -39,14 +41,38 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError("a CPU copies operands in boxes and panels")
     if contraction(workload) is None:
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
-    copies = [copy for tensor in workload.inputs if (copy := _copy(workload, tensor))]
+    if rows := window_rows(workload):
+        return _of_copies(workload, *rows, target, offers)
+    copies = tuple(copy for tensor in workload.inputs if (copy := _copy(workload, tensor)))
     if not copies:
         raise UnmatchedError("what it sums over are neighbours in memory, or tiles are slices without a copy")
-    changed = _of_copies(workload, {c.tensor.name: c for c in copies})
+    return _of_copies(workload, _changed(workload, {c.tensor.name: c for c in copies}), copies, target, offers)
+
+
+def _of_copies(
+    workload: Workload, changed: Workload, copies: Sequence[Copy], target: Target, offers: Offers
+) -> tuple[Sketch, ...]:
+    """The sketches of a workload that reads the copies."""
     return tuple(
         replace(s, name="relaid_contraction", lower=_Lowering(workload, tuple(copies), s))
         for s in anchor.derive(changed, target, offers)
     )
+
+
+class Copy(Protocol):
+    """A copy of an input, made by a kernel before the contraction; of a constant, once."""
+
+    @property
+    def tensor(self) -> Tensor: ...
+
+    @property
+    def made(self) -> Tensor: ...
+
+    @property
+    def workspace(self) -> Buffer: ...
+
+    @property
+    def kernel(self) -> Kernel: ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +124,7 @@ def _copy(workload: Workload, tensor: Tensor) -> _Copy | None:
     return _Copy(workload, tensor, (*(d for d in range(len(tensor.shape)) if d != last), last))
 
 
-def _of_copies(workload: Workload, copies: Mapping[str, _Copy]) -> Workload:
+def _changed(workload: Workload, copies: Mapping[str, _Copy]) -> Workload:
     """The workload with copies in the place of these inputs."""
 
     def change(e: Expression) -> Expression | None:
@@ -117,7 +143,7 @@ class _Lowering:
     """The program of a contraction of copies, after the kernels that make these."""
 
     workload: Workload
-    copies: tuple[_Copy, ...]
+    copies: tuple[Copy, ...]
     sketch: Sketch
 
     def __call__(self, values: Values) -> TileProgram:
@@ -130,4 +156,6 @@ class _Lowering:
         apart = [b.role in ("input", "output") for b in called]
         first = apart.index(False) if False in apart else len(called)
         buffers = (*called[:first], *(c.workspace for c in self.copies), *called[first:])
-        return replace(program, buffers=buffers, kernels=(*(c.kernel for c in self.copies), *program.kernels))
+        once = tuple((c.made.name, c.tensor.name) for c in self.copies if c.tensor.constant)
+        kernels = (*(c.kernel for c in self.copies), *program.kernels)
+        return replace(program, buffers=buffers, kernels=kernels, prepared=(*once, *program.prepared))

@@ -28,6 +28,10 @@ FIRST = {
     "volumes": convolution((5, 4, 6), (3, 3, 3), padding=1, layout="nchw"),
     "groups": convolution((9, 7), (3, 3), 32, 32, padding=1, stride=2, groups=2, batch=2, layout="nchw"),
     "three channels last": convolution((12, 12), (3, 3), 3, 16, padding=1, stride=2),
+    "a stem": convolution((20, 18), (7, 7), 3, 24, padding=3, stride=2, batch=2),
+    "a line of pairs": convolution((40,), (9,), 2, 16, padding=4, dtype="bfloat16"),
+    "float32": convolution((12, 12), (3, 3), 3, 16, padding=1, dtype="float32", precision="tf32"),
+    "six channels": convolution((9, 10), (3, 3), 6, 16, padding=1),
 }
 
 
@@ -60,12 +64,17 @@ def test_kernels_compile(backend: str) -> None:
         assert build(schedule.program, schedule.one_line, H200, backends.named(schedule.backend)).binaries
 
 
-def test_rows_of_a_copy_begin_where_descriptors_can_read() -> None:
-    (schedule, *_) = relaid(best_spaces.build(FIRST["three channels"], H200), 1)
-    copy = next(b for b in schedule.program.buffers if b.name.endswith("_relaid"))
-    assert copy.shape[-1] == 3
-    assert copy.strides[-2:] == (8, 1)
-    assert copy.room_bytes > copy.bytes
+def test_rows_of_a_window_are_aligned_vectors_of_padded_pixels() -> None:
+    constant = replace(
+        FIRST["a stem"], inputs=tuple(replace(t, constant=t.name == "w") for t in FIRST["a stem"].inputs)
+    )
+    (schedule, *_) = relaid(best_spaces.build(constant, H200), 1)
+    buffers = {b.name: b for b in schedule.program.buffers if b.role == "workspace"}
+    image, weights = (next(b for name, b in buffers.items() if name.endswith(f"{x}_rows")) for x in ("in0", "in1"))
+    assert image.shape == (2, 20, 18 * 4), "a pixel of 3 channels takes 4"
+    # 7 pixels and the one before them, so that -3 * 4 - 4 elements from a pixel on is a multiple of 16 bytes.
+    assert weights.shape[-1] == 8 * 4
+    assert schedule.program.prepared == ((weights.name, "in1"),)
 
 
 def test_there_is_no_copy_where_channels_are_neighbours_or_nothing_is_shifted() -> None:
