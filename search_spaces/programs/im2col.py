@@ -127,7 +127,8 @@ def im2col_tile(buffer: Buffer, load: Load, extents: Mapping[str, int], by: Desc
         most = f"{by.im2col.pixels} x {by.im2col.channels}"
         refuse(f"a tile of {pixels} positions of {channels} channels; expected at most {most}")
     first = Place(images.slice.start, 1, images.slice.flat) if images else Place(Affine())
-    sizes = ((images.size, images.stride) if images else (1, 1), *((x.size, x.stride) for x in lines))
+    behind = max(x.size * x.stride for x in lines)
+    sizes = ((images.size, images.stride) if images else (1, behind), *((x.size, x.stride) for x in lines))
     return Im2colTile(
         pixels,
         channels,
