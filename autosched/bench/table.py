@@ -253,7 +253,7 @@ def _doubts(table: BenchTable) -> Iterator[str]:
     if table.kind == "conv" and "library" in table.baselines:
         yield (
             "library: the vendor's by its fastest way, found in this run among both memory formats, tensors in them "
-            "beforehand, with torch.backends.cudnn.benchmark and without, or on a CPU with weights packed before, and with "
+            "beforehand, with torch.backends.cudnn.benchmark and without, or on a CPU with weights packed, and with "
             "epilogues in its own call where it has them; output allocated"
         )
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
