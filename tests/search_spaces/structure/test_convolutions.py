@@ -101,6 +101,14 @@ def test_axes_are_classed_by_image_filter_and_tap() -> None:
     assert (form.m.extent, form.n.extent, form.k.extent) == (9, 24, 16)
 
 
+def test_what_has_more_dimensions_than_descriptors_is_read_by_pointers() -> None:
+    """Weights of three dimensions, in two groups, have six."""
+    workload = convolution((5, 6, 5), (3, 3, 3), channels=128, filters=128, padding=1, groups=2)
+    space = spaces.build(workload, SMALL).restricted("contraction")
+    (loads,) = (k for k in space.sketches[0].knobs if k.name == "b_load")
+    assert loads.values == ("pointer",)
+
+
 def test_groups_are_a_batch() -> None:
     form = contraction(convolution((9, 7), (3, 3), padding=1, groups=2, filters=16).scheduled)
     assert form is not None
