@@ -42,6 +42,7 @@ def conv(
     epilogue: str = "",
     scale: float = 2.0,
     out_dtype: str | None = None,
+    fast_accum: bool = False,
 ) -> Workload:
     """out = epilogue(torch.nn.functional.conv2d(x, w)), or conv1d or conv3d, of tensors of the shapes that these take.
 
@@ -55,8 +56,8 @@ def conv(
 
     `layout` of x, and of out unless `out_layout` differs: "channels_last" or "contiguous", PyTorch's memory formats.
     `weight_layout`: by default that of x, one of these or "filters_last", which is [*kernel, c / groups, k] in memory.
-    `dtype`, `out_dtype` and `epilogue` as `matmul` has them, without rowscale: vectors have the length k, a residual
-    and a gate the shape (n, k, p, q) and the layout of out.
+    `dtype`, `out_dtype`, `fast_accum` and `epilogue` as `matmul` has them, without rowscale: vectors have the length k,
+    a residual and a gate the shape (n, k, p, q) and the layout of out.
 
     Raises:
         InputError: a size, type, layout or epilogue is not allowed.
@@ -67,6 +68,8 @@ def conv(
         raise InputError(f"c={c} and k={k} in {groups} groups; expected multiples of that number")
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
+    if fast_accum and dtype not in FLOAT8:
+        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
     window = Window.of(size, kernel, stride, padding, dilation)
     weight_layout, out_layout = weight_layout or layout, out_layout or layout
     element = "float32" if dtype == "tf32" else dtype
@@ -97,13 +100,14 @@ def conv(
         ("epilogue", epilogue, ""),
         ("scale", scale if "scale" in epilogue.split("_") else None, None),
         ("out_dtype", out_dtype, None),
+        ("fast_accum", fast_accum, False),
     )
     counts = (("n", n), ("c", c), ("size", _by(window.size)), ("k", k), ("kernel", _by(window.kernel)))
     return Workload(
         name="conv",
         inputs=(x, w, *extra),
         stages=stages,
-        precision="tf32" if dtype == "tf32" else "ieee",
+        precision="tf32" if dtype == "tf32" else "fast" if fast_accum else "ieee",
         output_strides=(strides,),
         arguments=(*counts, *((name, value) for name, value, usual in given if value != usual)),
     )
