@@ -88,7 +88,7 @@ class StreamedTable:
 
 def summary_lines(table: BenchTable) -> Iterator[str]:
     """Lines below the rows: meaning of the figures, caveats, and means over all rows."""
-    yield from (_NOTES[b] for b in table.baselines)
+    yield from (_NOTES[b] for b in table.baselines if (table.kind, b) != ("conv", "library"))
     yield _peaks_line(table)
     yield from _doubts(table)
     if table.ended:
@@ -165,7 +165,7 @@ def _way_cell(row: BenchRow, table: BenchTable) -> str:
     return (measured and measured.way) or _NOTHING
 
 
-_WAY = _Column("the library's fastest way", _WAYS, _way_cell)
+_WAY = _Column("fastest way", _WAYS, _way_cell)
 
 
 def _compile_column(name: BaselineName) -> _Column:
@@ -252,9 +252,9 @@ def _doubts(table: BenchTable) -> Iterator[str]:
         yield from _function_notes(table)
     if table.kind == "conv" and "library" in table.baselines:
         yield (
-            "the library's fastest way: found in this run among both memory formats, tensors in them beforehand, with "
-            "torch.backends.cudnn.benchmark and without, or on a CPU with weights packed before, and with epilogues in "
-            "its own call where it has them; output allocated"
+            "library: the vendor's by its fastest way, found in this run among both memory formats, tensors in them "
+            "beforehand, with torch.backends.cudnn.benchmark and without, or on a CPU with weights packed, and with "
+            "epilogues in its own call where it has them; output allocated"
         )
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
@@ -298,7 +298,7 @@ def _means(table: BenchTable) -> Iterator[str]:
         worst, smallest = min(found, key=lambda ratio: ratio[1])
         yield f"{name}: geometric mean {_mean(found):.3f} over {of}, smallest {smallest:.3f} ({worst}); {verdicts}"
     for part in table.classes:
-        yield f"of {len(part.rows)} {NOUNS[table.kind]} of class {part.suite}: {', '.join(_means_in_short(part))}"
+        yield f"class {part.suite}, {len(part.rows)} of {len(table.rows)}: {', '.join(_means_in_short(part))}"
     if table.kind == "fused":
         yield from _behind(table)
 

@@ -21,6 +21,8 @@ Sizes = int | str | Sequence[int]
 # In memory [n, *size, c], or [n, c, *size]; of weights the same, with k for n, or else [*kernel, c, k].
 LAYOUTS = ("channels_last", "contiguous")
 WEIGHT_LAYOUTS = (*LAYOUTS, "filters_last")
+# Operands that may be said to have the same values at every call.
+CONSTANTS = ("", "w")
 # Positions and taps of the last dimensions, at most three, as PyTorch has them.
 _POSITIONS, _TAPS = ("z", "p", "q"), ("t", "r", "s")
 
@@ -42,6 +44,8 @@ def conv(
     epilogue: str = "",
     scale: float = 2.0,
     out_dtype: str | None = None,
+    fast_accum: bool = False,
+    constant: str = "",
 ) -> Workload:
     """out = epilogue(torch.nn.functional.conv2d(x, w)), or conv1d or conv3d, of tensors of the shapes that these take.
 
@@ -55,8 +59,9 @@ def conv(
 
     `layout` of x, and of out unless `out_layout` differs: "channels_last" or "contiguous", PyTorch's memory formats.
     `weight_layout`: by default that of x, one of these or "filters_last", which is [*kernel, c / groups, k] in memory.
-    `dtype`, `out_dtype` and `epilogue` as `matmul` has them, without rowscale: vectors have the length k, a residual
-    and a gate the shape (n, k, p, q) and the layout of out.
+    `dtype`, `out_dtype`, `fast_accum` and `epilogue` as `matmul` has them, without rowscale: vectors have the length k,
+    a residual and a gate the shape (n, k, p, q) and the layout of out. `constant`: "w", if the weights have the same
+    values at every call: a kernel may store them in another layout once.
 
     Raises:
         InputError: a size, type, layout or epilogue is not allowed.
@@ -67,12 +72,17 @@ def conv(
         raise InputError(f"c={c} and k={k} in {groups} groups; expected multiples of that number")
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
+    if fast_accum and dtype not in FLOAT8:
+        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
+    if constant not in CONSTANTS:
+        raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
     window = Window.of(size, kernel, stride, padding, dilation)
     weight_layout, out_layout = weight_layout or layout, out_layout or layout
     element = "float32" if dtype == "tf32" else dtype
     made = output_dtype(element, out_dtype, epilogue)
     x = _laid_out(Tensor("x", (n, c, *window.size), element), "layout", layout)
-    w = _laid_out(Tensor("w", (k, c // groups, *window.kernel), element), "weight_layout", weight_layout)
+    weights = Tensor("w", (k, c // groups, *window.kernel), element, constant=constant == "w")
+    w = _laid_out(weights, "weight_layout", weight_layout)
     out = _laid_out(Tensor("out", (n, k, *window.out), made), "out_layout", out_layout)
     summed, filters = _sum(x, w, groups, window)
     strides = out.effective_strides
@@ -97,13 +107,15 @@ def conv(
         ("epilogue", epilogue, ""),
         ("scale", scale if "scale" in epilogue.split("_") else None, None),
         ("out_dtype", out_dtype, None),
+        ("fast_accum", fast_accum, False),
+        ("constant", constant, ""),
     )
     counts = (("n", n), ("c", c), ("size", _by(window.size)), ("k", k), ("kernel", _by(window.kernel)))
     return Workload(
         name="conv",
         inputs=(x, w, *extra),
         stages=stages,
-        precision="tf32" if dtype == "tf32" else "ieee",
+        precision="tf32" if dtype == "tf32" else "fast" if fast_accum else "ieee",
         output_strides=(strides,),
         arguments=(*counts, *((name, value) for name, value, usual in given if value != usual)),
     )
@@ -214,7 +226,7 @@ def _laid_out(tensor: Tensor, argument: str, layout: str) -> Tensor:
     order = orders[layout]
     inner = dense_strides(tuple(tensor.shape[d] for d in order))
     strides = tuple(inner[order.index(d)] for d in range(len(order)))
-    return Tensor(tensor.name, tensor.shape, tensor.dtype, strides)
+    return replace(tensor, strides=strides)
 
 
 def _numbers(argument: str, given: Sizes, rank: int | None = None, least: int = 0) -> tuple[int, ...]:

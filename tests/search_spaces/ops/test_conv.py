@@ -89,6 +89,20 @@ def test_a_layer_learns_from_its_siblings_first_and_one_of_a_pixel_from_products
     assert shape_distance(product, pixel) < shape_distance(sibling, pixel)
 
 
+@pytest.mark.parametrize(
+    "given", [{"dtype": "tf32"}, {"dtype": "int8"}, {"dtype": "float8_e4m3fn", "fast_accum": True, "epilogue": "bias"}]
+)
+def test_element_types_are_those_of_products(given: dict[str, Any]) -> None:
+    assert ops.conv(2, 16, (9, 7), 24, 1, **given).key == ops.matmul(126, 24, 16, layout="nt", **given).key
+
+
+def test_weights_may_be_constant() -> None:
+    one = ops.conv(2, 16, (9, 7), 24, 1, dtype="float16", constant="w")
+    assert [t.constant for t in one.inputs] == [False, True]
+    assert one.key == ops.matmul(126, 24, 16, "float16", "nt", constant="b").key
+    assert one.key != ops.conv(2, 16, (9, 7), 24, 1, dtype="float16").key
+
+
 def test_results_may_lie_in_another_layout_than_images() -> None:
     w = ops.conv(2, 8, (6, 5), 4, 3, epilogue="residual", layout="contiguous", out_layout="channels_last")
     x, weight, residual = w.inputs
@@ -123,6 +137,8 @@ def test_numbers_are_written_as_text_or_as_tuples() -> None:
         ({"layout": "nchw"}, "channels_last, contiguous"),
         ({"epilogue": "rowscale"}, "unknown link 'rowscale'"),
         ({"dtype": "int16"}, "int16"),
+        ({"constant": "x"}, "unknown constant operand 'x' (allowed: w)"),
+        ({"fast_accum": True}, "fast_accum with dtype float32"),
     ],
     ids=str,
 )
