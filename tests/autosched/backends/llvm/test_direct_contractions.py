@@ -160,3 +160,11 @@ def test_panels_of_weights_as_pytorch_lays_them_out_are_transposed_in_registers(
     text = backends.named("llvm").render(schedule.program, "", HERE)
     assert "transposed" in text
     assert not fault(schedule, TrialData.drawn(workload, 0, torch.device("cpu")))
+
+
+def test_panels_of_a_packed_product_are_prepared_from_weights_as_pytorch_lays_them_out() -> None:
+    """Their copies move along one axis, and take single positions of the others, the last one among them."""
+    workload = as_pytorch(conv((16, 20), (4, 4), channels=3, filters=40, stride=4), constant=True)
+    space = best_spaces.build(workload, HERE).restricted("contraction", pack_b=["prepared"])
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    assert not fault(space.sample(np.random.default_rng(0)), data)
