@@ -75,6 +75,7 @@ SPECIAL = {
     "one pixel": conv((1, 1), (3, 3), padding=1, batch=2),
     "several images": conv((5, 5), (3, 3), padding=1, batch=3),
     "strided, one tap": conv((9, 8), (1, 1), channels=24, filters=40, stride=2),
+    "strided, one tap, weights of pytorch": as_pytorch(conv((9, 8), (1, 1), channels=24, filters=40, stride=2)),
     "patches": conv((12, 8), (4, 4), channels=4, stride=4),
     "patches of few channels": as_pytorch(conv((16, 20), (4, 4), channels=3, filters=40, stride=4)),
     "weights of pytorch": as_pytorch(conv((9, 7), (3, 3), channels=19, filters=33, padding=1)),
