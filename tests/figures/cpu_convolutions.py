@@ -3,9 +3,12 @@
 python tests/figures/cpu_convolutions.py [--only NAME ...] [--trials 64] [--threads 1] [--rounds 40] [--log FILE]
                                          [--all]         more layers, too
                                          [--policy hot]  with operands in the caches, as activations of a network are
+                                         [--varying]     weights that are no constants: panels are packed at every call
 
 Images and weights lie in memory as PyTorch has them: channels last, or first. oneDNN gets tensors in either format,
-already converted; the better one counts. Ratios are those of the rounds in the median and of the fastest calls, which
+already converted, through `conv2d`, which reorders weights at every call; and with weights that were reordered before
+("packed", as torch.compile does when it freezes a model). The first ratio is that of the better format; the second one
+counts packed weights, too. Ratios are those of the rounds in the median and of the fastest calls, which
 count on a machine that others use. The last line has their geometric means.
 """
 
@@ -16,6 +19,7 @@ import math
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,8 +55,7 @@ class Layer:
     dilation: int = 1
     layout: str = "nhwc"
 
-    @property
-    def workload(self) -> Workload:
+    def workload(self, constant: bool) -> Workload:
         """The convolution, its weights as PyTorch lays them out: filters first, then as the image is."""
         given = convolution(
             (self.size, self.size),
@@ -67,10 +70,13 @@ class Layer:
             dtype="float32",
         )
         x, w = given.inputs
-        if self.layout == "nchw":
-            return given
         c, t = self.channels // self.groups, self.taps
-        return replace(given, inputs=(x, replace(w, strides=(t * c, c, 1, t * t * c))))
+        strides = None if self.layout == "nchw" else (t * c, c, 1, t * t * c)
+        return replace(given, inputs=(x, replace(w, strides=strides, constant=constant)))
+
+    @property
+    def how(self) -> dict[str, int]:
+        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
 
 
 # Layers of timm's models and of ResNet-50, by what they ask of a kernel.
@@ -102,37 +108,60 @@ MORE = {
 }
 
 
-def inputs_of(layer: Layer) -> tuple[list[Tensor], dict[str, tuple[Tensor, Tensor]]]:
-    """Tensors for the kernel, and image and weight for PyTorch in either memory format."""
-    x, w = random_inputs(layer.workload, 0, torch.device("cpu"))
+COLUMNS = ("tuned", "last", "first", "packed")
+RATIOS = ("conv2d / tuned", "oneDNN / tuned", "fastest conv2d", "fastest oneDNN")
+
+
+def formats_of(layer: Layer, x: Tensor, w: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Image and weight for PyTorch in either memory format."""
     image, weight = (x, w) if layer.layout == "nchw" else (x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1))
     formats = {"last": torch.channels_last, "first": torch.contiguous_format}
-    made = {n: (image.contiguous(memory_format=f), weight.contiguous(memory_format=f)) for n, f in formats.items()}
-    return [x, w], made
+    return {n: (image.contiguous(memory_format=f), weight.contiguous(memory_format=f)) for n, f in formats.items()}
+
+
+def packed(layer: Layer, image: Tensor, weight: Tensor) -> Callable[[], Tensor]:
+    """The convolution by oneDNN with weights in the layout that it likes best."""
+    padding, stride, dilation = ([n, n] for n in (layer.padding, layer.stride, layer.dilation))
+    reorder, convolve = torch.ops.mkldnn._reorder_convolution_weight, torch.ops.mkldnn._convolution_pointwise
+    made = reorder(weight, padding, stride, dilation, layer.groups, list(image.shape))
+    return lambda: convolve(image, made, None, padding, stride, dilation, layer.groups, "none", [], "")
 
 
 def row(name: str, layer: Layer, target: Target, given: argparse.Namespace, log: Path) -> tuple[str, ...]:
-    workload = layer.workload
+    workload = layer.workload(not given.varying)
     autosched.tune(workload, target, given.trials, log=log, policy=given.policy)
     outcomes = [r.measurement.status for r in TuningLog(log) if r.workload.key == workload.key]
     kernel = autosched.replay(workload, target, log=log)
-    tensors, formats = inputs_of(layer)
-    how = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
+    tensors = random_inputs(workload, 0, torch.device("cpu"))
+    formats = formats_of(layer, *tensors)
     out = kernel(*tensors)
-    wanted = F.conv2d(*(t.double() for t in formats["first"]), **how)
+    wanted = F.conv2d(*(t.double() for t in formats["first"]), **layer.how)
     got = out if layer.layout == "nchw" else out.flatten(-2).permute(0, 3, 1, 2)
     torch.testing.assert_close(got.reshape(wanted.shape).double(), wanted, rtol=1e-3, atol=1e-3)
-    runs = {"tuned": lambda: kernel(*tensors), "last": lambda: F.conv2d(*formats["last"], **how)}
-    runs["first"] = lambda: F.conv2d(*formats["first"], **how)
+    runs = {"tuned": lambda: kernel(*tensors), "last": lambda: F.conv2d(*formats["last"], **layer.how)}
+    runs["first"] = lambda: F.conv2d(*formats["first"], **layer.how)
     with library_settings("ieee", target), torch.no_grad():
+        if not given.varying:
+            runs["packed"] = packed(layer, *formats["last"])
+            torch.testing.assert_close(runs["packed"]().double(), wanted, rtol=1e-3, atol=1e-3)
         samples = interleaved(runs, given.rounds, timer_for(target, given.policy, products=True))
-    best = min(("last", "first"), key=lambda n: statistics.median(samples[n]))
-    times = [duration_text(statistics.median(samples[n])) for n in runs]
-    ratio = paired_ratio(samples[best], samples["tuned"])
-    least = min(min(samples[n]) for n in ("last", "first")) / min(samples["tuned"])
+    times = [duration_text(statistics.median(samples[n])) if n in runs else "" for n in COLUMNS]
     wrong = {s for s in outcomes if s not in ("ok", "slow")}
     done = f"{outcomes.count('ok')}", f"{wrong or ''}"
-    return (name, *done, *times, f"{ratio:.3f}", f"{least:.3f}", kernel.schedule.one_line)
+    eager, every = ([n for n in samples if n not in without] for without in (("tuned", "packed"), ("tuned",)))
+    ratios = ratio(samples, eager), ratio(samples, every), fastest(samples, eager), fastest(samples, every)
+    return (name, *done, *times, *(f"{x:.3f}" for x in ratios), kernel.schedule.one_line)
+
+
+def ratio(samples: Mapping[str, Sequence[float]], others: Sequence[str]) -> float:
+    """The best of the others, by the median, against the tuned kernel, round by round."""
+    best = min(others, key=lambda n: statistics.median(samples[n]))
+    return paired_ratio(samples[best], samples["tuned"])
+
+
+def fastest(samples: Mapping[str, Sequence[float]], others: Sequence[str]) -> float:
+    """The same of the fastest calls."""
+    return min(min(samples[n]) for n in others) / min(samples["tuned"])
 
 
 def main() -> None:
@@ -140,6 +169,7 @@ def main() -> None:
     every = {**LAYERS, **MORE}
     parser.add_argument("--only", nargs="*", choices=every, default=list(LAYERS))
     parser.add_argument("--all", action="store_true", help="more layers, too")
+    parser.add_argument("--varying", action="store_true", help="weights that are no constants")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=40)
@@ -147,13 +177,13 @@ def main() -> None:
     parser.add_argument("--log", type=Path)
     given = parser.parse_args()
     target = autosched.cpu_target(given.threads)
-    rows = [("convolution", "ok", "failed", "tuned", "oneDNN last", "first", "oneDNN / tuned", "fastest", "schedule")]
+    rows = [("convolution", "ok", "failed", *COLUMNS, *RATIOS, "schedule")]
     with tempfile.TemporaryDirectory() as folder:
         for name in every if given.all else given.only:
             rows.append(row(name, every[name], target, given, given.log or Path(folder) / "log.jsonl"))
             print("  ".join(rows[-1]), flush=True)
     print(*table_lines(rows), sep="\n")
-    for number, kind in ((-3, "rounds"), (-2, "fastest calls")):
+    for number, kind in enumerate(RATIOS, start=3 + len(COLUMNS)):
         ratios = [float(r[number]) for r in rows[1:]]
         print(
             f"{kind}: geometric mean {math.exp(statistics.fmean(map(math.log, ratios))):.3f}, least {min(ratios):.3f}"

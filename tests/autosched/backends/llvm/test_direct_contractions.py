@@ -35,6 +35,21 @@ def conv(size: tuple[int, ...], kernel: tuple[int, ...], **given: Any) -> Worklo
     return convolution(size, kernel, **{"dtype": "float32", **given})
 
 
+def as_constant(plain: Workload) -> Workload:
+    image, weights = plain.inputs
+    return replace(plain, inputs=(image, replace(weights, constant=True)))
+
+
+def as_pytorch(plain: Workload, constant: bool = False) -> Workload:
+    """A convolution of channels last with its weights as PyTorch lays them out: filters first."""
+    image, weights = plain.inputs
+    *taps, channels, filters = weights.shape
+    assert filters == plain.outputs[0].shape[-1]
+    along = [channels * math.prod(taps[n + 1 :]) for n in range(len(taps))]
+    strides = (*along, 1, channels * math.prod(taps))
+    return replace(plain, inputs=(image, replace(weights, strides=strides, constant=constant)))
+
+
 EVERY = {
     f"{rank}-D {layout} stride {stride} dilation {dilation} padding {padding} groups {groups}": conv(
         *RANKS[rank],
@@ -60,7 +75,12 @@ SPECIAL = {
     "one pixel": conv((1, 1), (3, 3), padding=1, batch=2),
     "several images": conv((5, 5), (3, 3), padding=1, batch=3),
     "strided, one tap": conv((9, 8), (1, 1), channels=24, filters=40, stride=2),
+    "strided, one tap, weights of pytorch": as_pytorch(conv((9, 8), (1, 1), channels=24, filters=40, stride=2)),
     "patches": conv((12, 8), (4, 4), channels=4, stride=4),
+    "patches of few channels": as_pytorch(conv((16, 20), (4, 4), channels=3, filters=40, stride=4)),
+    "weights of pytorch": as_pytorch(conv((9, 7), (3, 3), channels=19, filters=33, padding=1)),
+    "constant weights": as_pytorch(conv((9, 7), (3, 3), channels=19, filters=33, padding=1), constant=True),
+    "constant weights, first": as_constant(conv((9, 7), (3, 3), channels=19, filters=33, padding=1, layout="nchw")),
     "float16": convolution((9, 7), (3, 3), padding=1),
     "bfloat16": convolution((9, 7), (3, 3), padding=1, dtype="bfloat16", layout="nchw"),
     "block": block(conv((9, 7), (3, 3), channels=20, filters=20, padding=1)),
@@ -136,10 +156,16 @@ def test_no_guard_is_in_a_main_loop() -> None:
 
 
 def test_panels_of_weights_as_pytorch_lays_them_out_are_transposed_in_registers() -> None:
-    plain = conv((9, 7), (3, 3), channels=32, filters=48, padding=1)
-    image, weights = plain.inputs
-    workload = replace(plain, inputs=(image, replace(weights, strides=(3 * 32, 32, 1, 9 * 32))))
+    workload = as_pytorch(conv((9, 7), (3, 3), channels=32, filters=48, padding=1))
     schedule = next(iter(direct(workload).seeds()))
     text = backends.named("llvm").render(schedule.program, "", HERE)
     assert "transposed" in text
     assert not fault(schedule, TrialData.drawn(workload, 0, torch.device("cpu")))
+
+
+def test_panels_of_a_packed_product_are_prepared_from_weights_as_pytorch_lays_them_out() -> None:
+    """Their copies move along one axis, and take single positions of the others, the last one among them."""
+    workload = as_pytorch(conv((16, 20), (4, 4), channels=3, filters=40, stride=4), constant=True)
+    space = best_spaces.build(workload, HERE).restricted("contraction", pack_b=["prepared"])
+    data = TrialData.drawn(workload, 0, torch.device("cpu"))
+    assert not fault(space.sample(np.random.default_rng(0)), data)
