@@ -95,6 +95,9 @@ class _DotRules:
             Rule(("m", "n", "k", "grid", "split", "per_sm", "specialize"), self._why_idle),
             Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
+            Rule(
+                ("specialize", "ctas", "m", "n", "k", *LOADS, "store", "epilogue_load"), self._why_no_cluster_of_boxes
+            ),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
             Rule(("split", "grid", "store"), self._why_no_partials),
@@ -203,6 +206,20 @@ class _DotRules:
         if dtype(self.form.dtype).bytes == 1:
             return "ctas=2 compiles for operands of 16 and 32 bits"
         return None
+
+    def _why_no_cluster_of_boxes(self, values: Values) -> str | None:
+        if values["ctas"] == 1 or values["specialize"] != "none":
+            return None
+        boxed = any(class_tiles(self.form, values, x).boxed for x in CLASSES)
+        plain = {x: all(map(self.form.is_plain, _moved(self.form, side))) for x, side in self._sides}
+        for knob in (*LOADS, "store", "epilogue_load"):
+            if values[knob] == "descriptor" and (boxed or not plain.get(knob, True)):
+                return f"ctas=2 shares tiles of matrices, {knob}=descriptor reshapes a box; expected pointers"
+        return None
+
+    @property
+    def _sides(self) -> Iterator[tuple[str, Sequence[Expression]]]:
+        return zip(LOADS, self.form.operands, strict=True)
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
