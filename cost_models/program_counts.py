@@ -120,7 +120,7 @@ class KernelCounts:
 
 def count(program: TileProgram) -> tuple[KernelCounts, ...]:
     """The counts of every kernel, in order."""
-    return tuple(_Counter(program, kernel).counts for kernel in program.kernels)
+    return tuple(_Counter(program, kernel).counts for kernel in program.called.kernels)
 
 
 class _Counter:

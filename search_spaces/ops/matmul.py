@@ -15,6 +15,8 @@ from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Ten
 
 # Layouts of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")
+# Operands that may be said to have the same values at every call.
+CONSTANTS = ("", "a", "b")
 # The wider integers are for sums and indices: tensor cores multiply bytes.
 OPERANDS = (*FLOATS, "int8", "tf32")
 
@@ -36,6 +38,7 @@ def matmul(
     stride_a: int | None = None,
     stride_b: int | None = None,
     stride_c: int | None = None,
+    constant: str = "",
 ) -> Workload:
     """out[m, n] = epilogue(A[m, k] @ B[k, n]), accumulated in float32 (int8 in int32) and rounded once.
 
@@ -56,10 +59,15 @@ def matmul(
     from one matrix of a batch to the next, 0 for one operand shared by all (cublasGemmStridedBatchedEx, with rows for
     its columns). By default everything is dense.
 
+    `constant`: "a" or "b", an operand whose values are the same at every call, as weights are: a kernel may store it in
+    another layout once.
+
     Raises:
         InputError: a size, type, layout, stride or epilogue is not allowed.
     """
     _check({"m": m, "n": n, "k": k} | ({} if batch is None else {"batch": batch}), dtype, layout, fast_accum)
+    if constant not in CONSTANTS:
+        raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
     element = "float32" if dtype == "tf32" else dtype
     made = output_dtype(element, out_dtype, epilogue)
     outer = () if batch is None else (Axis("b", batch),)
@@ -67,8 +75,8 @@ def matmul(
     a_axes = (*outer, axis_k, axis_m) if layout[0] == "t" else (*outer, axis_m, axis_k)
     b_axes = (*outer, axis_n, axis_k) if layout[1] == "t" else (*outer, axis_k, axis_n)
     axes = (*outer, axis_m, axis_n)
-    a = Tensor("a", _shape(a_axes), element, _strides("a", a_axes, lda, stride_a))
-    b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b))
+    a = Tensor("a", _shape(a_axes), element, _strides("a", a_axes, lda, stride_a), constant == "a")
+    b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b), constant == "b")
     product = ex.mul(_access("a", a_axes), _access("b", b_axes))
     out, extra = apply_chain(
         _access("acc", axes), epilogue, place_of(axes), "bfloat16" if made in FLOAT8 else made, scale
@@ -84,6 +92,7 @@ def matmul(
         ("stride_a", stride_a),
         ("stride_b", stride_b),
         ("stride_c", stride_c),
+        ("constant", constant or None),
     )
     return Workload(
         name="matmul",

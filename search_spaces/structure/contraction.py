@@ -151,6 +151,11 @@ class Contraction:
         """True if a tensor is read at plain axes, each as long as its dimension."""
         return self.map_of(access).is_plain(self.extents)
 
+    def constant_of(self, operand: Expression) -> str:
+        """The one tensor that an operand reads, if that is a constant; or ""."""
+        read = {a.tensor for a in accesses(operand)}
+        return next((t.name for t in self.workload.inputs if t.constant and read == {t.name}), "")
+
     def is_box(self, access: Access) -> bool:
         """True if tiles of it over any axes are boxes of the tensor, with 0 outside: descriptors can move them."""
         return self.map_of(access).is_box([x.name for x in (*self.rows, *self.columns, self.k)])

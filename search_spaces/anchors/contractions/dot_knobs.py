@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.operand_copies import operand
+from search_spaces.anchors.contractions.operand_copies import PREPARED, is_prepared_already, operand, why_not_prepared
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
 from search_spaces.anchors.contractions.windows import window_class
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
 from search_spaces.decisions.loops.pipelining import pipelining
-from search_spaces.decisions.memory.transfers import loads, stores
+from search_spaces.decisions.memory.transfers import is_by_pointers, loads, stores
 from search_spaces.decisions.programs.clusters import clusters
 from search_spaces.decisions.programs.max_registers import max_registers
 from search_spaces.decisions.programs.ordering import group, order
@@ -33,9 +33,10 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.expression import Access
+from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Tiles of less than 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
@@ -116,7 +117,7 @@ def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool
     """True if a producer can load the operands of one side, in place or from copies: their rows are those of tiles."""
     side = form.operands[LOADS.index(knob)]
     read = [e for e in side if isinstance(e, Access)]
-    rows = all(e.index[-1].along(_TILED) for e in read)
+    rows = all(e.index[-1].along(_TILED) for e in read) or "prepared_k" in ways
     return len(read) == len(side) and rows and len(ways) > 1
 
 
@@ -132,23 +133,54 @@ def ways_to_load(
 
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
-    the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these.
+    the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these. Constants
+    are copied once.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
+    if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
+        return _ways_to_prepare(form, side, constants, moved, target)
     ways = addressing_of_all(workload, moved, target)
+    by = target.features.descriptors
     if not all(map(form.is_plain, moved)):
-        by = target.features.descriptors if offers.im2col else None
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
-        windows = alone and window_class(form, moved[0], [x for x in CLASSES if ranged[x]], by)
+        kinds = [x for x in CLASSES if ranged[x]]
+        windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
         boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
         return (*boxes, "im2col") if windows else boxes
-    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+    if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    # A copy has the order of what it copies.
+    if any(len(x.axes) > by.dimensions or x.axes[-1] not in _TILED for x in read):
+        return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")
+
+
+def _ways_to_prepare(
+    form: Contraction,
+    side: Sequence[Expression],
+    constants: Sequence[OperandMap],
+    moved: Sequence[Access],
+    target: Target,
+) -> tuple[KnobValue, ...]:
+    """Ways to load the operands of a side with constants: in place, or if all are constants, as prepared.
+
+    In either layout that they do not have; that along k is enough where descriptors read them in place.
+    """
+    whole = all(form.is_plain(a) or form.is_box(a) for a in moved)
+    ways = addressing_of_all(form.workload, moved, target) if whole else ("pointer",)
+    if len(constants) < len(side) or any(why_not_prepared(form, x.access) for x in constants):
+        return ways
+    either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
+    made = [
+        way
+        for way, k_major in PREPARED.items()
+        if (k_major or either) and not all(is_prepared_already(form, x.access, k_major) for x in constants)
+    ]
+    return (*ways, *(x for x in made if is_by_pointers(x) or target.features.descriptors is not None))
 
 
 class LeastTile(NamedTuple):
@@ -234,7 +266,8 @@ def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -
 
 def fastest(loads: Knob) -> KnobValue:
     """The value to start from: by descriptor, if possible."""
-    return next((x for x in ("im2col", "descriptor") if x in loads.values), loads.values[-1])
+    ways = ("im2col", "descriptor", "prepared_k", "prepared_k_pointer")
+    return next((x for x in ways if x in loads.values), loads.values[-1])
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:

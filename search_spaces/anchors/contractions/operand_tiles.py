@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.class_tiles import counted
-from search_spaces.anchors.contractions.operand_copies import OperandCopy, operand_copy
+from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Load, Statement
@@ -51,9 +51,9 @@ def operands_of(workload: Workload, form: Contraction, values: Values) -> Operan
     """The operands as a schedule reads them: in place, or from copies."""
     copies: dict[Expression, OperandCopy] = {}
     for side, knob in zip(form.operands, LOADS, strict=True):
-        if values[knob] in ("copied", "transposed"):
-            turned = values[knob] == "transposed"
-            copies.update((e, operand_copy(workload, e, turned)) for e in side if isinstance(e, Access))
+        way = values.word(knob)
+        if way in COPIED:
+            copies.update((e, copied_operand(form, e, way)) for e in side if isinstance(e, Access))
     rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
     dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
@@ -142,11 +142,14 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
             yield access
 
 
-def moved_by(form: Contraction, knob: str) -> tuple[tuple[Access, tuple[int, ...]], ...]:
-    """The tensors whose whole tiles a decision moves in place, as they are read or stored, and their strides."""
+def moved_by(form: Contraction, knob: str, way: str = "") -> tuple[tuple[Access, tuple[int, ...]], ...]:
+    """The tensors whose whole tiles a decision moves, or copies of them, as they are read or stored; their strides."""
     workload = form.workload
     if knob in LOADS:
         moved = [a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form)]
+        if way in COPIED:
+            copies = (copied_operand(form, a, way) for a in dict.fromkeys(moved))
+            return tuple((c.read, c.workspace.strides) for c in copies)
     elif knob == "store":
         moved = [Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names]
     else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.statements import Load, Split, Statement, Store
@@ -106,7 +107,7 @@ class OutputTile:
 
 def loaded(load: Load, how: str, free: Collection[str]) -> Load:
     """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
-    if how != "pointer":
+    if not is_by_pointers(how):
         return replace(load, via="im2col" if how == "im2col" else "descriptor")
     if load.guarded:
         return load

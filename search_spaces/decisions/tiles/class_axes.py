@@ -35,9 +35,7 @@ PATCH, PLANE = "patch", "plane"
 BOXES = (PATCH, PLANE)
 # Planes with more positions than this, relative to those that exist, lose to patches.
 _MOST_WASTE = 1.5
-WHERE_NOT = (
-    "Where a class has one axis; no range or box of it where slices cannot say what that reads, or none moves it."
-)
+WHERE_NOT = "Where a class has one axis; no range or box of it where slices cannot say what that reads, or move it."
 
 
 def class_axes(name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = ()) -> tuple[Decision, ...]:

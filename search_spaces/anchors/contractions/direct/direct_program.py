@@ -42,8 +42,10 @@ def direct_program(workload: Workload, form: Contraction, target: Target, values
     box = None if values["pack_a"] == IN_PLACE else operand_box(form, a, target.lanes)
     copies = (*((panels.kernel(target.lanes),) if panels else ()), *((box.kernel,) if box else ()))
     workspaces = (*((panels.workspace,) if panels else ()), *((box.workspace,) if box else ()))
+    constants = (*((form.constant_of(b),) if panels else ()), *((form.constant_of(a),) if box else ()))
+    once = tuple((w.name, read) for w, read in zip(workspaces, constants, strict=True) if read)
     kernel = _Parts(workload, form, panels, box, values).kernel(target)
-    return TileProgram(workload.name, buffers(workload, *workspaces), (*copies, kernel))
+    return TileProgram(workload.name, buffers(workload, *workspaces), (*copies, kernel), prepared=once)
 
 
 class _Parts:

@@ -7,7 +7,7 @@ from functools import partial
 
 from search_spaces.decisions.decision import Decision, modulo
 from search_spaces.decisions.loops.unrolling import unrolling
-from search_spaces.decisions.memory.packing import BOX, IN_PLACE, PANELS, packing
+from search_spaces.decisions.memory.packing import BOX, IN_PLACE, PANELS, PREPARED, packing
 from search_spaces.decisions.memory.prefetching import prefetching_rows
 from search_spaces.decisions.programs.ordering import COLUMN_MAJOR, ROW_MAJOR, nesting, order_of_blocks
 from search_spaces.decisions.tiles.register_tiles import MAX_LOOP_BODY, REGISTER_ROWS, register_tiles, register_tiling
@@ -32,9 +32,10 @@ _LOAD = 1 / 8
 def direct_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     """All decisions of a direct contraction."""
     ((a,), (b,)) = form.operands
-    ways: tuple[KnobValue, ...] = (IN_PLACE, BOX) if in_place(a) else (BOX,)
+    box, panels = (PREPARED if form.constant_of(x) else way for x, way in ((a, BOX), (b, PANELS)))
+    ways: tuple[KnobValue, ...] = (IN_PLACE, box) if in_place(a) else (box,)
     rows_of_b = isinstance(b, Access) and in_place(b) and form.map_of(b).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if rows_of_b else (PANELS,)
+    packing_b: tuple[KnobValue, ...] = (IN_PLACE, panels) if rows_of_b else (panels,)
     m = counted("m", [p for p in PIECES if p <= form.m.extent])
     n = counted("panels", [p for p in PIECES if p <= form.n.extent])
     return (
@@ -61,7 +62,7 @@ def direct_starts(form: Contraction, target: Target, decisions: Sequence[Decisio
             m=1,
             panels=nearest(by_name["panels"], -(-form.n.extent // tile[1])),
             pack_a=by_name["pack_a"].values[0],
-            pack_b=PANELS,
+            pack_b=by_name["pack_b"].values[-1],
             order=order,
             inner="ji",
             unroll=4 if 4 * tile[0] * tile[1] // target.lanes <= MAX_LOOP_BODY else 2,

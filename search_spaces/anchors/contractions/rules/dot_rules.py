@@ -20,11 +20,12 @@ from search_spaces.anchors.contractions.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.operand_copies import Operand, operand, operand_copy
+from search_spaces.anchors.contractions.operand_copies import COPIED, Operand, copied_operand, operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.rules.range_rules import with_ranges
 from search_spaces.anchors.contractions.rules.specialization import WARPS, specialization_rules
 from search_spaces.anchors.contractions.windows import why_no_window
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target
@@ -50,7 +51,7 @@ def dot_rules(
 ) -> tuple[Rule, ...]:
     """The rules of a contraction, in the order in which they are reported."""
     reads = {
-        (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
+        (name, str(how)): tuple(_brought(form, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
@@ -63,10 +64,8 @@ def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
     return tuple(dict.fromkeys(a for e in side for a in whole_tiles(e, form)))
 
 
-def _brought(workload: Workload, access: Access, how: str) -> Operand:
-    if how in ("copied", "transposed"):
-        return operand_copy(workload, access, how == "transposed").operand
-    return operand(workload, access)
+def _brought(form: Contraction, access: Access, how: str) -> Operand:
+    return copied_operand(form, access, how).operand if how in COPIED else operand(form.workload, access)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class _DotRules:
         if values["tail"] != "peeled":
             return None
         tile, loads = self._tile(values), (values["a_load"], values["b_load"])
-        if tile.shared or not tile.has_tail or "pointer" not in loads:
+        if tile.shared or not tile.has_tail or not any(map(is_by_pointers, loads)):
             return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
         return None
 
@@ -223,7 +222,7 @@ class _DotRules:
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
-            moved = self.reads[side, values.word(side)] if values[side] != "pointer" else ()
+            moved = self.reads[side, values.word(side)] if not is_by_pointers(values[side]) else ()
             return self._why_not_described(values, [(x.axes[-1], x.dtype) for x in moved])
 
         return why

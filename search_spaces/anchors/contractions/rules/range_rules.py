@@ -15,6 +15,7 @@ from search_spaces.anchors.contractions.class_tiles import (
 )
 from search_spaces.anchors.contractions.operand_tiles import moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
 from search_spaces.decisions.tiles.class_axes import BOXES
 from search_spaces.programs.boxes import why_no_box
@@ -66,18 +67,17 @@ def _why_not_sliced(form: Contraction, ranged: Sequence[str]) -> Callable[[Value
 
 def _why_out_of_order(form: Contraction, classes: Sequence[str], moved: str) -> Callable[[Values], str | None]:
     """A descriptor moves the positions of a box in their order in memory."""
-    tensors = moved_by(form, moved)
 
     def why(values: Values) -> str | None:
         tiles = [class_tiles(form, values, axes[0]) for axes in classes]
-        if values[moved] != "descriptor" or not any(t.boxed for t in tiles):
+        if is_by_pointers(values[moved]) or not any(t.boxed for t in tiles):
             return None
         place = {x.name: Slice(Affine(), x.extent, x.name) for x in (form.m, form.n, form.k)}
         place |= {x: piece for t in tiles for x, piece in t.place(Affine()).items()}
-        for access, strides in tensors:
+        for access, strides in moved_by(form, moved, values.word(moved)):
             where = {v: place.get(v, Slice(Affine())) for i in access.index for v in i.axes}
             if reason := why_no_box(slices_at(access, where), strides):
-                return f"{moved}=descriptor of {access.tensor}: {reason}"
+                return f"{moved}={values[moved]} of {access.tensor}: {reason}"
         return None
 
     return why
@@ -101,7 +101,7 @@ def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Va
     merged = moves_one_dimension(form, axes[0], moved)
 
     def why(values: Values) -> str | None:
-        if values[axes] != RANGE or values[moved] in ("pointer", "im2col"):
+        if values[axes] != RANGE or is_by_pointers(values[moved]) or values[moved] == "im2col":
             return None
         if merged and values[moved] == "descriptor" and values["specialize"] != "none":
             return None

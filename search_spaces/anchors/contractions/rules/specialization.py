@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from search_spaces.anchors.contractions.dot_tiles import DotTile
 from search_spaces.anchors.contractions.operand_copies import Operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
@@ -254,7 +255,7 @@ def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
 
 def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if values["specialize"] != "none" and values[side] == "pointer":
+        if values["specialize"] != "none" and is_by_pointers(values[side]):
             return f"specialize={values['specialize']} brings operands by descriptor, not by pointers"
         return None
 

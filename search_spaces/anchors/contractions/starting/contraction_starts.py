@@ -14,6 +14,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     class_positions,
     class_tiles,
     fits,
+    why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
 from search_spaces.anchors.contractions.operand_tiles import LOADS
@@ -143,6 +144,7 @@ class _Starts:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
+        values |= self._within_axes(values)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
@@ -159,9 +161,30 @@ class _Starts:
         fused = {"k_axes": FUSED} if "k" in several else {}
         boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
-        long = [x for x in apart if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
-        moved = {name: "pointer" for x in long for name in MOVED[x]}
+        long = self._ranges_of(values, apart)
+        moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
+
+    def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
+        """Those of the classes whose tile is longer than one axis, as far as they may be ranges together."""
+        found: list[str] = []
+        for x in apart:
+            longer = not fits(values.tile(x), class_positions(self.form, x, ranged=False))
+            if longer and RANGE in self.knobs[f"{x}_axes"].values:
+                together = why_not_ranged(self.form, dict.fromkeys((*found, x), True))
+                found += [x] if together is None else []
+        return found
+
+    def _within_axes(self, values: Values) -> Values:
+        """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
+        found = Values()
+        for x in CLASSES:
+            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED):
+                positions, knob = class_positions(self.form, x, ranged=False), self.knobs[x]
+                short = [v for v in knob.values if fits(v[-1] if isinstance(v, tuple) else 1, positions)]
+                if short and not fits(values.tile(x), positions):
+                    found[x] = nearest(knob.restricted(short), values.tile(x))
+        return found
 
     def _boxes(self, values: Values) -> Values:
         """Patches of each class of which tiles along one axis would reach beyond its end, if there are any."""
@@ -183,7 +206,7 @@ class _Starts:
         moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
         pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
         fused = {"k_axes": FUSED} if "k" in several else {}
-        return {**fused, **{f"{x}_axes": RANGE for x in ranged}, **dict.fromkeys(pointed, "pointer")}
+        return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: _by_pointers(self.knobs[x]) for x in pointed}
 
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
@@ -200,6 +223,8 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
             if self._ranged:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            if self._as_given:
+                yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
         rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
         swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
@@ -210,6 +235,12 @@ class _Starts:
     def _ranged(self) -> Values:
         """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
         return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
+
+    @cached_property
+    def _as_given(self) -> Values:
+        """Operands of several reduced axes by pointers, where they could be copied: a copy may have short rows, too."""
+        copied = [x for x in LOADS if "copied" in self.knobs[x].values]
+        return Values(dict.fromkeys(copied, "pointer")) if len(self.form.reduced) > 1 else Values()
 
     def _size(self, name: str, wanted: float) -> KnobValue:
         """The usual tile that is closest, or this one."""
@@ -249,7 +280,7 @@ class _Starts:
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
             own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
             values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
-            several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
+            several = tiles_in(self.form, values) * tile.split > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
 
     def of_several(self) -> Iterator[Values]:
@@ -269,4 +300,9 @@ class _Starts:
 
 def _along_k(loads: Knob) -> KnobValue:
     """The value that lets the operand run along k, as dot units want it."""
-    return "transposed" if "transposed" in loads.values else fastest(loads)
+    return next((way for way in ("transposed", "prepared_k") if way in loads.values), fastest(loads))
+
+
+def _by_pointers(loads: Knob) -> KnobValue:
+    """The value that loads by pointers, of a prepared copy if there is one."""
+    return "prepared_k_pointer" if "prepared_k_pointer" in loads.values else "pointer"
