@@ -91,8 +91,8 @@ class Slice:
     def part(self, first: Affine, size: int) -> Slice:
         """The slice at `size` positions of its axis, from `first` on, a multiple of the size.
 
-        Of a box these are a box again if they divide each of its sides, or are whole sides, and if the variables of
-        `first` move it along one dimension; otherwise they are counted from `first` on, like a range.
+        Of a box these are a box again, if they are within one position of every dimension or go over a part that
+        divides it, and the variables of `first` move it along one dimension.
         """
         if self.flat is None:
             return replace(self, start=self.start + first * self.step, extent=size)
@@ -139,9 +139,11 @@ class Flat:
         return count // self.divisor % self.size if self.size else count // self.divisor
 
     def divides(self, size: int) -> bool:
-        """True if the values of so many counts, from any multiple of them on, are neighbours, or all values."""
-        period = self.divisor * self.size
-        return (period % size == 0 or size % period == 0) and (size % self.divisor == 0 or self.divisor % size == 0)
+        """True if pieces of so many positions have one digit each, all digits, or equal parts of them."""
+        digits = size // self.divisor
+        if not digits:
+            return self.divisor % size == 0
+        return size % self.divisor == 0 and (digits % self.size == 0 or self.size % digits == 0)
 
     def along(self, number: Affine, largest: int) -> Affine | None:
         """The digit of a number up to `largest`, if that is affine in the number's variables; or None."""
