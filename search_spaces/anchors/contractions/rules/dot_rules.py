@@ -92,7 +92,7 @@ class _DotRules:
             Rule(("grid", "split", "partials"), self._why_not_shared),
             *(Rule(("k", "split", knob), self._why_not_one_loop(knob, value)) for knob, value in _ONE_LOOP),
             Rule(("m", "n", "k", "grid", "split", "per_sm", "specialize"), self._why_idle),
-            Rule(("swap", "m", "n", "specialize", "ctas"), self._why_no_cluster),
+            Rule(("swap", "m", "n", "k", "specialize", "ctas"), self._why_no_cluster),
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
@@ -202,7 +202,7 @@ class _DotRules:
         if dtype(self.form.dtype).bytes == 1:
             return "ctas=2 compiles for operands of 16 and 32 bits"
         # Triton 3.6 gives each block the whole box, whose rows a reshape then distributes among both: wrong results.
-        boxed = next((x for x in "mn" if class_tiles(self.form, values, x).boxed), None)
+        boxed = next((x for x in CLASSES if class_tiles(self.form, values, x).boxed), None)
         return (
             f"ctas=2 is for tiles of one axis or ranges, got {boxed}_axes={values[f'{boxed}_axes']}" if boxed else None
         )

@@ -28,7 +28,7 @@ from schedule_checks import fault
 from scheduled_tensors import interpreted, taken
 from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
 from search_spaces.decisions.tiles.class_axes import BOXES, box_of
-from search_spaces.errors import AutoschedError
+from search_spaces.errors import AutoschedError, EmptySearchSpaceError
 from search_spaces.programs.boxes import box, why_no_box
 from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.interpreting.roles import RunRoles, why_unsound
@@ -255,11 +255,14 @@ def _sides(starts: tuple[str, ...], positions: tuple[int, ...]) -> list[Slice]:
 
 
 def _positions(slices: list[Slice], at: dict[str, int]) -> list[tuple[int, ...]]:
+    """The position in every dimension, of each position along the axis."""
+
+    def place(p: Slice, i: int) -> int:
+        digit = p.flat.of(p.flat.start.evaluate(at) + i) if p.flat else i if p.axis else 0
+        return p.start.evaluate(at) + digit
+
     extent = next(p.extent for p in slices if p.extent)
-    return [
-        tuple(p.start.evaluate(at) + (p.flat.of(i) if p.flat else i if p.axis else 0) for p in slices)
-        for i in range(extent)
-    ]
+    return [tuple(place(p, i) for p in slices) for i in range(extent)]
 
 
 @pytest.mark.parametrize("positions", [(2, 8, 8), (1, 8, 16), (4, 2, 4), (8, 1, 4)])
@@ -283,12 +286,35 @@ def test_parts_that_are_no_boxes_are_ranges() -> None:
     reason = why_no_box(parts, (1, 1, 1))
     assert reason
     assert "begins within a row" in reason
-    wanted = _positions(slices, at)[128:192]
-    moved = [
-        tuple(p.start.evaluate(at) + p.flat.of(p.flat.start.evaluate({"half": 2}) + i) for p in parts if p.flat)
-        for i in range(64)
-    ]
-    assert moved == wanted
+    assert _positions(parts, {**at, "half": 2}) == _positions(slices, at)[128:192]
+
+
+@pytest.mark.parametrize("first", [0, 96])
+def test_halves_of_three_images_are_no_boxes(first: int) -> None:
+    slices, at = _sides(("n", "p", "q"), (3, 4, 16)), {"n": 3, "p": 5, "q": 7}
+    parts = [p.part(Affine(offset=first), 96) for p in slices]
+    assert why_no_box(parts, (1, 1, 1))
+    assert _positions(parts, at) == _positions(slices, at)[first : first + 96]
+
+
+def test_subtiles_of_three_images_are_stored_whole() -> None:
+    workload = CONVOLUTIONS["3x3"]
+    inputs = random_inputs(workload, seed=3)
+    space = space_of(workload, backend="cuda")
+    tile = [v for k in space.sketches[0].knobs if k.name == "m" for v in k.values if v[-1] == 192]
+    part = boxed(space, m=tile, swap=[True], subtiles=[2], specialize=["cooperative"])
+    assert part
+    for schedule in drawn(part, 2):
+        (result,) = interpreted(workload, schedule.program, [x.double() for x in inputs])
+        assert error_ratio(torch.from_numpy(result), expect(workload, inputs)[0]) <= 1, schedule.one_line
+
+
+def test_triton_shares_no_box_among_the_blocks_of_a_cluster() -> None:
+    """Wrong results and illegal instructions on an H100: the reshaped tile of a descriptor is that of both blocks."""
+    part = boxed(space_of(CONVOLUTIONS["valid"]), specialize=["none"], ctas=[2])
+    assert part
+    with pytest.raises(EmptySearchSpaceError):
+        part.sample(np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("positions", "size"), [((3, 4, 16), 48), ((3, 4, 16), 32), ((1, 7, 32), 64), ((2, 6, 8), 24)])
