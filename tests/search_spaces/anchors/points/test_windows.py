@@ -40,6 +40,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "large volume": {"size": (5, 4, 5), "kernel": (5, 5, 5), "channels": 4, "padding": 2, "stride": 2},
     "long": {"size": (40,), "kernel": (70,), "channels": 10, "padding": 35},
     "rows of vectors": {"size": (5, 75), "kernel": (3, 5), "channels": 3, "padding": 2, "stride": 2},
+    "small groups": {"size": (5, 6), "kernel": (3, 3), "channels": 8, "groups": 2, "padding": 1},
     "multiplier": {"size": (5, 6), "kernel": (3, 3), "channels": 6, "filters": 12, "padding": 1},
 }
 EACH = [pytest.param(n, layout, id=f"{n} {layout}") for n, layout in itertools.product(CASES, ("nhwc", "nchw"))]
@@ -49,6 +50,12 @@ def depthwise(name: str, layout: str = "nhwc", dtype: str = "float32") -> Worklo
     case = CASES[name]
     usual = {"filters": case["channels"], "groups": case["channels"], "layout": layout, "dtype": dtype}
     return convolution(**{**usual, **case})
+
+
+def test_look_ups_of_split_axes_have_these_in_their_tiles() -> None:
+    workload = depthwise("long", "nchw", "float16")
+    space = build(workload, H200).restricted("reduction", accumulate=("thread",), grid=("tiles",))
+    check_interpreted(workload, space.sample(np.random.default_rng(0)), random_inputs(workload, 3))
 
 
 def drawn(space: SearchSpace, count: int) -> list[Schedule]:
