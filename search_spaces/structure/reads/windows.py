@@ -36,7 +36,7 @@ _MAX_ITERATION = 32
 def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
     """The workload with windows unrolled, and stages read at their own axes only.
 
-    `in_loops`: of windows that are too large for that, the last axes are unrolled, and the first ones folded.
+    `in_loops`: of windows that are large for that, the last axes are unrolled, and the first ones folded.
 
     Raises:
         UnmatchedError: a fold is not read at its own axes, or a stage is read outside of its extents.
@@ -81,8 +81,8 @@ def _written_out(stage: Stage, in_loops: bool) -> Stage:
     """The stage with the axes of its window, if any, unrolled."""
     if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
         return stage
-    window = window_of(stage)
-    if math.prod(x.extent for x in window) > MAX_WINDOW:
+    window, most = window_of(stage), _MAX_ITERATION if in_loops else MAX_WINDOW
+    if math.prod(x.extent for x in window) > most:
         window = _last(window) if in_loops else []
     if not window:
         return stage

@@ -181,4 +181,4 @@ def every_other(code: Code, address: IRValue, readable: IRValue | None) -> IRVal
         turn = [lane // 2 + half * (lanes // 2) if lane % 2 == 0 else lanes for lane in range(lanes)]
         part = shuffle(b, mask, nothing, turn)
         halves.append(code.load(code.address(address, half * lanes), "float32", lanes, part))
-    return shuffle(b, *halves, range(0, 2 * lanes, 2))
+    return shuffle(b, halves[0], halves[1], range(0, 2 * lanes, 2))
