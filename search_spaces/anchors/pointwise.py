@@ -31,6 +31,7 @@ from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.class_axes import flat_points
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
+from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, buffers
 from search_spaces.programs.selecting import Selections
@@ -42,6 +43,7 @@ from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.sketch import Sketch
 from search_spaces.structure.axes import Structure, structure_of, windowed
+from search_spaces.structure.reads.windows import MAX_WINDOW
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply
 from search_spaces.workloads.expressions.walking import distinct_accesses, walk
@@ -79,9 +81,7 @@ UNROLLED = {"unrolled_planes": "planes", "unrolled_rows": "rows", "unrolled_colu
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
     """One sketch for a workload without reductions, but of windows."""
-    structure = structure_of(workload)
-    if structure.reduced:
-        structure = windowed(workload)
+    structure = _points(workload, target)
     axes = tiled_axes(structure)
     if target.kind == "gpu":
         axes = replace(axes, flat=flat_axes(structure, axes, _has_selections(structure)))
@@ -95,6 +95,22 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         starts=_starts(axes, target, decisions) if target.kind == "gpu" else _starts_on_cpu(axes, decisions),
     )
     return (derived(anchor, decisions),)
+
+
+def _points(workload: Workload, target: Target) -> Structure:
+    """The structure of points, whose windows are unrolled, or loops over rows where compilers would take seconds.
+
+    On a CPU, whose compiler takes less, the running values of a loop are in memory.
+    """
+    structure = structure_of(workload)
+    if structure.reduced:
+        return windowed(workload)
+    if target.kind == "cpu" or _reads(structure) <= MAX_WINDOW:
+        return structure
+    try:
+        return windowed(workload)
+    except UnmatchedError:
+        return structure
 
 
 def _reads(structure: Structure) -> int:
@@ -118,7 +134,7 @@ def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> 
     for name, tiled in UNROLLED.items():
         if name in knobs:
             axis = {"columns": axes.column, **axes.shared}[tiled]
-            concerned = tuple(x for x in dict.fromkeys(("flat", axes.tilings.get(axis, name), name)) if x in knobs)
+            concerned = tuple(x for x in ("flat", axes.tilings.get(axis, ""), name) if x in knobs)
             found.append(Rule(concerned, partial(_why_not_unrolled, axes, name, axis)))
     counts = tuple(name for name in UNROLLED if name in knobs)
     if counts:

@@ -10,6 +10,7 @@ readers. An output with all axes is stored point by point, one with the parallel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,7 +18,7 @@ from functools import lru_cache
 from search_spaces.errors import UnmatchedError
 from search_spaces.structure.contraction import contraction
 from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
-from search_spaces.structure.reads.windows import inlined_reads
+from search_spaces.structure.reads.windows import inlined_reads, window_of
 from search_spaces.structure.scans_apart import scans_apart
 from search_spaces.structure.stages import inline, with_axes_named
 from search_spaces.workloads.dtypes import is_integer
@@ -31,6 +32,8 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions of an axis in one tile of any kernel, at most.
 _MOST_HELD = 4096
+# The most positions folded besides a window: from so many on, matrix instructions multiply them.
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -143,29 +146,31 @@ def _structure_or_reason(workload: Workload) -> Structure | str:
 
 
 def windowed(workload: Workload) -> Structure:
-    """The structure of a workload whose folds are all of large windows, for loops over the rows of these.
+    """The structure of a workload whose folds are all of windows, for loops over what is not unrolled of them.
 
-    Its parallel axes are those of points, its reduced axes those of the loops.
+    Its parallel axes are those of points, its reduced axes those of the loops: the rows of large windows, and a few
+    positions besides windows, as the channels of a small group.
 
     Raises:
         UnmatchedError: the reason that it has none.
     """
     structure_of(workload)
+    windows = {s.name for s in workload.stages if window_of(s)}
     workload = inlined_reads(workload, in_loops=True)
-    folds = tuple(s for s in workload.stages if s.reduction)
-    found = replace(_pointwise(workload), folds=folds, reduced=tuple(_reduced(workload.stages)))
+    folds = {s.name: s for s in workload.stages if s.reduction}
+    found = replace(_pointwise(workload), folds=tuple(folds.values()), reduced=tuple(_reduced(workload.stages)))
     read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
     for stage in workload.stages:
-        folded = stage.reduction.axes if stage.reduction else ()
-        summed = {v for a in accesses(stage.expression) for i in a.index if len(i.terms) > 1 for v, _ in i.terms}
-        if stage.scan or any(x.name not in summed for x in folded):
-            raise UnmatchedError(f"{stage.name} is a scan, or folds more than a window")
-        if folded and (set(stage.axes) != set(found.parallel) or is_integral(stage.expression)):
-            raise UnmatchedError(f"{stage.name} is a window of other points, or of integers")
+        beside = math.prod(x.extent for x in _reduced([stage]) if x not in window_of(stage))
+        if stage.scan or beside > _FEW or (stage.reduction and stage.name not in windows):
+            raise UnmatchedError(f"{stage.name} is a scan, or folds more than a window of few channels")
+    for stage in folds.values():
+        if set(stage.axes) != set(found.parallel) or is_integral(stage.expression):
+            raise UnmatchedError(f"{stage.name} is of other points than {_names(found.parallel)}, or of integers")
         stored = stage.name in workload.output_names
-        if folded and (any(f.name in read for f in folds) if stored else stage.dtype != "float32"):
+        if not read.isdisjoint(folds) if stored else stage.dtype != "float32":
             raise UnmatchedError(f"{stage.name} is rounded, and read by others")
-        if folded and any(a.tensor in {f.name for f in folds} for a in accesses(found.body_of(stage))):
+        if any(a.tensor in folds for a in accesses(found.body_of(stage))):
             raise UnmatchedError(f"{stage.name} is a fold of folds")
     return found
 

@@ -5,7 +5,7 @@ Before:  for j in 64: out[j] = x[2*j] + x[2*j + 1] + x[2*j + 2]
 After (unrolled_columns=2):  for j in 32: out[2*j], out[2*j + 1] of x[4*j : +5], which is loaded once
 
 On a CPU of the innermost loop of a dot; where threads accumulate, with all tiles loaded before the first is used; of
-points, along rows and columns. Unroll and jam, register tiling (compilers); unroll (Halide, TVM).
+points, along rows, columns and another axis. Unroll and jam, register tiling (compilers); unroll (Halide, TVM).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of t
       (k_axes=range):  for k.0:                 positions k.0*64 : +64 of tap*256 + channel
 
 Before: grid r.0, c.0: out[r, c] of a tile of rows and columns, half of which are beyond the end of short columns
-After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis
+After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis, or positions of all axes as one
 
 A range has no positions beyond the end of a row; a box is moved by one instruction (`programs.boxes`). One loop is
 pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. `fuse` of loops
@@ -28,7 +28,7 @@ from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice, padded
 
 NAMES = ("m_axes", "n_axes", "k_axes", "flat")
-# Vectors of a tile of rows and columns of points as one axis; 0 if each is tiled by itself.
+# Vectors of a tile of rows and columns of points as one axis, or positions of all axes; 0 if each is tiled by itself.
 FLAT_SIZES = (0, 256, 512, 1024, 2048)
 # Boxes of several axes.
 PATCH, PLANE = "patch", "plane"
@@ -89,7 +89,7 @@ def _surface(sides: Sequence[int]) -> tuple[float, tuple[int, ...]]:
 
 
 def flat_points() -> Decision:
-    """Rows and columns of points each tiled by itself, or as one axis in so many vectors.
+    """Axes of points each tiled by itself, or as one axis in so many vectors.
 
     The base program is made with it.
     """

@@ -36,7 +36,7 @@ _MAX_ITERATION = 32
 def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
     """The workload with windows unrolled, and stages read at their own axes only.
 
-    `in_loops`: of windows that are too large for that, the last axes are unrolled, and the first ones folded.
+    `in_loops`: of windows that are large for that, the last axes are unrolled, and the first ones folded.
 
     Raises:
         UnmatchedError: a fold is not read at its own axes, or a stage is read outside of its extents.
@@ -81,8 +81,8 @@ def _written_out(stage: Stage, in_loops: bool) -> Stage:
     """The stage with the axes of its window, if any, unrolled."""
     if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
         return stage
-    window = [x for x in stage.reduction.axes if x.name in _summed(stage.expression)]
-    if math.prod(x.extent for x in window) > MAX_WINDOW:
+    window, most = window_of(stage), _MAX_ITERATION if in_loops else MAX_WINDOW
+    if math.prod(x.extent for x in window) > most:
         window = _last(window) if in_loops else []
     if not window:
         return stage
@@ -93,17 +93,19 @@ def _written_out(stage: Stage, in_loops: bool) -> Stage:
     return replace(stage, expression=whole, reduction=replace(stage.reduction, axes=rest) if rest else None)
 
 
+def window_of(stage: Stage) -> list[Axis]:
+    """The folded axes that index a dimension together with others."""
+    folded = stage.reduction.axes if stage.reduction else ()
+    sums = (i for a in accesses(stage.expression) for i in a.index if len(i.terms) > 1)
+    summed = {v for index in sums for v, _ in index.terms}
+    return [x for x in folded if x.name in summed]
+
+
 def _last(window: list[Axis]) -> list[Axis]:
     """As many of the last axes as fit into one iteration of a loop."""
     while math.prod(x.extent for x in window) > _MAX_ITERATION:
         window = window[1:]
     return window
-
-
-def _summed(expression: Expression) -> set[str]:
-    """The axes that index a dimension together with others."""
-    sums = (i for a in accesses(expression) for i in a.index if len(i.terms) > 1)
-    return {v for index in sums for v, _ in index.terms}
 
 
 def _positions(stage: Stage, window: list[Axis]) -> Iterator[dict[str, Affine]]:

@@ -5,7 +5,6 @@ Every program runs in the interpreter, some printed in Triton's own, and on this
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +21,7 @@ from autosched.checking.random_inputs import random_inputs
 from best_spaces import build
 from convolutions import block, convolution
 from scheduled_tensors import interpreted, launched_on
-from search_spaces import Schedule, SearchSpace, Workload, target_named
+from search_spaces import EmptySearchSpaceError, Schedule, SearchSpace, Workload, target_named
 from search_spaces.programs.statements import For, Load, Store, statements
 from search_spaces.schedules.knobs import KnobValue
 
@@ -40,6 +39,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "large volume": {"size": (5, 4, 5), "kernel": (5, 5, 5), "channels": 4, "padding": 2, "stride": 2},
     "long": {"size": (40,), "kernel": (70,), "channels": 10, "padding": 35},
     "rows of vectors": {"size": (5, 75), "kernel": (3, 5), "channels": 3, "padding": 2, "stride": 2},
+    "small groups": {"size": (5, 6), "kernel": (3, 3), "channels": 8, "groups": 2, "padding": 1},
     "multiplier": {"size": (5, 6), "kernel": (3, 3), "channels": 6, "filters": 12, "padding": 1},
 }
 EACH = [pytest.param(n, layout, id=f"{n} {layout}") for n, layout in itertools.product(CASES, ("nhwc", "nchw"))]
@@ -51,12 +51,19 @@ def depthwise(name: str, layout: str = "nhwc", dtype: str = "float32") -> Worklo
     return convolution(**{**usual, **case})
 
 
+def test_look_ups_of_split_axes_have_these_in_their_tiles() -> None:
+    workload = depthwise("long", "nchw", "float16")
+    space = build(workload, H200).restricted("reduction", accumulate=("thread",), grid=("tiles",))
+    check_interpreted(workload, space.sample(np.random.default_rng(0)), random_inputs(workload, 3))
+
+
 def drawn(space: SearchSpace, count: int) -> list[Schedule]:
     """So many schedules of points, of few programs."""
     rng = np.random.default_rng(4)
-    found = [space.sample(rng) for _ in range(12 * count)]
-    few = (s for s in found if s.sketch == "pointwise" and s.program.kernels[0].grid.programs <= 64)
-    return list(dict.fromkeys(few))[:count]
+    whole = space.restricted("pointwise")
+    found = (whole.sample(rng) for _ in range(12 * count))
+    few = (s for s in found if s.program.kernels[0].grid.programs <= 64)
+    return list(itertools.islice(few, count))
 
 
 def check_interpreted(workload: Workload, schedule: Schedule, inputs: list[torch.Tensor]) -> None:
@@ -155,9 +162,16 @@ def test_a_large_window_is_a_loop_over_its_rows() -> None:
 
 
 def test_too_many_reads_are_not_written_out() -> None:
-    seven = dataclasses.replace(convolution((14, 14), (7, 7), 8, 8, padding=3, groups=8))
-    sampled = drawn(build(seven, H200), 30)
-    assert max(s.knobs["unrolled_planes"] * s.knobs["unrolled_rows"] for s in sampled) * 2 * 49 <= 1024
+    space = build(convolution((14, 14), (5, 5), 8, 8, padding=2, groups=8), H200)
+    with pytest.raises(EmptySearchSpaceError):
+        space.restricted("pointwise", unrolled_planes=(8,), unrolled_rows=(8,)).sample(np.random.default_rng(0))
+
+
+def test_a_window_of_many_taps_is_a_loop_on_a_gpu_and_written_out_on_a_cpu() -> None:
+    seven = convolution((14, 14), (7, 7), 8, 8, padding=3, groups=8)
+    for target, loops in ((H200, 1), (CPU, 0)):
+        (schedule, *_) = (s for s in build(seven, target).seeds() if s.sketch == "pointwise")
+        assert sum(isinstance(s, For) for s in schedule.program.kernels[0].body) == loops
 
 
 def test_only_edges_of_an_image_are_guarded_on_a_cpu() -> None:
