@@ -68,21 +68,23 @@ def windows_of(
 
 
 def _along(pieces: Sequence[tuple[Slice, int]], extents: Mapping[str, int], counted: Mapping[str, str]) -> Window:
-    """The window along several dimensions that one axis counts in mixed radix, in units of the innermost position.
+    """The window along several dimensions that one axis counts in mixed radix, in elements of the innermost one.
 
-    Where a position of the axis is several elements apart, as with a stride, those between are read for other taps.
+    What lies between its first and its last position counts as read, for other taps.
     """
-    apart = math.prod(max(1, abs(piece.step)) for piece, _ in pieces)
+    first, span, offset, inner = pieces[0][0], 1.0, 0.0, 1
     forms: list[tuple[Affine, float]] = []
-    for piece, _ in pieces:
+    for piece, size in reversed(pieces):
         assert piece.flat is not None
-        forms.append((piece.start, apart * piece.flat.divisor / max(1, abs(piece.step))))
-    first = pieces[0][0]
+        values = -(-(first.extent or 1) // piece.flat.divisor)
+        span += inner * abs(piece.step) * (min(piece.flat.size or values, values) - 1)
+        offset += inner * piece.start.offset
+        forms.append((piece.start, float(inner)))
+        inner *= size
     assert first.flat is not None
-    positions = first.extent or 1
+    apart = math.prod(max(1, abs(piece.step)) for piece, _ in pieces)
     moves = _moves(((first.flat.start, float(apart)), *forms), extents, counted)
-    offset = apart * first.flat.start.offset + sum(form.offset * distance for form, distance in forms)
-    return Window(positions, apart * positions, math.prod(size for _, size in pieces), moves, offset)
+    return Window(first.extent or 1, span, inner, moves, offset + apart * first.flat.start.offset)
 
 
 def _moves(

@@ -116,8 +116,10 @@ def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> 
         own = [name for name in UNROLLED if name in knobs]
         found += [only(name, 1, ("across",), _is_across, "rows are vectors") for name in own]
     for name, tiled in UNROLLED.items():
-        concerned = tuple(x for x in ("flat", tiled, name) if x in knobs)
-        found += [Rule(concerned, partial(_why_not_unrolled, axes, name))] if name in knobs else []
+        if name in knobs:
+            axis = {"columns": axes.column, **axes.shared}[tiled]
+            concerned = tuple(x for x in ("flat", axes.tilings.get(axis), name) if x in knobs)
+            found.append(Rule(concerned, partial(_why_not_unrolled, axes, name, axis)))
     counts = tuple(name for name in UNROLLED if name in knobs)
     if counts:
         found.append(Rule(counts, partial(_why_too_long, _reads(structure))))
@@ -262,14 +264,18 @@ def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         tiling("rows", axes.row.extent, "grid", heights),
         tiling("columns", axes.column.extent, "grid", sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
     )
-    shared = {name: axes.shared[name].extent for name in ("planes", "rows") if name in axes.shared}
-    # A thread's last rows are moved back to be whole; of other axes there are no rests.
-    whole = [n for n in PLANES if shared.get("planes", 0) % n == 0]
-    unrolled = (
-        *([unrolled_planes(whole)] if len(whole) > 1 and "planes" in shared else []),
-        *([unrolled_rows([n for n in ROWS_WRITTEN_OUT if n <= shared["rows"]])] if shared.get("rows", 1) > 1 else []),
-    )
-    return (*tiles, *unrolled, vectorizing(), prefetching(), streaming(structure.workload, target))
+    return (*tiles, *_unrolled_on_cpu(axes), vectorizing(), prefetching(), streaming(structure.workload, target))
+
+
+def _unrolled_on_cpu(axes: TiledAxes) -> tuple[Decision, ...]:
+    """Unrolling of rows, of which the last are moved back to be as many, and of other axes without a rest."""
+    found = []
+    for name, decision in (("planes", unrolled_planes), ("rows", unrolled_rows)):
+        axis = axes.shared.get(name, NO_AXIS)
+        whole = tuple(n for n in PLANES if axis.extent % n == 0)
+        counts = tuple(n for n in ROWS_WRITTEN_OUT if n <= axis.extent) if axis == axes.row else whole
+        found += [decision(counts)] if len(counts) > 1 else []
+    return tuple(found)
 
 
 def _why_not_across(values: Values) -> str | None:
@@ -291,17 +297,12 @@ def _has_selections(structure: Structure) -> bool:
     return any(known.read(e) is not None for body in bodies for e in walk(body) if isinstance(e, Apply))
 
 
-def _why_not_unrolled(axes: TiledAxes, name: str, values: Values) -> str | None:
+def _why_not_unrolled(axes: TiledAxes, name: str, axis: Axis, values: Values) -> str | None:
     """Unrolled points divide a tile; where an axis has none, they are groups, of which the last may be cut."""
-    count, tiled = values.integer(name), UNROLLED[name]
-    axis = {"columns": axes.column, **axes.shared}[tiled]
-    in_tile = (
-        tiled in values
-        and axis in (axes.plane, axes.row, axes.column)
-        and not (_is_flat(values) and axis in axes.flat[:-1])
-    )
-    tile = values.tile(tiled) if in_tile else 1
-    if tiled != "columns" and (tile == 1 and (tiled == "planes" or not in_tile)):
+    count, tiled = values.integer(name), axes.tilings.get(axis, "")
+    apart = axis != axes.column and _is_flat(values) and axis in axes.flat
+    tile = values.tile(tiled) if tiled in values and not apart else 1
+    if tile == 1 and (apart or axis not in (axes.row, axes.column)):
         return f"{name}={count} of {axis.extent} positions" if count >= 2 * axis.extent else None
     return f"{name}={count} does not divide a tile of {tile}" if tile % count else None
 

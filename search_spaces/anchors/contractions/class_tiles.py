@@ -3,11 +3,10 @@
 A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
 
     box      128 columns (of 14) of a row of an image; programs or loops go over rows and images
-    8x16     8 rows and 16 columns of an image; programs go over all such boxes
-    4x4      4 rows and 4 columns of all 8 images
+    plane    8 rows and 16 columns of an image; programs go over all such boxes
+    patch    2 rows and 8 columns of all 8 images, which leave out fewer positions beyond the ends
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
 
-In the order of the axes, the last sides of a box are those of its name; the axis before them has the rest of the tile.
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
 """
@@ -19,11 +18,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from search_spaces.decisions.tiles.class_axes import sides_of, waste
+from search_spaces.decisions.tiles.class_axes import BOXES, box_of
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice, side
-from search_spaces.schedules.knobs import KnobValue, padded
+from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
@@ -45,12 +44,16 @@ MOVED = {
 
 @dataclass(frozen=True)
 class ClassTiles:
-    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes."""
+    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes.
+
+    `summed`: they are iterations of a loop, instead of programs of a grid.
+    """
 
     axes: tuple[Axis, ...]
     tiled: Axis
     size: int
     kind: str
+    summed: bool = False
 
     @property
     def ranged(self) -> bool:
@@ -59,17 +62,24 @@ class ClassTiles:
     @property
     def boxed(self) -> bool:
         """True for boxes of several sides."""
-        return sides_of(self.kind) is not None
+        return self.kind in BOXES
+
+    @property
+    def in_one_loop(self) -> bool:
+        """True if one loop is over the tiles at all positions, with digits for its variables."""
+        return self.summed and (self.boxed or self.kind == FUSED)
 
     @cached_property
     def sides(self) -> dict[str, int]:
         """Positions of a tile along every axis, unless it is a range."""
-        inner = sides_of(self.kind)
-        if inner is None:
+        box = self._sides if self.boxed else None
+        if box is None:
             return {x.name: self.size if x == self.tiled else 1 for x in self.axes}
-        rest = (max(1, self.size // math.prod(inner)), *inner)
-        sides = (*(1 for _ in self.axes[len(rest) :]), *rest)
-        return {x.name: side for x, side in zip(self.axes, sides, strict=True)}
+        return {x.name: side for x, side in zip(self.axes, box, strict=True)}
+
+    @property
+    def _sides(self) -> tuple[int, ...] | None:
+        return box_of(tuple(x.extent for x in self.axes), self.size, self.kind, self.summed)
 
     @property
     def extents(self) -> dict[str, int]:
@@ -84,22 +94,23 @@ class ClassTiles:
         return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
 
     @property
-    def waste(self) -> tuple[float, float]:
-        """Positions of all boxes, relative to those that exist; then their surface."""
-        extents = [x.extent for x in self.axes]
-        return waste(extents, list(self.sides.values())), sum(1 / n for n in self.sides.values())
-
-    @property
     def positions(self) -> int:
         """Number of positions along which tiles lie."""
         return math.prod(x.extent for x in self.axes) if self.ranged else self.tiled.extent
 
     @property
     def count(self) -> int:
-        """Number of tiles; for boxes, along the tiled axis."""
-        if self.kind == FUSED:
+        """Number of tiles; along the tiled axis alone, if there are loops or axes of the grid for the others."""
+        if self.in_one_loop:
             return math.prod(size for _, size in self.digits)
         return self.steps if self.ranged else self.counts[self.tiled.name]
+
+    @property
+    def reaches(self) -> bool:
+        """True if some tiles reach beyond the end of an axis."""
+        if self.ranged:
+            return self.positions % self.size != 0
+        return any(x.extent % self.sides[x.name] for x in self.axes)
 
     @property
     def steps(self) -> int:
@@ -108,7 +119,12 @@ class ClassTiles:
     @property
     def digits(self) -> tuple[tuple[str, int], ...]:
         """Variables of boxes and their extents, if one loop is over all of them."""
-        return (*((f"{x.name}.0", x.extent) for x in self.others), (f"{self.tiled.name}.1", self.steps))
+        outer = (x for x in self.axes if x != self.tiled)
+        return tuple((self._variable(x), self.counts[x.name]) for x in (*outer, self.tiled))
+
+    def _variable(self, axis: Axis) -> str:
+        """The variable that counts tiles along an axis: a digit, if one loop is over all of them."""
+        return f"{axis.name}.{int(self.summed and axis == self.tiled)}"
 
     @property
     def outermost(self) -> Axis:
@@ -118,7 +134,7 @@ class ClassTiles:
     @property
     def others(self) -> tuple[Axis, ...]:
         """The axes of which a tile has one position."""
-        return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
+        return () if self.ranged or self.boxed else tuple(x for x in self.axes if x != self.tiled)
 
     def place(self, start: Affine) -> dict[str, Slice]:
         """Slices of a tile along every axis of which it has several positions; a box has a start of its own."""
@@ -137,26 +153,21 @@ class ClassTiles:
     @property
     def _box(self) -> dict[str, Slice]:
         place, divisor = dict[str, Slice](), self.size
-        for axis, positions in self.sides.items():
+        for x in self.axes:
+            positions = self.sides[x.name]
             divisor //= positions
-            start, flat = start_of((f"{axis}.0", positions)), Flat(start_of(), divisor, positions)
-            place[axis] = side(start, self.size, self.tiled.name, flat)
+            start, flat = start_of((self._variable(x), positions)), Flat(start_of(), divisor, positions)
+            place[x.name] = side(start, self.size, self.tiled.name, flat)
         return place
 
     def why_no_box(self) -> str | None:
         """Reason that there are no boxes of this size, if tiles are boxes; or None."""
-        inner, what = sides_of(self.kind), f"{self.tiled.name}={self.size} in boxes of {self.kind}"
-        if inner is None:
+        if not self.boxed or self._sides:
             return None
-        if self.size % math.prod(inner):
-            return f"{what}; expected a multiple of {math.prod(inner)}"
-        for x in self.axes:
-            if self.sides[x.name] > padded(x.extent):
-                most = padded(x.extent)
-                return f"{what} has {self.sides[x.name]} positions along {x.name}; expected {most} at most"
-        if [x for x, n in self.sides.items() if n > 1] == [self.tiled.name]:
-            return f"{what} runs along {self.tiled.name} alone; expected {BOX}"
-        return None
+        whole = " that divides the axes" * self.summed
+        return (
+            f"there is no {self.kind} of {self.size} positions of {' x '.join(str(x.extent) for x in self.axes)}{whole}"
+        )
 
 
 def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
@@ -182,7 +193,7 @@ def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -
     """The tiles of the class m, n or k of a contraction, by its knobs."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)))
+    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)), name == "k")
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:

@@ -47,8 +47,8 @@ MIN_ROWS = 16
 # flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
-# Sizes of tiles that may be boxes of several axes: those of warp groups' rows, and of their columns.
-BOX_TILES = (64, 128, 256)
+# Sizes of tiles that may be boxes of several axes: those of warp groups' rows and columns, and of most iterations.
+BOX_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
 # Parts of a reduction at most, each of at least two of the smaller reduction tiles.
@@ -68,7 +68,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
-    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": ()}
+    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
     ranges = [
         d
         for name, (axes, _) in form.classes.items()
@@ -76,7 +76,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             f"{name}_axes",
             [x.extent for x in axes],
             ranged[name],
-            BOX_TILES if "descriptor" in boxed[name] else (),
+            BOX_TILES[name] if "descriptor" in boxed[name] else (),
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
@@ -141,15 +141,19 @@ def ways_to_load(
     if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
         return _ways_to_prepare(form, side, constants, moved, target)
     ways = addressing_of_all(workload, moved, target)
+    by = target.features.descriptors
     if not all(map(form.is_plain, moved)):
-        by = target.features.descriptors if offers.im2col else None
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
-        windows = alone and window_class(form, moved[0], [x for x in CLASSES if ranged[x]], by)
+        kinds = [x for x in CLASSES if ranged[x]]
+        windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
         boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
         return (*boxes, "im2col") if windows else boxes
-    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+    if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    # A copy has the order of what it copies.
+    if any(len(x.axes) > by.dimensions or x.axes[-1] not in _TILED for x in read):
+        return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")

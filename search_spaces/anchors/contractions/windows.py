@@ -30,7 +30,13 @@ def window_class(form: Contraction, access: Access, ranged: Collection[str], by:
 
     `ranged`: the classes whose tiles may be ranges.
     """
-    return next((x for x in CLASSES if why_no_window(form, access, _tiles(form, x, ranged), by) is None), "")
+    channel = access.index[-1].along({x.name for _, x in form.classes.values()})
+    for name, (axes, tiled) in form.classes.items():
+        moving = axes if name in ranged else (tiled,)
+        slides = any(i.step(x.name) and not i.is_axis for i in access.index for x in moving)
+        if tiled.name != channel and slides and why_no_window(form, access, _tiles(form, name, ranged), by) is None:
+            return name
+    return ""
 
 
 def _tiles(form: Contraction, positions: str, ranged: Collection[str]) -> dict[str, ClassTiles]:

@@ -32,8 +32,7 @@ class TiledAxes:
     """The axes of a tile; neighbours in the output lie along the column; `NO_AXIS` for none.
 
     `turned`: reads have neighbours along another one of them. `shared`: the axes along which neighbouring points share
-    what they read, by the names of tilings; "planes" is that of any other axis, if it is in no tile. `flat`: the axes
-    that may be one.
+    what they read, by what their unrolling is called. `flat`: the axes that may be one.
     """
 
     volume: Axis
@@ -43,6 +42,12 @@ class TiledAxes:
     turned: bool
     shared: Mapping[str, Axis]
     flat: tuple[Axis, ...] = ()
+
+    @property
+    def tilings(self) -> Mapping[Axis, str]:
+        """The names of the tilings of all these axes."""
+        named = {self.volume: "volumes", self.plane: "planes", self.row: "rows", self.column: "columns"}
+        return {x: name for x, name in named.items() if x != NO_AXIS}
 
     @property
     def short(self) -> bool:
@@ -67,14 +72,19 @@ def tiled_axes(structure: Structure) -> TiledAxes:
     beside = [x for x in free if x != plane and not _together(structure, x, plane)]
     volume = beside[-1] if plane != NO_AXIS and beside and _are_few((plane, row, column)) else NO_AXIS
     turned = near in (plane, row) and near != NO_AXIS
-    return TiledAxes(volume, plane, row, column, turned, _shared(structure, free, plane, row, column))
+    return TiledAxes(volume, plane, row, column, turned, _shared(structure, row, column))
 
 
-def _shared(structure: Structure, free: Sequence[Axis], plane: Axis, row: Axis, column: Axis) -> Mapping[str, Axis]:
-    """The axes along which neighbouring points share what they read: of the last two, and of the others the last."""
-    outer = next((x for x in (plane, *reversed(free)) if x != NO_AXIS and is_shared(structure, x)), NO_AXIS)
-    found = {"planes": outer, "rows": row, "columns": column}
-    return {name: x for name, x in found.items() if x != NO_AXIS and (x == outer or is_shared(structure, x))}
+def _shared(structure: Structure, row: Axis, column: Axis) -> Mapping[str, Axis]:
+    """The axes along which neighbouring points share what they read: the column, and the last two others.
+
+    The row is one of these; if it is not shared, as channels with several filters each, other axes are unrolled.
+    """
+    others = [x for x in structure.parallel if x != column and is_shared(structure, x)]
+    rows = row if row in others else (others[-1] if others else NO_AXIS)
+    rest = [x for x in others if x != rows]
+    found = {"planes": rest[-1] if rest else NO_AXIS, "rows": rows, "columns": column}
+    return {name: x for name, x in found.items() if x != NO_AXIS and (x != column or is_shared(structure, x))}
 
 
 def _are_few(axes: Sequence[Axis]) -> bool:

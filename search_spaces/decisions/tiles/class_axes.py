@@ -2,8 +2,8 @@
 
 Before: grid image, row, m.0:                   a tile's rows are columns m.0*64 : +64 of a row of an image
 After (m_axes=range):  grid m.0:                a tile's rows are positions m.0*64 : +64 of image*196 + row*14 + column
-      (m_axes=8x16):  grid image, row.0, column.0: rows row.0*8 : +8 and columns column.0*16 : +16 of an image
-      (m_axes=4x4):   grid image.0, row.0, column.0: 4 x 4 pixels of each of 8 images, of which 28 x 28 are whole boxes
+      (m_axes=plane): grid image, row.0, column.0: rows row.0*8 : +8 and columns column.0*16 : +16 of an image
+      (m_axes=patch): grid image.0, row.0, column.0: 4 x 4 pixels of each of 8 images, of which 28 x 28 are whole boxes
 
 Before: for tap in 9: for k.0 in 4:             channels k.0*64 : +64 of a tap
 After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
@@ -30,49 +30,43 @@ from search_spaces.schedules.knobs import Choice, padded
 NAMES = ("m_axes", "n_axes", "k_axes", "flat")
 # Vectors of a tile of rows and columns of points as one axis; 0 if each is tiled by itself.
 FLAT_SIZES = (0, 256, 512, 1024, 2048)
-# Boxes with more positions than this, relative to those that exist, lose to others, if there are any.
+# Boxes of several axes.
+PATCH, PLANE = "patch", "plane"
+BOXES = (PATCH, PLANE)
+# Planes with more positions than this, relative to those that exist, lose to patches.
 _MOST_WASTE = 1.5
-WHERE_NOT = "Where a class has one axis; no range of it where slices cannot say what that reads."
+WHERE_NOT = "Where a class has one axis; no range or box of it where slices cannot say what that reads, or move it."
 
 
 def class_axes(name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = ()) -> tuple[Decision, ...]:
     """Tiles along one axis, or along several axes of these extents, if there is a choice.
 
-    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes.
+    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes.
     """
-    fused = ("fused",) if name == "k_axes" and len(extents) > 1 else ()
-    sides = useful_sides(tuple(extents), tuple(tiles)) if ranged else ()
-    values = ("box", *fused, *(("range",) if ranged else ()), *map(spelled, sides))
+    summed = name == "k_axes"
+    fused = ("fused",) if summed and len(extents) > 1 else ()
+    boxes = [kind for kind in BOXES if any(box_of(tuple(extents), tile, kind, summed) for tile in tiles)]
+    values = ("box", *fused, *(("range", *boxes) if ranged else ()))
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()
 
 
-def spelled(sides: Sequence[int]) -> str:
-    """The value for boxes with these sides along all axes but the first."""
-    return "x".join(map(str, sides))
+@lru_cache(4096)  # Every schedule asks.
+def box_of(extents: tuple[int, ...], tile: int, kind: str, whole: bool = False) -> tuple[int, ...] | None:
+    """Sides of the box with so many positions along axes of these extents; None if there is none of this kind.
 
+    A patch is the box with the fewest positions beyond the ends of the axes, a plane the same within one position of
+    the first axis, unless that is the patch; of equal ones, that with the least surface. `whole`: it divides the axes.
 
-def sides_of(value: str) -> tuple[int, ...] | None:
-    """The sides that a value spells; None if tiles are no boxes of several sides."""
-    return tuple(map(int, value.split("x"))) if value[0].isdigit() else None
-
-
-@lru_cache(256)  # Every sketch of a workload asks.
-def useful_sides(extents: tuple[int, ...], tiles: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Sides along all axes but the first of boxes with so many positions; the first axis has the rest of a tile.
-
-    For each size of a tile the box with the fewest positions beyond the ends, and the same within one position of the
-    first axis; of equal ones, that with the least surface.
-
-    >>> useful_sides((16, 56, 56), (128,))
-    ((8, 8), (8, 16))
+    >>> box_of((16, 56, 56), 128, "patch"), box_of((16, 56, 56), 128, "plane")
+    ((2, 8, 8), (1, 8, 16))
     """
-    found = dict[tuple[int, ...], float]()
-    for tile in tiles:
-        boxes = sorted(_boxes(extents, tile), key=lambda sides: (waste(extents, sides), *_surface(sides)))
-        flat = [sides for sides in boxes if sides[0] == 1]
-        found |= {sides[1:]: waste(extents, sides) for sides in (*boxes[:1], *flat[:1])}
-    most = max(_MOST_WASTE, min(found.values(), default=0.0))
-    return tuple(sorted(sides for sides, waste in found.items() if waste <= most))
+    boxes = [sides for sides in _boxes(extents, tile) if kind == PATCH or sides[0] == 1]
+    found = min(boxes, key=lambda sides: (_waste(extents, sides), *_surface(sides)), default=None)
+    if found is None or (whole and _waste(extents, found) > 1):
+        return None
+    if kind == PATCH:
+        return found
+    return None if _waste(extents, found) > _MOST_WASTE or found == box_of(extents, tile, PATCH) else found
 
 
 def _boxes(extents: Sequence[int], tile: int) -> list[tuple[int, ...]]:
@@ -84,7 +78,7 @@ def _boxes(extents: Sequence[int], tile: int) -> list[tuple[int, ...]]:
     return [sides for sides in boxes if sides[0] <= padded(first) and sum(x > 1 for x in sides) > 1]
 
 
-def waste(extents: Sequence[int], sides: Sequence[int]) -> float:
+def _waste(extents: Sequence[int], sides: Sequence[int]) -> float:
     """Positions of all boxes, relative to those that exist."""
     return math.prod(-(-extent // side) * side / extent for extent, side in zip(extents, sides, strict=True))
 

@@ -12,6 +12,7 @@ from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
 from convolutions import block, convolution
 from search_spaces import InputError, ops
+from tuning_logs.shape_distance import shape_distance
 
 CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)
 CASES: dict[str, dict[str, Any]] = {
@@ -76,6 +77,16 @@ def test_its_epilogue_is_the_block_that_is_written_out() -> None:
 def test_a_kernel_of_one_tap_is_the_product(epilogue: str) -> None:
     one = ops.conv(2, 16, (9, 7), 24, 1, dtype="bfloat16", epilogue=epilogue)
     assert one.key == ops.matmul(2 * 9 * 7, 24, 16, "bfloat16", "nt", epilogue=epilogue).key
+
+
+def test_a_layer_learns_from_its_siblings_first_and_one_of_a_pixel_from_products() -> None:
+    layer = ops.conv(32, 64, (56, 56), 64, 3, padding=1, dtype="float16", epilogue="bias_relu")
+    sibling = ops.conv(8, 128, (28, 28), 128, 3, padding=1, dtype="float16", epilogue="bias_relu")
+    pixel = ops.conv(32, 64, (56, 56), 256, 1, dtype="float16", epilogue="bias_relu")
+    product = ops.matmul(65536, 512, 64, layout="nt", dtype="float16", epilogue="bias_relu")
+    assert {w.family for w in (layer, sibling, pixel, product)} == {"dot"}
+    assert shape_distance(sibling, layer) < shape_distance(product, layer)
+    assert shape_distance(product, pixel) < shape_distance(sibling, pixel)
 
 
 def test_results_may_lie_in_another_layout_than_images() -> None:

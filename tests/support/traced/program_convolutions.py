@@ -9,14 +9,16 @@ _BATCHES, _CHANNELS, _SIDES = (1, 2, 3), (1, 2, 3, 4, 6, 8), (1, 2, 3, 5, 7, 8, 
 _TAPS, _STRIDES, _SPACINGS, _PADDINGS = (1, 1, 2, 3, 3, 3, 4, 5), (1, 1, 1, 2, 3), (1, 1, 1, 2, 3), (0, 1, 1, 2, 3)
 _BEFORE = (
     "F.relu({x})", "F.gelu({x})", "{x} * 0.5", "{x} + {y}", "F.silu({x})", "{x}[:, :, 1:]", "{x}[..., ::2]",
-    "F.batch_norm({x}, {m}, {v}.abs() + 0.1)", "F.interpolate({x}, scale_factor=2)", "F.pad({x}, (1, 2))",
+    "F.batch_norm({x}, {m}.detach(), {v}.detach().abs() + 0.1)", "F.interpolate({x}, scale_factor=2)",
+    "F.pad({x}, (1, 2))", "{x}[..., 1:].abs()",
     "F.pad({x}, (1, 1), mode='reflect')", "F.pad({x}, (2, 1, 1, 1), mode='reflect')", "F.pad({x}, (1, 0), value=2.0)",
     "F.pad({x}, (1, 1, 1, 1), mode='replicate')", "F.pixel_unshuffle({x}, 2)", "torch.cat(({x}, {x}.relu()), 1)",
     "{x}.to(memory_format=torch.channels_last)", "{x}.flip(-1)", "{x}.contiguous()", "{x}.transpose(-1, -2)",
 )  # fmt: skip
 _AFTER = (
     "F.relu({x})", "F.gelu({x})", "F.silu({x})", "F.relu6({x})", "F.hardswish({x})", "{x} + {y}", "F.relu({x} + {y})",
-    "F.batch_norm({x}, {m}, {v}.abs() + 0.1)", "F.relu(F.batch_norm({x}, {m}, {v}.abs() + 0.1, {m}, {v}))",
+    "F.batch_norm({x}, {m}.detach(), {v}.detach().abs() + 0.1)",
+    "F.relu(F.batch_norm({x}, {m}.detach(), {v}.detach().abs() + 0.1, {m}, {v}))",
     "F.batch_norm({x}, None, None, {m}, {v}, training=True)", "F.instance_norm({x})", "F.group_norm({x}, 1)",
     "F.pixel_shuffle({x}, 2)", "F.interpolate({x}, scale_factor=2)", "F.channel_shuffle({x}, 2)",
     "F.interpolate({x}, scale_factor=2, mode='bilinear')", "F.max_pool{r}d({x}, 2)", "F.max_pool{r}d({x}, 3, 2, 1)",

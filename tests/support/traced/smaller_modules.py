@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from rearranging import provide_einops
+
 # Integers up to this one are ranks, kernels of convolutions, paddings and the like.
 _NO_SIZE = 8
 # What all sizes are divided by at first, the most first; and then each of them.
@@ -69,6 +71,7 @@ def unfilled() -> contextlib.AbstractContextManager[Any]:
 
 def made(source: str, training: bool = False) -> Module:
     """The module of a file, without gradients."""
+    provide_einops()
     space: dict[str, Any] = {}
     exec(compile(source, "module.py", "exec"), space)
     module = space["Model"](*space["get_init_inputs"]()).requires_grad_(False)

@@ -45,6 +45,8 @@ def windows_of(workload: Workload, target: Target = SMALL, **fixed: tuple[KnobVa
     knobs = {k.name: k.values for k in whole.sketches[0].knobs}
     side = next(x for x in ("a_load", "b_load") if "im2col" in knobs[x])
     others = {name: list(values) for name, values in fixed.items()}
+    # Dots of 32 bits read weights along k only.
+    others |= {"b_load": ["transposed"]} if "transposed" in knobs["b_load"] else {}
     return whole.restricted("contraction", **{side: ["im2col"], **others})
 
 

@@ -33,6 +33,7 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
+    through_registers=False,
     kept_registers=KEPT_REGISTERS,
     words=frozenset({"im2col descriptors"}),
 )

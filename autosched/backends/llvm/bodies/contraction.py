@@ -15,6 +15,7 @@ from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lo
 from autosched.backends.llvm.bodies.microkernel import Cell, MicroKernel, vectors_of
 from autosched.backends.llvm.bodies.nests import Nest, NestPrinter
 from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand, panel
+from autosched.backends.llvm.bodies.row_blocks import LEAST, Place, RowBlocks
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
@@ -40,9 +41,6 @@ from search_spaces.programs.tile_program import Kernel
 from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.workloads.expressions.affine import Affine
 
-# A cell of a tile in a buffer: its address, how many columns of it exist at most, and a mask of those that do.
-Place = tuple[Cell, IRValue, int, IRValue | None]
-
 
 @dataclass(frozen=True)
 class RegisterTile:
@@ -56,7 +54,7 @@ class RegisterTile:
 class ContractionPrinter:
     """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
     register tile begin, and how far they go; `in_panels`: its columns are a panel that goes beyond the last column, and
-    is not moved back to end with it."""
+    is not moved back to end with it; `is_nest`: its dots are within loops of their own."""
 
     code: Code
     dot: Dot
@@ -65,6 +63,7 @@ class ContractionPrinter:
     stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
     in_panels: bool = False
+    is_nest: bool = False
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -186,6 +185,11 @@ class ContractionPrinter:
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
         whole = s.dst.name in self.integral
         cells, between = self._at(s.buffer, s.slices, s.dst)
+        if self._has_rows_together(s.buffer, s.slices) and not whole:
+            blocks = RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels)
+            values = dict.fromkeys(self._cells(s.dst), code.zeros(code.lanes)) | blocks.load(whole)
+            self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+            return
         for cell, address, left, mask in cells:
             if has_columns and left <= 0:
                 values[cell] = constant(0.0, whole, code.lanes)
@@ -198,10 +202,19 @@ class ContractionPrinter:
                 values[cell] = code.load_apart(address, between, dtype, left, whole)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
 
+    def _has_rows_together(self, buffer: str, slices: Sequence[Slice]) -> bool:
+        """True if rows of a tile are neighbours in a buffer, and columns are not."""
+        place = self.code.place(buffer, slices)
+        below, between = place.between(self._row_axis), place.between(self._column_axis)
+        return self.is_nest and below == 1 < between and min(self.code.lanes, self.rows) >= LEAST
+
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
         cells, between = self._at(s.buffer, s.slices, source.tile)
+        if self._has_rows_together(s.buffer, s.slices):
+            RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels).store(source.values)
+            return
         for cell, address, left, mask in cells:
             if left > 0 and between == 1:
                 code.store(source.values[cell], address, dtype, code.lanes, mask)
@@ -309,4 +322,4 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     nests = [n for s in statements(kernel.body) if isinstance(s, For) and (n := Nest.of(s))]
     of_columns = [p for n in nests for p in n.b.slices if p.axis == dots[0].dst.axes[1]]
     in_panels = any(not p.start.terms and stored[p.axis][1] % columns for p in of_columns)
-    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels)
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels, bool(nests))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted
+from autosched.tracing.operators.windows.adaptive import adaptive_windows, maximum_of, over_sizes, sum_of
 from autosched.tracing.operators.windows.windows import Window, at_place, covered, folded, windows_of
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.dtypes import is_float, range_of
@@ -129,19 +130,24 @@ def _over(result: Result, total: Value, count: float) -> Value:
 
 
 def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
-    return _avg_pool(result, x, _adapted(result, x, len(output_size)))
+    sizes = _equal_sizes(result, x, len(output_size))
+    if sizes is not None:
+        return _avg_pool(result, x, sizes)
+    windows = adaptive_windows(x.shape, result.shape, len(output_size))
+    return over_sizes(result, sum_of(result, x, windows), windows)
 
 
 def _adaptive_max_pool(result: Result, x: Value, output_size: Any) -> tuple[Value, ...]:
-    return _max_pool(result, x, _adapted(result, x, len(output_size)))
+    sizes = _equal_sizes(result, x, len(output_size))
+    if sizes is not None:
+        return _max_pool(result, x, sizes)
+    return (maximum_of(result, x, adaptive_windows(x.shape, result.shape, len(output_size))),)
 
 
-def _adapted(result: Result, x: Value, rank: int) -> list[int]:
-    """Window sizes that divide each dimension into the result's number of equal windows."""
+def _equal_sizes(result: Result, x: Value, rank: int) -> list[int] | None:
+    """Window sizes that divide each dimension into the result's number of equal windows; None if some do not."""
     pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
-    if any(n % m for n, m in pairs):
-        raise UnsupportedError(f"windows of several sizes, as {result.shape[-rank:]} of {x.shape[-rank:]} are")
-    return [n // m for n, m in pairs]
+    return None if any(n % m for n, m in pairs) else [n // m for n, m in pairs]
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

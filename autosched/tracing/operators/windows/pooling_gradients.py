@@ -14,8 +14,9 @@ from functools import reduce
 from typing import Any
 
 from autosched.tracing.operators.joining_rules import padded, sides_of
-from autosched.tracing.operators.rules import Result, UnsupportedError, arange
+from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted
 from autosched.tracing.operators.view_translation import piece
+from autosched.tracing.operators.windows.adaptive import adaptive_windows, over_sizes, sum_of
 from autosched.tracing.operators.windows.pooling import count_of
 from autosched.tracing.operators.windows.windows import Window, windows_of
 from autosched.tracing.values.values import Gathered, Value
@@ -186,12 +187,18 @@ def _avg_pool(
     return result.pointwise(total, *at, *covering.of_each(gradient, 0.0))
 
 
-def _adaptive_avg_pool(result: Result, gradient: Value, x: Value) -> Value:
-    rank = len(x.shape) - 2 if len(x.shape) > 3 else 2
-    pairs = list(zip(x.shape[-rank:], gradient.shape[-rank:], strict=True))
-    if any(n % m for n, m in pairs):
-        raise UnsupportedError(f"windows of several sizes, as {gradient.shape[-rank:]} of {x.shape[-rank:]} are")
-    return _avg_pool(result, gradient, x, [n // m for n, m in pairs], (), 0, False, True, None)
+def _adaptive_avg_pool(rank: int) -> Callable[..., Value]:
+    """A rule for windows along the last dimensions, as many as `rank`."""
+
+    def rule(result: Result, gradient: Value, x: Value) -> Value:
+        pairs = list(zip(x.shape[-rank:], gradient.shape[-rank:], strict=True))
+        if all(n % m == 0 for n, m in pairs):
+            return _avg_pool(result, gradient, x, [n // m for n, m in pairs], (), 0, False, True, None)
+        windows = adaptive_windows(x.shape, gradient.shape, rank)
+        share = over_sizes(result.part("share", gradient.shape, "float32"), gradient, windows)
+        return converted(sum_of(result, share, adaptive_windows(gradient.shape, x.shape, rank)), result.dtype)
+
+    return rule
 
 
 def _replication_pad(result: Result, gradient: Value, x: Value, padding: Sequence[int]) -> Value:
@@ -237,6 +244,6 @@ def _folded_back(result: Result, gradient: Value, dim: int, size: int, before: i
 RULES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys([f"max_pool{n}d_with_indices_backward" for n in (2, 3)], _max_pool),
     **dict.fromkeys([f"avg_pool{n}d_backward" for n in (2, 3)], _avg_pool),
-    **dict.fromkeys([f"_adaptive_avg_pool{n}d_backward" for n in (2, 3)], _adaptive_avg_pool),
+    **{f"_adaptive_avg_pool{n}d_backward": _adaptive_avg_pool(n) for n in (2, 3)},
     **dict.fromkeys([f"replication_pad{n}d_backward" for n in (1, 2, 3)], _replication_pad),
 }

@@ -17,7 +17,7 @@ from search_spaces.anchors.contractions.operand_tiles import moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
-from search_spaces.decisions.tiles.class_axes import sides_of
+from search_spaces.decisions.tiles.class_axes import BOXES
 from search_spaces.programs.boxes import why_no_box
 from search_spaces.programs.lowering import slices_at
 from search_spaces.programs.tiles import Slice
@@ -47,7 +47,7 @@ def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str,
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
             yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
-    sized = tuple(x for axes in ranged if axes[0] in "mn" for x in (axes, axes[0]))
+    sized = tuple(x for axes in ranged for x in (axes, axes[0]))
     if sized:
         for moved in ("a_load", "b_load", "store", "epilogue_load"):
             yield Rule((*sized, moved), _why_out_of_order(form, sized[::2], moved))
@@ -59,7 +59,7 @@ def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str,
 
 def _why_not_sliced(form: Contraction, ranged: Sequence[str]) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        boxed = [x[0] for x in ranged if sides_of(str(values[x]))]
+        boxed = [x[0] for x in ranged if values[x] in BOXES]
         return why_not_ranged(form, {x[0]: values[x] == RANGE for x in ranged}, boxed)
 
     return why

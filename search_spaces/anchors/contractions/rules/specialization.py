@@ -90,7 +90,8 @@ class _Specialization:
         """Dot units read operands in rows of a whole tile, along k or along its positions."""
         if values["specialize"] == "none":
             return None
-        sides = {x for t in self.tile(values).output.classes.values() if t.boxed for x in t.axes}
+        tile = self.tile(values)
+        sides = {x for t in (*tile.output.classes.values(), tile.reduced) if t.boxed for x in t.axes}
         read = [x for knob in LOADS for x in self.reads[knob, values.word(knob)]]
         cut = next((x for x in read if x.axes[-1] in {axis.name for axis in sides}), None)
         return (
@@ -222,7 +223,7 @@ def specialization_rules(
         ),
         Rule(("specialize", "stages"), why_no_stages),
         Rule(("specialize", "k"), asked.why_not_ended),
-        Rule(("specialize", "swap", "m", "n", *LOADS), asked.why_not_in_rows),
+        Rule(("specialize", "swap", "m", "n", "k", *LOADS), asked.why_not_in_rows),
         Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import (
+    BOX,
     CLASSES,
     FUSED,
     MOVED,
@@ -13,12 +14,14 @@ from search_spaces.anchors.contractions.class_tiles import (
     class_positions,
     class_tiles,
     fits,
+    why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
 from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -141,6 +144,7 @@ class _Starts:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
+        values |= self._within_axes(values)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
@@ -157,20 +161,44 @@ class _Starts:
         fused = {"k_axes": FUSED} if "k" in several else {}
         boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
-        long = [x for x in apart if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
+        long = self._ranges_of(values, apart)
         moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
-    def _boxes(self, values: Values) -> Values:
-        """The boxes of each class with the fewest positions beyond the ends, for tiles of these sizes."""
-        found = Values()
-        for x in ("m", "n"):
-            knob = self.knobs.get(f"{x}_axes")
-            each = [class_tiles(self.form, {**values, f"{x}_axes": v}, x) for v in knob.values] if knob else []
-            boxes = [tiles for tiles in each if tiles.boxed and tiles.why_no_box() is None]
-            if boxes:
-                found[f"{x}_axes"] = min(boxes, key=lambda tiles: tiles.waste).kind
+    def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
+        """Those of the classes whose tile is longer than one axis, as far as they may be ranges together."""
+        found: list[str] = []
+        for x in apart:
+            longer = not fits(values.tile(x), class_positions(self.form, x, ranged=False))
+            if longer and RANGE in self.knobs[f"{x}_axes"].values:
+                together = why_not_ranged(self.form, dict.fromkeys((*found, x), True))
+                found += [x] if together is None else []
         return found
+
+    def _within_axes(self, values: Values) -> Values:
+        """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
+        found = Values()
+        for x in CLASSES:
+            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED):
+                positions, knob = class_positions(self.form, x, ranged=False), self.knobs[x]
+                short = [v for v in knob.values if fits(v[-1] if isinstance(v, tuple) else 1, positions)]
+                if short and not fits(values.tile(x), positions):
+                    found[x] = nearest(knob.restricted(short), values.tile(x))
+        return found
+
+    def _boxes(self, values: Values) -> Values:
+        """Patches of each class of which tiles along one axis would reach beyond its end, if there are any."""
+        found = Values()
+        for x in CLASSES:
+            axes = f"{x}_axes"
+            one, patch = (class_tiles(self.form, {**values, axes: kind}, x) for kind in (BOX, PATCH))
+            if self._has_patches(x) and one.reaches and patch.why_no_box() is None:
+                found[axes] = PATCH
+        return found
+
+    def _has_patches(self, name: str) -> bool:
+        axes = f"{name}_axes"
+        return axes in self.knobs and PATCH in self.knobs[axes].values
 
     def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
         """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
@@ -195,7 +223,10 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
             if self._ranged:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-        swap, thin = form.m.extent <= form.n.extent, min(form.m.extent, form.n.extent)
+            if self._as_given:
+                yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
@@ -203,8 +234,13 @@ class _Starts:
     @cached_property
     def _ranged(self) -> Values:
         """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
-        return Values({"a_load": "pointer"}) if self._boxes(whole) else Values()
+        return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
+
+    @cached_property
+    def _as_given(self) -> Values:
+        """Operands of several reduced axes by pointers, where they could be copied: a copy may have short rows, too."""
+        copied = [x for x in LOADS if "copied" in self.knobs[x].values]
+        return Values(dict.fromkeys(copied, "pointer")) if len(self.form.reduced) > 1 else Values()
 
     def _size(self, name: str, wanted: float) -> KnobValue:
         """The usual tile that is closest, or this one."""
@@ -216,7 +252,7 @@ class _Starts:
 
     def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
         """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
-        whole = Values({x: self._size(x, _USUAL_ROWS) for x in "mn"})
+        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
         whole |= self._boxes(whole)
         few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
@@ -244,7 +280,7 @@ class _Starts:
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
             own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
             values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
-            several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
+            several = tiles_in(self.form, values) * tile.split > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
 
     def of_several(self) -> Iterator[Values]:

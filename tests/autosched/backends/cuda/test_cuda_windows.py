@@ -9,7 +9,7 @@ from autosched.backends.cuda import nvrtc
 from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.cuda.source import launched
 from autosched.checking.trial_data import TrialData
-from convolutions import convolution
+from convolutions import block, convolution
 from schedule_checks import fault
 from search_spaces import Workload
 from search_spaces.schedules.knobs import KnobValue
@@ -30,6 +30,16 @@ SHARES: dict[str, dict[str, tuple[KnobValue, ...]]] = {
     "stored by pointers": {"store": ("pointer",)},
     "in subtiles": {"subtiles": (2,), "store": ("descriptor",)},
 }
+BLOCK = block(convolution((14, 14), (3, 3), 64, 128, batch=8, padding=1))
+# Ways in which bias and residual come to the sums.
+EPILOGUES: dict[str, dict[str, tuple[KnobValue, ...]]] = {
+    "by the producer": {"epilogue_load": ("descriptor",), "store": ("descriptor",)},
+    "by the producer, swapped": {"epilogue_load": ("descriptor",), "swap": (True,)},
+    "by pointers": {"epilogue_load": ("pointer",), "store": ("descriptor",)},
+}
+each_epilogue = pytest.mark.parametrize("epilogue", EPILOGUES)
+# 3.2 billion elements.
+HUGE = convolution((4096, 4096), (3, 3), 64, 64, batch=3, padding=1, dtype="bfloat16")
 every = pytest.mark.parametrize("name", WINDOWS)
 each_share = pytest.mark.parametrize("share", SHARES)
 needs_nvrtc = pytest.mark.skipif(nvrtc.why_unavailable(90) is not None, reason=f"{nvrtc.why_unavailable(90)}")
@@ -57,6 +67,28 @@ def test_every_share_of_the_work_compiles(share: str) -> None:
     (made,) = drawn(LARGE, 1, **SHARES[share])
     facts = BACKEND.compile(BACKEND.render(made.program, "", SMALL), made.program, SMALL).facts
     assert facts.spill_bytes == 0, made.one_line
+
+
+@needs_nvrtc
+@each_epilogue
+def test_every_epilogue_compiles(epilogue: str) -> None:
+    (made,) = drawn(BLOCK, 1, **EPILOGUES[epilogue])
+    written = BACKEND.render(made.program, "", SMALL)
+    BACKEND.compile(written, made.program, SMALL)
+    brought = EPILOGUES[epilogue]["epilogue_load"] == ("descriptor",)
+    assert ("extras_full" in written) == brought
+
+
+@needs_nvrtc
+def test_offsets_beyond_32_bits_are_those_of_pointers_only() -> None:
+    """Coordinates of images of 2^31 elements and more are small."""
+    (made,) = drawn(HUGE, 1, store=("pointer",), split=(1,))
+    written = BACKEND.render(made.program, "", SMALL)
+    assert "ll" in written
+    (kernel,) = launched(made.program, SMALL)
+    (shape,) = (m.shape for m in kernel.maps if m.window)
+    assert shape == (3, 4096, 4096, 64)
+    BACKEND.compile(written, made.program, SMALL)
 
 
 def test_blocks_of_a_cluster_copy_parts_of_the_pixels_for_all() -> None:
@@ -88,6 +120,13 @@ def test_windows_are_right_on_a_gpu(name: str) -> None:
 @each_share
 def test_shares_of_the_work_are_right_on_a_gpu(share: str) -> None:
     assert not wrong(LARGE, 3, **SHARES[share])
+
+
+@pytest.mark.gpu
+@on_hopper
+@each_epilogue
+def test_epilogues_are_right_on_a_gpu(epilogue: str) -> None:
+    assert not wrong(BLOCK, 3, **EPILOGUES[epilogue])
 
 
 def wrong(workload: Workload, count: int, **fixed: tuple[KnobValue, ...]) -> list[str]:

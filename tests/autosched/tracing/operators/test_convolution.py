@@ -29,7 +29,8 @@ MEAN, VAR, GAIN, SHIFT = R(8), R(8).abs() + 0.5, R(8), R(8)
 def test_a_convolution_gives_the_numbers_and_strides_of_eager(kind: Mapping[str, Any]) -> None:
     function, given = made(kind)
     traced = checked(function, *given)
-    if kind["kind"] == "ordinary":
+    # What a single window reads of larger images may be gathered first.
+    if kind["kind"] == "ordinary" and kind["size"] > 1:
         assert len(traced.steps) == 1, str(traced)
 
 

@@ -134,6 +134,13 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "means_of_equal_parts": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), Y),
     "products_of_parts_in_turn": (crossed, Y[:, 0], Y[:, 1] * 0.5),
     "maxima_of_equal_parts": (lambda x: F.adaptive_max_pool2d(x, (3, 4)), Y),
+    "means_of_uneven_parts": (lambda x: F.adaptive_avg_pool2d(x.exp(), (4, 8)), Y),
+    "means_of_more_parts_than_elements": (lambda x: F.adaptive_avg_pool2d(x, (9, 7)), HALVES.view(1, 8, 8)),
+    "means_of_an_uneven_volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 4, 5)), X[:1, :, :3, :7]),
+    "means_of_an_uneven_line": (lambda x: F.adaptive_avg_pool1d(x, 5), HALVES),
+    "maxima_of_uneven_parts": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
+    "maxima_of_an_uneven_line": (lambda x: F.adaptive_max_pool1d(x, 5), HALVES),
+    "made_smaller_by_areas": (lambda x: F.interpolate(x, (5, 3), mode="area"), Y),
 }
 
 

@@ -30,6 +30,8 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "means along a line": (lambda x: F.avg_pool1d(x, 3, 2, 1), X[0]),
     "means of blocks": (lambda x: F.avg_pool3d(x, 2, 1, 1), X),
     "as many means": (lambda x: F.adaptive_avg_pool2d(x, (3, 4)), X),
+    "means of windows of several sizes": (lambda x: F.adaptive_avg_pool2d(x, (4, 5)), X),
+    "means of volumes of several sizes": (lambda x: F.adaptive_avg_pool3d(x, (2, 4, 9)), X),
     "largest of windows": (lambda x: F.max_pool2d(x, 3, 2, 1), X),
     "largest of what is no number": (lambda x: F.max_pool2d(x, 3, 1, 1), NAN),
     "largest of elements apart": (lambda x: F.max_pool2d(x, 2, 1, dilation=2), X),
