@@ -118,7 +118,7 @@ def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> 
     for name, tiled in UNROLLED.items():
         if name in knobs:
             axis = {"columns": axes.column, **axes.shared}[tiled]
-            concerned = tuple(x for x in ("flat", axes.tilings.get(axis), name) if x in knobs)
+            concerned = tuple(x for x in dict.fromkeys(("flat", axes.tilings.get(axis, name), name)) if x in knobs)
             found.append(Rule(concerned, partial(_why_not_unrolled, axes, name, axis)))
     counts = tuple(name for name in UNROLLED if name in knobs)
     if counts:
