@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from autosched.backends.printing.quoting import docstring
@@ -107,23 +107,19 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
     once = dict(program.prepared)
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         room = Tensor(workspace.name, workspace.shape, workspace.dtype, workspace.declared_strides)
-        made = f"{variables[workspace.name]} = "
-        lines.append(_allocated(f"{made}lambda: " if workspace.name in once else made, room, taken[0]))
+        before = f"{variables[workspace.name]} = {'lambda: ' if workspace.name in once else ''}"
+        lines.append(_allocated(before, room, taken[0]))
     lines += [f"{variables[name]}.zero_()" for name in program.zeroed]
     # On a CPU, where Triton's interpreter runs kernels, this does nothing.
     lines.append(f"with torch.cuda.device_of({taken[0]}):")
-    launches = [(prepared, kernels.launch(kernel, variables)) for kernel, prepared in _launched(program)]
-    for workspace, read in once.items():
-        lines += _preparation(function, variables, workspace, read, [text for x, text in launches if x == workspace])
+    each = zip(program.kernels, program.preparing, strict=True)
+    launches = [(prepared, kernels.launch(kernel, variables)) for kernel, prepared in each]
+    for made, read in once.items():
+        lines += _preparation(function, variables, made, read, [text for x, text in launches if x == made])
     for text in (text for prepared, text in launches if not prepared):
         lines += [f"    {line}" for line in text.split("\n")]
     lines.append(f"return {', '.join(outputs)}")
     return function_text(function, [*taken, ALLOCATE], lines)
-
-
-def _launched(program: TileProgram) -> Iterator[tuple[Kernel, str]]:
-    """The kernels, each with the prepared workspace that it fills, if it does."""
-    return zip(program.kernels, program.preparing, strict=True)
 
 
 def _preparation(
