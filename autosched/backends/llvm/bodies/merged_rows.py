@@ -31,7 +31,7 @@ def with_merged_rows(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Ker
 
 def _is_merged(s: Load | Store, buffer: Buffer, axes: tuple[str, ...]) -> bool:
     """True if the last dimension is copied whole, and rows follow each other; rows and columns are these axes."""
-    if tuple(piece.axis for piece in s.slices[-2:]) != axes:
+    if len(axes) != 2 or tuple(piece.axis for piece in s.slices[-2:]) != axes:
         return False
     *_, row, column = s.slices
     size = buffer.shape[-1]
