@@ -16,6 +16,7 @@ from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns, 
 from autosched.backends.gpu.arguments import described, descriptor
 from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP
+from search_spaces.programs.boxes import why_no_box
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
 from search_spaces.workloads.expressions.affine import Affine
@@ -66,7 +67,8 @@ class GroupTile:
     def by_pieces(self) -> bool:
         """True if it goes through shared memory in pieces; otherwise by pointers."""
         size = element_bytes(self.buffer.dtype)
-        return self.packed or (not self.transposed and SharedTile(1, self.columns, size).row_bytes > 0)
+        moved = self.packed or (not self.transposed and SharedTile(1, self.columns, size).row_bytes > 0)
+        return moved and why_no_box(self._first, self.buffer.strides) is None
 
     @property
     def piece(self) -> SharedTile:
@@ -89,9 +91,14 @@ class GroupTile:
             CompileError: the hardware cannot describe it.
         """
         piece, buffer = self.piece, self.buffer
-        extents = dict(zip(sliced(self.slices), (piece.lines, piece.neighbours), strict=True))
-        found = descriptor(buffer, tuple(p.part(Affine(), extents[p.axis]) if p.axis else p for p in self.slices))
+        found = descriptor(buffer, self._first)
         return TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, piece.swizzle, False)
+
+    @property
+    def _first(self) -> tuple[Slice, ...]:
+        """The slices of the first piece."""
+        extents = dict(zip(sliced(self.slices), (self.piece.lines, self.piece.neighbours), strict=True))
+        return tuple(p.part(Affine(), extents[p.axis]) if p.axis else p for p in self.slices)
 
     def starts(self, indexing: Indexing) -> list[str]:
         """Coordinates of the piece `piece` in the tensor, innermost first."""
