@@ -1,9 +1,9 @@
 """Constants in the layouts that a kernel reads: made once for a tensor, and again after it has changed.
 
-A tensor is known by its identity, its address and its version counter, which PyTorch raises with every change in place
-(`Tensor._version`). What the counter does not see is not seen here either: writes through `tensor.data`, or by code
-that PyTorch does not know of. A change is prepared in the same memory, so that a CUDA graph that has captured the
-kernel reads it as well, from then on.
+A tensor is known by its identity, or that of the tensor that it is a view of, its address, its strides, and its version
+counter, which PyTorch raises with every change in place (`Tensor._version`). What the counter does not see is not seen
+here either: writes through `tensor.data`, or by code that PyTorch does not know of. A change is prepared in the same
+memory, so that a CUDA graph that has captured the kernel reads it as well, from then on.
 
 Nothing is prepared while a CUDA graph is captured, nor of tensors without a version counter (those of inference mode):
 the call then prepares for itself, and a replay of the graph does the same.
@@ -29,11 +29,15 @@ from search_spaces import InputError, TileProgram
 _Prepare = Callable[[int, int, Tensor | None], Tensor]
 
 
+# Number of a prepared workspace; identity of a constant; where in it the input begins; its strides.
+_Key = tuple[int, int, int, tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class _Prepared:
     """A constant in the layout of one workspace; `streams`: those that have used the memory."""
 
-    tensor: weakref.ref[Tensor]
+    root: weakref.ref[Tensor]
     version: int
     address: int
     memory: Tensor
@@ -41,7 +45,7 @@ class _Prepared:
 
     def is_of(self, tensor: Tensor) -> bool:
         """True if it was made of the tensor as it is now."""
-        return self.tensor() is tensor and self.version == tensor._version and self.address == tensor.data_ptr()
+        return self.root() is _root(tensor) and self.version == tensor._version and self.address == tensor.data_ptr()
 
 
 class PreparedWeight:
@@ -85,7 +89,7 @@ class PreparedConstants:
         self.places = tuple(places)
         self._prepare: _Prepare = launcher.prepare
         self._device = device
-        self._known: dict[tuple[int, int, int], _Prepared] = {}
+        self._known: dict[_Key, _Prepared] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -113,7 +117,9 @@ class PreparedConstants:
             if place in weights:
                 found.append(weights[place].memories[number].data_ptr())
                 continue
-            memory = self._memory((number, id(tensors[place]), offset), tensors[place], inputs[place])
+            tensor = tensors[place]
+            key = number, id(_root(tensor)), offset, tensor.stride()
+            memory = self._memory(key, tensor, inputs[place])
             if memory is None:
                 return ()
             found.append(memory.data_ptr())
@@ -127,7 +133,7 @@ class PreparedConstants:
             torch.cuda.current_stream(self._device).synchronize()
         return made
 
-    def _memory(self, key: tuple[int, int, int], tensor: Tensor, address: int) -> Tensor | None:
+    def _memory(self, key: _Key, tensor: Tensor, address: int) -> Tensor | None:
         if tensor.is_inference():
             return None
         known = self._known.get(key)
@@ -139,15 +145,16 @@ class PreparedConstants:
             self._use(known)
         return known.memory
 
-    def _made(self, key: tuple[int, int, int], tensor: Tensor, address: int) -> _Prepared:
+    def _made(self, key: _Key, tensor: Tensor, address: int) -> _Prepared:
         with self._lock:
             known = self._known.get(key)
             if known is not None and known.is_of(tensor):
                 return known
-            same = known is not None and known.tensor() is tensor
+            root = _root(tensor)
+            same = known is not None and known.root() is root
             version, at = tensor._version, tensor.data_ptr()
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
-            forgotten = weakref.ref(tensor, lambda _: self._known.pop(key, None))
+            forgotten = weakref.ref(root, lambda _: self._known.pop(key, None))
             found = self._known[key] = _Prepared(forgotten, version, at, memory, {current_stream_of(self._device)})
             return found
 
@@ -160,6 +167,12 @@ class PreparedConstants:
         if stream not in known.streams:
             known.memory.record_stream(torch.cuda.current_stream(self._device))
             known.streams.add(stream)
+
+
+def _root(tensor: Tensor) -> Tensor:
+    """The tensor that it is a view of, with which it shares its version counter, or itself."""
+    base: Tensor | None = tensor._base
+    return tensor if base is None else base
 
 
 def current_stream_of(device: torch.device) -> int:

@@ -28,7 +28,7 @@ from autosched.checking.random_inputs import indexed_sizes
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
 from autosched.machine.policies import Policy, policy_text
-from autosched.standalone.launchers import CHECK, LauncherKey, call_of, entry, launcher
+from autosched.standalone.launchers import CHECK, PREPARED, LauncherKey, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, first_call_text, inputs_text, main_text
 from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, constants_path
@@ -47,6 +47,7 @@ _IMPORTS = (
     (r"math\.", "import math"),
     (r"pathlib\.", "import pathlib"),
     (r"sys\.", "import sys"),
+    (r"weakref\.", "import weakref"),
 )
 _DESCRIPTORS = (
     (rf"\b{DESCRIPTOR}\(", f"from triton.tools.tensor_descriptor import {DESCRIPTOR}"),
@@ -61,7 +62,7 @@ _NEEDED = {"triton": "Triton 3.6 to 3.9", "cuda": "cuda-bindings with NVRTC"}
 # For GPUs below this compute capability: CUDA 12, the last version that compiles for them.
 _NEEDED_BY_VOLTA, _TURING = "cuda-bindings 12 with NVRTC 12", 75
 # Names at the top of every file that no other function or argument may have; its helpers' begin with "_".
-_RESERVED = ("torch", "math", "sys", "functools", "pathlib", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
+_RESERVED = ("torch", "math", "sys", "functools", "pathlib", "weakref", "triton", "tl", DESCRIPTOR, GLUON_DESCRIPTOR)
 
 # Python's functions that every file calls: none of its own may have these names.
 _CALLED = ("any", "bool", "float", "int", "isinstance", "len", "list", "map", "max", "print", "range", "tuple", "zip")
@@ -273,7 +274,14 @@ def _tuned_text(kernels: Sequence[Tuned], seconds: float) -> str:
 def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
     """Everything in order, with the functions and imports that it needs."""
     body = "\n\n\n".join(parts)
-    helpers = {**HELPERS, "_view": VIEW, "_aligned": ALIGNED, "_laid_out": LAID_OUT, "_type": TYPE}
+    helpers = {
+        **HELPERS,
+        "_prepared": PREPARED,
+        "_view": VIEW,
+        "_aligned": ALIGNED,
+        "_laid_out": LAID_OUT,
+        "_type": TYPE,
+    }
     used = [text for name, text in helpers.items() if re.search(rf"\b{name}\(", body)]
     before = body.index(CHECK)
     body = body[:before] + "\n\n\n".join([*used, body[before:]])

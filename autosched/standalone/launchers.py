@@ -56,6 +56,36 @@ def _check(name, tensor, shape, strides, dtype, device):
         raise ValueError(f"{name} begins at {tensor.data_ptr():#x}; expected a multiple of 16, as of {name}.clone()")'''
 
 
+# The function that fills prepared workspaces, and the calls that it saves.
+PREPARED = '''\
+# Constants in the layouts that kernels read, and the state of the tensors that they were made of.
+_KNOWN = {}
+
+
+def _prepared(name, tensor, made, fill, empty):
+    """A workspace that `fill` makes of a constant: once, and again in the same memory after the tensor has changed.
+
+    Writes through `tensor.data` are not seen. In a CUDA graph that is captured without it, every replay makes it.
+    """
+    root = tensor if tensor._base is None else tensor._base
+    key = name, id(root), tensor.storage_offset(), tensor.stride()
+    state = None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
+    known = _KNOWN.get(key)
+    if known is not None and known[0] == state and empty is torch.empty_strided:
+        return known[1]
+    captured = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    kept = state is not None and not captured and empty is torch.empty_strided
+    memory = known[1] if kept and known is not None else made()
+    fill(memory)
+    if kept:
+        if tensor.is_cuda:
+            torch.cuda.current_stream(tensor.device).synchronize()
+        if known is None:
+            weakref.finalize(root, _KNOWN.pop, key, None)
+        _KNOWN[key] = state, memory
+    return memory'''
+
+
 def call_of(workload: Workload) -> LauncherKey:
     return workload.key, workload.canonical.inputs, workload.outputs
 
@@ -73,17 +103,33 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
     inputs, outputs = ([variables[b.name] for b in program.buffers if b.role == role] for role in ("input", "output"))
     called = dict(zip(workload.canonical.inputs, inputs, strict=True))
     taken = [called[n] for n in range(len(workload.inputs))]
-    lines = [_allocated(name, t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
+    lines = [_allocated(f"{name} = ", t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
+    once = dict(program.prepared)
     for workspace in (b for b in program.buffers if b.role == "workspace"):
         room = Tensor(workspace.name, workspace.shape, workspace.dtype, workspace.declared_strides)
-        lines.append(_allocated(variables[workspace.name], room, taken[0]))
+        before = f"{variables[workspace.name]} = {'lambda: ' if workspace.name in once else ''}"
+        lines.append(_allocated(before, room, taken[0]))
     lines += [f"{variables[name]}.zero_()" for name in program.zeroed]
     # On a CPU, where Triton's interpreter runs kernels, this does nothing.
     lines.append(f"with torch.cuda.device_of({taken[0]}):")
-    for kernel in program.kernels:
-        lines += [f"    {line}" for line in kernels.launch(kernel, variables).split("\n")]
+    each = zip(program.kernels, program.preparing, strict=True)
+    launches = [(prepared, kernels.launch(kernel, variables)) for kernel, prepared in each]
+    for made, read in once.items():
+        lines += _preparation(function, variables, made, read, [text for x, text in launches if x == made])
+    for text in (text for prepared, text in launches if not prepared):
+        lines += [f"    {line}" for line in text.split("\n")]
     lines.append(f"return {', '.join(outputs)}")
     return function_text(function, [*taken, ALLOCATE], lines)
+
+
+def _preparation(
+    function: str, variables: Mapping[str, str], workspace: str, read: str, launches: Iterable[str]
+) -> list[str]:
+    """The lines that make a prepared workspace, a function that allocates it so far, of a constant."""
+    name = variables[workspace]
+    filled = [f"        {line}" for text in launches for line in text.split("\n")]
+    given = f'"{function} {workspace}", {variables[read]}, {name}, fill_{name}, {ALLOCATE}'
+    return [f"    def fill_{name}({name}):", *filled, f"    {name} = _prepared({given})"]
 
 
 def entry(function: str, launched: str, workload: Workload, reserved: tuple[str, ...]) -> str:
@@ -116,7 +162,8 @@ def _what(workload: Workload) -> str:
     return f"{made} of {given}."
 
 
-def _allocated(name: str, tensor: Tensor, like: str) -> str:
+def _allocated(before: str, tensor: Tensor, like: str) -> str:
+    """An allocation of such a tensor, after the text before it."""
     layout = [str(tensor.shape), str(tensor.effective_strides)]
     arguments = [*layout, f"dtype=torch.{tensor.dtype}", f"device={like}.device"]
-    return call(ALLOCATE, *arguments, before=f"{name} = ")
+    return call(ALLOCATE, *arguments, before=before)

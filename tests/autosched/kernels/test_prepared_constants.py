@@ -111,12 +111,31 @@ def test_several_tensors_are_prepared_side_by_side_and_forgotten_with_them(kerne
     assert not kernel.constants._known
 
 
-def test_a_new_tensor_in_old_memory_is_prepared_anew(kernel) -> None:
+def test_a_new_view_of_changed_memory_is_prepared_anew(kernel) -> None:
     kernel, _ = kernel
     x, memory = torch.randn(24, 56), torch.randn(40, 56)
     kernel(x, memory[:])
     memory.mul_(2)
     torch.testing.assert_close(kernel(x, memory[:]), F.linear(x, memory), **CLOSE)
+
+
+def test_new_views_of_a_tensor_are_prepared_once_until_it_changes(kernel) -> None:
+    kernel, launcher = kernel
+    x, memory = torch.randn(24, 56), torch.randn(40, 56)
+    for _ in range(3):
+        torch.testing.assert_close(kernel(x, memory[:]), F.linear(x, memory), **CLOSE)
+    assert launcher.prepared == 1
+    memory.mul_(2)
+    torch.testing.assert_close(kernel(x, memory.view(40, 56)), F.linear(x, memory), **CLOSE)
+    assert launcher.prepared == 2
+
+
+def test_a_square_tensor_and_its_transpose_are_two() -> None:
+    op = ops.matmul(24, 56, 56, layout="nt", constant="b")
+    kernel, _ = counted(untuned_kernel(schedule(op, CPU), op, CPU))
+    x, weight = torch.randn(24, 56), torch.randn(56, 56)
+    for given in (weight, weight.t(), weight, weight.t_()):
+        torch.testing.assert_close(kernel(x, given), F.linear(x, given), **CLOSE)
 
 
 def test_a_constant_with_other_strides_is_prepared_once(kernel) -> None:

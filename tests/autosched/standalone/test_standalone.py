@@ -168,6 +168,38 @@ def test_a_file_computes_what_the_workload_says_without_autosched(case: Tuned, t
     assert made.stride() == case.workload.outputs[0].effective_strides
 
 
+# Calls a function of a file before and after its weight has changed, and counts what it prepares.
+_CHANGED = """
+import sys, torch
+file, function, inputs, outputs = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+module = __import__(file.rpartition("/")[2].removesuffix(".py"))
+x, weight = torch.load(inputs)
+call, made, states = getattr(module, function), [], []
+for factor in (1, 1, 2):
+    weight.mul_(factor)
+    made.append(call(x, weight))
+    states.append([state for state, _ in module._KNOWN.values()])
+assert len(module._KNOWN) == 1
+assert states[1] != states[2]
+del weight
+assert not module._KNOWN
+torch.save(made, outputs)
+"""
+
+
+def test_a_file_prepares_a_constant_once_and_again_after_changes(tmp_path: Path) -> None:
+    op = ops.matmul(32, 20, 21, dtype="float16", layout="nt", constant="b")
+    text = workload_text(tuned(op, lambda s: bool(s.program.prepared) and by_pointers(s)))
+    x, weight = random_inputs(op, 0, torch.device("cpu"))
+    file = tmp_path / "standing_alone.py"
+    file.write_text(text, encoding="utf-8")
+    torch.save([x, weight], tmp_path / "inputs")
+    _run(["-c", _CHANGED, str(file), "matmul", str(tmp_path / "inputs"), str(tmp_path / "outputs")])
+    for made, factor in zip(torch.load(tmp_path / "outputs"), (1, 1, 2), strict=True):
+        torch.testing.assert_close(made, x @ (factor * weight).t(), rtol=1e-2, atol=1e-1)
+
+
 def test_split_reductions_launch_two_kernels_over_a_workspace() -> None:
     text = workload_text(tuned(*CASES["split row reduction"]))
     assert text.count("@triton.jit") == text.count("_kernel[(") == 2

@@ -17,10 +17,13 @@ from autosched.checking.random_inputs import random_inputs
 from convolutions import block, convolution
 from schedule_checks import HERE, faults, tried
 from scheduled_tensors import interpreted
-from search_spaces import Schedule, Target, Workload, ops, target_named
+from search_spaces import Axis, Reduction, Schedule, Stage, Target, Tensor, Workload, ops, target_named
 from search_spaces.anchors.contractions.operand_copies import PREPARED
 from search_spaces.programs.statements import Load, statements
 from search_spaces.programs.text import to_text
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 H200, A100 = target_named("h200"), target_named("a100")
 
@@ -28,6 +31,15 @@ H200, A100 = target_named("h200"), target_named("a100")
 def constant(workload: Workload, name: str = "w") -> Workload:
     """The workload with a constant input."""
     return replace(workload, inputs=tuple(replace(t, constant=t.name == name) for t in workload.inputs))
+
+
+def columns_before_channels() -> Workload:
+    """out[p, f] = sum over r, c of x[p + r - 1, c] * w[r, f, c]: whole panels of w are transposed matrices."""
+    p, f, r, c = Axis("p", 9), Axis("f", 32), Axis("r", 3), Axis("c", 16)
+    x = Access("x", (Affine.of(("p", 1), ("r", 1), offset=-1), axis_index("c")), 0.0)
+    w = Access("w", tuple(map(axis_index, "rfc")))
+    stage = Stage("out", (p, f), ex.mul(x, w), Reduction("sum", (r, c)))
+    return Workload("transposed", (Tensor("x", (9, 16), "float32"), Tensor("w", (3, 32, 16), "float32")), (stage,))
 
 
 ON_A_CPU = {
@@ -39,6 +51,7 @@ ON_A_CPU = {
     "3x3": constant(convolution((9, 7), (3, 3), padding=1, dtype="float32")),
     "channels first": constant(convolution((9, 7), (3, 3), padding=1, dtype="float32", layout="nchw")),
     "groups": constant(convolution((9, 7), (3, 3), padding=1, stride=2, groups=2, dtype="float32", batch=2)),
+    "columns before channels": constant(columns_before_channels()),
     "one dimension": constant(convolution((9,), (3,), 3, 5, padding=1, dtype="float32", layout="nchw")),
 }
 ON_A_GPU = {
