@@ -22,21 +22,23 @@ def with_merged_rows(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Ker
     whole = len(moves) + sum(isinstance(s, Map) for s in kernel.body) == len(kernel.body)
     axes = made[0].axes if made else ()
     alike = all(t.axes == axes and t.shape == made[0].shape for t in made) and len(axes) == 2
-    places = {(s.buffer, _is_merged(s, buffers[s.buffer])) for s in moves}
-    if not (kernel.auxiliary and whole and alike and all(merged for _, merged in places)):
+    if not (kernel.auxiliary and whole and alike):
+        return kernel, buffers
+    places = {(s.buffer, _is_merged(s, buffers[s.buffer], axes)) for s in moves}
+    if not all(merged for _, merged in places):
         return kernel, buffers
     body = tuple(_merged(s, buffers) for s in kernel.body)
     return replace(kernel, body=body), {**buffers, **{name: _buffer(buffers[name]) for name, _ in places}}
 
 
-def _is_merged(s: Load | Store, buffer: Buffer) -> bool:
-    """True if the last dimension is copied whole, and rows follow each other."""
-    if len(s.slices) < 2:
+def _is_merged(s: Load | Store, buffer: Buffer, axes: tuple[str, ...]) -> bool:
+    """True if the last dimension is copied whole, and rows follow each other; rows and columns are these axes."""
+    if tuple(piece.axis for piece in s.slices[-2:]) != axes:
         return False
     *_, row, column = s.slices
     size = buffer.shape[-1]
     plain = row == Slice(row.start, row.extent, row.axis) and column == Slice(Affine(), size, column.axis)
-    return plain and bool(row.axis) and buffer.strides[-2:] == (size, 1)
+    return plain and buffer.strides[-2:] == (size, 1)
 
 
 def _merged(s: Statement, buffers: Mapping[str, Buffer]) -> Statement:
