@@ -91,11 +91,13 @@ class Slice:
     def part(self, first: Affine, size: int) -> Slice:
         """The slice at `size` positions of its axis, from `first` on, a multiple of the size.
 
-        Of a box these are a box again, if the variables of `first` move it along one dimension.
+        Of a box these are a box again, if they are within one position of every dimension or go over a part that
+        divides it, and the variables of `first` move it along one dimension.
         """
         if self.flat is None:
             return replace(self, start=self.start + first * self.step, extent=size)
-        digit = self.flat.along(first, (self.extent or size) - size) if self.is_side else None
+        whole = self.is_side and self.flat.divides(size)
+        digit = self.flat.along(first, (self.extent or size) - size) if whole else None
         if digit is None:
             return replace(self, extent=size, flat=replace(self.flat, start=self.flat.start + first))
         flat = replace(self.flat, size=min(self.flat.size, max(1, size // self.flat.divisor)))
@@ -135,6 +137,13 @@ class Flat:
     def of(self, count: int) -> int:
         """The digit of a number."""
         return count // self.divisor % self.size if self.size else count // self.divisor
+
+    def divides(self, size: int) -> bool:
+        """True if pieces of so many positions have one digit each, all digits, or equal parts of them."""
+        digits = size // self.divisor
+        if not digits:
+            return self.divisor % size == 0
+        return size % self.divisor == 0 and (digits % self.size == 0 or self.size % digits == 0)
 
     def along(self, number: Affine, largest: int) -> Affine | None:
         """The digit of a number up to `largest`, if that is affine in the number's variables; or None."""

@@ -201,7 +201,11 @@ class _DotRules:
             return f"ctas=2 compiles with subtiles=1 and {_CLUSTER_ROWS} rows at least; got {got}"
         if dtype(self.form.dtype).bytes == 1:
             return "ctas=2 compiles for operands of 16 and 32 bits"
-        return None
+        # Triton 3.6 gives each block the whole box, whose rows a reshape then distributes among both: wrong results.
+        boxed = next((x for x in "mn" if class_tiles(self.form, values, x).boxed), None)
+        return (
+            f"ctas=2 is for tiles of one axis or ranges, got {boxed}_axes={values[f'{boxed}_axes']}" if boxed else None
+        )
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:

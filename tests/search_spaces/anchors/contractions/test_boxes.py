@@ -110,6 +110,14 @@ def kinds(space: SearchSpace) -> Iterator[SearchSpace]:
             yield part
 
 
+def test_blocks_of_a_cluster_share_no_box_that_is_reshaped() -> None:
+    """Triton 3.6 computes wrong results of these."""
+    assert boxed(space_of(CONVOLUTIONS["valid"]), specialize=["cooperative"], ctas=[2]) is not None
+    part = boxed(space_of(CONVOLUTIONS["valid"]), specialize=["none"], ctas=[2])
+    with pytest.raises(AutoschedError):
+        assert part is None or part.sample(np.random.default_rng(0)) is None
+
+
 @every
 def test_schedules_with_boxes_compute_convolutions(name: str) -> None:
     workload = CONVOLUTIONS[name]
@@ -281,6 +289,22 @@ def test_parts_that_are_no_boxes_are_ranges() -> None:
         for i in range(64)
     ]
     assert moved == wanted
+
+
+@pytest.mark.parametrize(("positions", "size"), [((3, 4, 16), 48), ((3, 4, 16), 32), ((1, 7, 32), 64), ((2, 6, 8), 24)])
+def test_parts_across_images_are_ranges(positions: tuple[int, ...], size: int) -> None:
+    """Rows 3 of one image and 0 and 1 of the next are not rows 3, 4 and 5 of one."""
+    slices, at = _sides(("n", "p", "q"), positions), {"n": 3, "p": 5, "q": 7}
+    for first in range(0, int(np.prod(positions)), size):
+        parts = [p.part(Affine(offset=first), size) if p.axis else p for p in slices]
+        read = [
+            tuple(
+                p.start.evaluate(at) + (p.flat.of(p.flat.start.offset + i) if p.flat else i * bool(p.axis))
+                for p in parts
+            )
+            for i in range(min(size, int(np.prod(positions)) - first))
+        ]
+        assert read == _positions(slices, at)[first : first + size]
 
 
 def test_descriptors_move_boxes_in_their_order_in_memory() -> None:
