@@ -166,7 +166,7 @@ def test_a_transposed_convolution_to_patches_is_one_kernel(size: int) -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_numbers_at_an_edge_reach_their_own_windows_alone(transposed: bool) -> None:
-    """What padding multiplies is 0."""
+    """Products of padding are 0."""
     x = X.clone()
     x[0, 0, 0, 0], x[0, 1, -1, -1], x[1, 2, 0, -1] = math.nan, math.inf, -math.inf
     if transposed:
