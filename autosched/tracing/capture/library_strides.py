@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 
 def as_by_libraries(graph: fx.Graph) -> None:
-    """Give convolutions, and what is computed from them, the strides that they have outside of torch.export.
+    """Give convolutions, and values computed from them, the strides that they have outside of torch.export.
 
     Before:  y = conv3d(x, w) by (60, 20, 10, 5, 1); z = relu(y) by (60, 20, 10, 5, 1)
     After:   y = conv3d(x, w) by (60, 1, 30, 15, 3); z = relu(y) by (60, 1, 30, 15, 3)

@@ -201,3 +201,11 @@ def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: 
         given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
         cut = trace(function, *given).for_target(target)
         assert [why_no_schedule(w, target) for w in cut.workloads] == [None] * len(cut.workloads)
+
+
+def test_concatenations_of_products_in_another_are_not_stored() -> None:
+    def function(a: Tensor, b: Tensor, c: Tensor, w: Tensor) -> Tensor:
+        return torch.stack((torch.stack((a @ w, b @ w), 1), torch.stack((c @ w, a @ w.t()), 1)), 1)
+
+    traced = trace(function, *(torch.empty(64, 64, device="meta") for _ in range(4)))
+    assert sum(len(step.values) for step in traced.steps) == 5, str(traced)

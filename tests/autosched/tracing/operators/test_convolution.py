@@ -149,13 +149,28 @@ def test_without_images_there_is_no_kernel(transposed: bool) -> None:
     assert loaded(traced, {})(*given).shape == function(*given).shape
 
 
+def test_strides_are_those_of_the_libraries_that_torch_export_leaves_out() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.max_pool3d(F.relu(F.conv3d(x, w)), 2)
+
+    given = R(2, 4, 6, 7, 9), laid_out(R(8, 4, 2, 3, 3), "last")
+    (result,) = trace(function, *given).results
+    assert result.memory_strides == function(*given).stride()
+
+
+@pytest.mark.parametrize("size", [2, 16])
+def test_a_transposed_convolution_to_patches_is_one_kernel(size: int) -> None:
+    traced = trace(lambda x, w, b: F.conv_transpose2d(x, w, b, stride=size), X, R(4, 3, size, size), R(3))
+    assert len(traced.steps) == 1, str(traced)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_numbers_at_an_edge_reach_their_own_windows_alone(transposed: bool) -> None:
-    """What padding multiplies is 0."""
+    """Products of padding are 0."""
     x = X.clone()
     x[0, 0, 0, 0], x[0, 1, -1, -1], x[1, 2, 0, -1] = math.nan, math.inf, -math.inf
     if transposed:
-        checked(lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1), x, R(4, 3, 3, 3))
+        checked(lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1), x, R(4, 3, 4, 4))
     else:
         checked(lambda x, w: F.conv2d(x, w, padding=2), x, W)
 
