@@ -2,8 +2,9 @@
 
 All values go through sign(x)·log2(|x| + 1), as in Ansor (OSDI 2020, appendix B), whose groups of features these follow:
 operations, traffic per buffer, arithmetic intensity over loop depth, tiles relative to memory capacities, launch. Added
-to Ansor's: the rasterisation order of the grid, and the analytic estimate of where the time goes, so that a model need
-only learn what the estimate misses. Amounts are summed over kernels; shapes are those of the kernel with the most work.
+to Ansor's: the rasterisation order of the grid, windows that overlap, and the analytic estimate of where the time goes,
+so that a model need only learn what the estimate misses. Amounts are summed over kernels; shapes are those of the
+kernel with the most work.
 """
 
 from __future__ import annotations
@@ -131,6 +132,9 @@ _ACCESS = (
 _LOAD = (*_ACCESS, "panels_along_last_axis", "eviction", "repeats")
 _STORE = (*_ACCESS, "atomic", "streaming")
 
+# Overlapping reads of a program, as the taps of a convolution are: their number, and bytes read over distinct ones.
+_WINDOWS = ("window_visits", "window_reuse")
+
 FEATURE_NAMES: tuple[str, ...] = (
     *_TOTALS,
     *_GRID,
@@ -140,6 +144,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     *_DEPTH_NAMES,
     *(f"load{slot}_{name}" for slot in range(_LOAD_SLOTS) for name in _LOAD),
     *(f"store_{name}" for name in _STORE),
+    *_WINDOWS,
     "backend",
 )
 # Number of hash values for backends: two of them collide with a chance of a thousandth.
@@ -172,6 +177,7 @@ def amounts(program: TileProgram, target: Target, limits: Limits, backend: str) 
         *_fit(main, estimates[at], target),
         *_depths(nests[at], target),
         *_accesses(main),
+        *nests[at].overlap,
         zlib.crc32(backend.encode()) % _BACKENDS,
     ]
 
@@ -352,6 +358,6 @@ def _access(traffic: Traffic, tiles: int, fast: str) -> list[float]:
         # Rows a multiple of a page apart fall into the same cache sets.
         min(traffic.row_bytes % _PAGE_BYTES, -traffic.row_bytes % _PAGE_BYTES),
         traffic.covered,
-        isinstance(s, Load | Store) and s.via == "descriptor",
+        isinstance(s, Load | Store) and s.via != "pointer",
         fast in traffic.variables,
     ]

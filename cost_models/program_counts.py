@@ -7,8 +7,9 @@ a loop with a bound by the part of its trips that the bound leaves.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cost_models.windows import Window, joined, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
     Dot,
@@ -49,7 +50,8 @@ class Traffic:
     grid; `taken`: the part of the iterations of its loops in which it is executed, less than 1 inside a branch;
     `loops`: the loops around it, outermost first, with their trips; `variables`: the grid and loop variables its place
     depends on; `covered`: the reach of all its executions relative to the buffer, 1 without padding; `run_bytes`:
-    length of one contiguous piece; `row_bytes`: distance between the starts of two rows.
+    length of one contiguous piece; `row_bytes`: distance between the starts of two rows; `windows`, where reads of
+    several iterations or programs overlap: its positions by dimension.
     """
 
     statement: Load | Gather | Store | View
@@ -63,6 +65,7 @@ class Traffic:
     covered: float
     run_bytes: int
     row_bytes: int
+    windows: tuple[Window, ...] = ()
 
     @property
     def bytes_per_program(self) -> float:
@@ -94,6 +97,8 @@ class KernelCounts:
     grid_tiles: int  # programs of the grid
     dots: list[DotShape] = field(default_factory=list)
     loads: list[Traffic] = field(default_factory=list)
+    # Loads that overlap, as the taps of an unrolled window do, and one load of all that they read.
+    joined: list[tuple[list[Traffic], Traffic]] = field(default_factory=list)
     stores: list[Traffic] = field(default_factory=list)
     views: list[Traffic] = field(default_factory=list)
     loops: list[tuple[int, float, For]] = field(default_factory=list)  # depth from 0, trips of all loops up to it, loop
@@ -115,7 +120,7 @@ class KernelCounts:
 
 def count(program: TileProgram) -> tuple[KernelCounts, ...]:
     """The counts of every kernel, in order."""
-    return tuple(_Counter(program, kernel).counts for kernel in program.kernels)
+    return tuple(_Counter(program, kernel).counts for kernel in program.called.kernels)
 
 
 class _Counter:
@@ -128,6 +133,7 @@ class _Counter:
         self._counted: dict[str, str] = {}  # digit -> the variable of the loop that counts it
         self._sources: dict[str, Traffic] = {}  # tile -> its load, also for views of it
         self._visit(kernel.body, 1.0, 1.0, ())
+        self._join()
 
     def _visit(self, body: tuple[Statement, ...], times: float, taken: float, loops: Loops) -> None:
         counts, tiles = self.counts, self.counts.tiles
@@ -227,6 +233,22 @@ class _Counter:
         self.counts.views.append(viewed)
         self._sources[s.dst.name] = source
 
+    def _join(self) -> None:
+        """Join the loads of one buffer, in the same iterations, that overlap."""
+        alike: dict[tuple[str, Loops, float], list[tuple[Traffic, Load]]] = {}
+        for t in self.counts.loads:
+            if isinstance(t.statement, Load):
+                alike.setdefault((t.place, t.loops, t.taken), []).append((t, t.statement))
+        for loads in alike.values():
+            if len(loads) > 1 and (windows := joined([self._windows(s) for _, s in loads])):
+                first, statement = loads[0]
+                single = math.prod(w.positions for w in self._windows(statement))
+                whole = int(first.tile_bytes * math.prod(w.positions for w in windows) / single)
+                self.counts.joined.append(([t for t, _ in loads], replace(first, tile_bytes=whole, windows=windows)))
+
+    def _windows(self, s: Load) -> tuple[Window, ...]:
+        return windows_of(s.slices, self._buffers[s.buffer].shape, self._extents, self._counted)
+
     def _move(self, s: Fill | Split | Deinterleave | Interleave, times: float) -> None:
         for tile in produced(s):
             self.counts.tiles[tile.name] = tile
@@ -266,6 +288,7 @@ class _Counter:
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
         variables, covered = self._reach(s.slices, buffer.shape)
+        windows = self._windows(s) if isinstance(s, Load) and _may_overlap(s.slices) else ()
         return Traffic(
             statement=s,
             place=buffer.name,
@@ -278,6 +301,7 @@ class _Counter:
             covered=covered,
             run_bytes=element * _run(s.slices, buffer.shape),
             row_bytes=element * (buffer.shape[-1] if buffer.shape else 1),
+            windows=windows if any(w.overlaps for w in windows) else (),
         )
 
     def _gather(self, s: Gather, times: float, taken: float, loops: Loops) -> Traffic:
@@ -308,12 +332,12 @@ class _Counter:
         variables: list[str] = []
         covered = 1.0
         for piece, size in zip(slices, shape, strict=True):
-            if piece.flat is not None:
+            if piece.flat is not None and not piece.is_side:
                 variables += (*piece.start.axes, *piece.flat.start.axes)
                 last = piece.flat.start.maximum(self._extents) + (piece.extent or 1) - 1
                 covered *= max(1.0, (piece.flat.of(last) + 1) / size) if not piece.flat.size else 1.0
                 continue
-            extent = piece.extent or 1
+            extent = piece.side
             reach = piece.start.offset + (extent if piece.step == 1 else max(0, piece.step * (extent - 1)) + 1)
             for variable, step in piece.start.terms:
                 variables.append(variable)
@@ -322,6 +346,16 @@ class _Counter:
             if reach > size:
                 covered *= reach / size
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
+
+
+def _may_overlap(slices: tuple[Slice, ...]) -> bool:
+    """False where a tile moves along each dimension by its own extents, as nearly everywhere."""
+    for piece in slices:
+        terms = piece.start.terms
+        ranged = piece.flat is not None and not piece.is_side
+        if len(terms) > 1 or (terms and (ranged or abs(terms[0][1]) < abs(piece.step) * piece.side)):
+            return True
+    return False
 
 
 def _flops(s: Map) -> int:
@@ -336,7 +370,11 @@ def _run(slices: tuple[Slice, ...], shape: tuple[int, ...]) -> int:
     """
     run = 1
     for piece, size in zip(reversed(slices), reversed(shape), strict=True):
+        if piece.flat is not None:
+            # At the end of a row the next one follows where nothing moves the rows: that is left out.
+            return run * (min(piece.extent or 1, size) if abs(piece.step) == 1 else 1)
         extent = piece.extent if piece.extent and abs(piece.step) == 1 else 1
+        extent = piece.side if piece.is_side else extent
         if extent < size or piece.skew:
             return run * extent
         run *= size

@@ -36,6 +36,26 @@ class Nest:
         return [*loads, *self.counts.views, *self.counts.stores]
 
     @cached_property
+    def reads(self) -> list[Traffic]:
+        """The same, loads that overlap being one: each of its bytes comes from further away once."""
+        joined = {id(t) for loads, _ in self.counts.joined for t in loads}
+        rest = [t for t in self.traffic if id(t) not in joined] if joined else self.traffic
+        return [*(whole for _, whole in self.counts.joined), *rest]
+
+    @property
+    def overlap(self) -> tuple[float, float]:
+        """The overlapping reads of one program, and bytes read over distinct ones, of the buffer with most; else 0."""
+        found = [(1.0, [t], t) for t in self.counts.loads if t.windows]
+        found += [(float(len(loads)), loads, whole) for loads, whole in self.counts.joined]
+        if not found:
+            return 0.0, 0.0
+        visits, loads, whole = max(found, key=lambda of: sum(t.tile_bytes * t.times for t in of[1]))
+        trips = dict(whole.loops)
+        moved = [w.visited(trips) / w.positions for w in whole.windows if w.overlaps]
+        read = sum(t.tile_bytes * _trips(t) for t in loads)
+        return min(visits * math.prod(moved), visits * _trips(whole)), read / _overlapping(whole, whole.loops)
+
+    @cached_property
     def grid(self) -> list[Level]:
         """Grid axes in the order in which they vary, slowest first; a grouped axis is two of them."""
         grid = self.counts.kernel.grid
@@ -54,13 +74,13 @@ class Nest:
     @cached_property
     def footprints(self) -> list[list[float]]:
         """Per access, the distinct bytes that one iteration around each level touches, the whole grid first."""
-        return [_footprints(t, self.levels) for t in self.traffic]
+        return [_footprints(t, self.levels) for t in self.reads]
 
     @cached_property
     def working_sets(self) -> list[float]:
         """Bytes touched by one iteration around each level, the whole grid first; the last is one of the innermost."""
         by_place = {"": [0.0] * (len(self.levels) + 1)}
-        for t, sizes in zip(self.traffic, self.footprints, strict=True):
+        for t, sizes in zip(self.reads, self.footprints, strict=True):
             known = by_place.get(t.place)
             by_place[t.place] = sizes if known is None else list(map(max, known, sizes))
         return [sum(sizes) for sizes in zip(*by_place.values(), strict=True)]
@@ -72,7 +92,7 @@ class Nest:
         depth = next((d for d, size in enumerate(self.working_sets) if size <= usable), len(levels))
         programs = math.prod([trips for _, trips in levels[: min(depth, grid)]])
         around = {variable for variable, _ in levels[grid:depth]}
-        for t, sizes in zip(self.traffic, self.footprints, strict=True):
+        for t, sizes in zip(self.reads, self.footprints, strict=True):
             entries = programs
             for variable, trips in t.loops:
                 if variable in around:
@@ -87,7 +107,7 @@ class Nest:
         covered = list(wave_extents(self.counts.kernel, wave).items())
         axes = [(a.variable, a.extent) for a in grid.axes]
         whole = unique = 0.0
-        for t in self.traffic:
+        for t in self.reads:
             once = _footprint(t, axes)
             unique += once
             whole += max(once, _footprint(t, covered) * tiles / max(1, wave))
@@ -102,6 +122,9 @@ def _read_in_place(statement: Load | Gather | Store | View, viewed: set[str]) ->
 
 def _footprints(traffic: Traffic, levels: Sequence[Level]) -> list[float]:
     size, most, variables = float(traffic.tile_bytes), float(traffic.place_bytes), traffic.variables
+    if traffic.windows:
+        inward = [levels[depth:] for depth in range(len(levels) + 1)]
+        return [min(_overlapping(traffic, within), most) for within in inward]
     sizes = [size if size < most else most]
     for variable, trips in reversed(levels):
         if variable in variables:
@@ -113,9 +136,26 @@ def _footprints(traffic: Traffic, levels: Sequence[Level]) -> list[float]:
 
 def _footprint(traffic: Traffic, grid: Sequence[Level]) -> float:
     """Distinct bytes that a load or store touches in its own loops and these of the grid."""
+    if traffic.windows:
+        return min(_overlapping(traffic, (*grid, *traffic.loops)), traffic.place_bytes)
     size = float(traffic.tile_bytes)
     for levels in (grid, traffic.loops):
         for variable, trips in levels:
             if variable in traffic.variables:
                 size *= trips
     return min(size, traffic.place_bytes)
+
+
+def _trips(traffic: Traffic) -> float:
+    """Iterations of one program in which the place of a load differs."""
+    return math.prod(times for variable, times in traffic.loops if variable in traffic.variables)
+
+
+def _overlapping(traffic: Traffic, levels: Sequence[Level]) -> float:
+    """Distinct bytes of a load whose windows overlap, over these levels."""
+    trips: dict[str, float] = {}
+    for variable, times in levels:
+        if variable in traffic.variables:
+            trips[variable] = times * trips.get(variable, 1.0)
+    distinct = math.prod([w.distinct(trips) / w.positions for w in traffic.windows])
+    return traffic.tile_bytes * min(math.prod(trips.values()), distinct)

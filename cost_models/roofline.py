@@ -102,7 +102,7 @@ def _on_gpu(nest: Nest, target: Target, need: Resources | None) -> Estimate:
     warps = min(resident, math.ceil(tiles / target.num_sms)) * kernel.launch.num_warps
     hidden = min(1.0, (warps / _ENOUGH_WARPS) ** 0.5)
     memory = nest.device_memory_bytes(slots, target.l2_bytes)
-    cache = tiles * sum(t.bytes_per_program / _coalescing(t.run_bytes, 32) for t in nest.traffic)
+    cache = tiles * sum(t.bytes_per_program / _coalescing(t.run_bytes, 32) for t in nest.reads)
     fill = min(1.0, tiles * kernel.launch.num_warps / (4.0 * target.num_sms))
     return Estimate(
         dot_s=_dot_s(counts, target) * tiles / (busy * hidden),

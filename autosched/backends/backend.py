@@ -41,14 +41,27 @@ class Artefact:
 
 
 class Launcher(Protocol):
-    """A loaded tile program. It allocates workspaces itself, and serves any number of threads and streams at once."""
+    """A loaded tile program. It allocates workspaces itself, and serves any number of threads and streams at once.
+
+    Prepared workspaces are made anew by every call that is not given them.
+    """
 
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
         """Run it on the inputs in order, then the outputs."""
         ...
 
-    def launch(self, addresses: Sequence[int]) -> None:
-        """The same, given the addresses of such tensors: for kernels that have checked them already."""
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        """The same, given the addresses of such tensors: for kernels that have checked them already.
+
+        `prepared`: the addresses of all prepared workspaces, which `prepare` has filled: only the rest runs.
+        """
+        ...
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        """Fill the prepared workspace of this number from the constant at an address; returns its memory.
+
+        In the given `memory` of an earlier call, or in new memory.
+        """
         ...
 
     def unload(self) -> None:

@@ -24,12 +24,14 @@ def source_fingerprint(source: str, program: TileProgram) -> str:
     """16 hexadecimal digits over the source text that was printed for a program, and over its launch.
 
     The comment at the top does not count. Everything that the text leaves to the compiler and the launcher does: warps
-    and stages, the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed.
+    and stages, the size of the grid, tiles of tensor descriptors, buffers, and which of these are zeroed
+    or prepared.
     """
     code = source[_comment_end(source) :]
     kernels = [(k.grid.tiles, k.grid.programs, _said(k.launch), _described_tiles(k)) for k in program.kernels]
     buffers = [_said(buffer) for buffer in program.buffers]
-    parts = f"({_quoted(code)}, {kernels!r}, {buffers!r}, {program.zeroed!r})"
+    prepared = f", {program.prepared!r}" if program.prepared else ""
+    parts = f"({_quoted(code)}, {kernels!r}, {buffers!r}, {program.zeroed!r}{prepared})"
     return hashlib.sha256(parts.encode()).hexdigest()[:_DIGITS]
 
 
@@ -53,7 +55,7 @@ def _comment_end(source: str) -> int:
 
 def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:
     """The buffers that are read or written by tensor descriptors, with the extents of the tiles."""
-    moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via == "descriptor")
+    moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via != "pointer")
     return list(dict.fromkeys((s.buffer, tuple(piece.extent for piece in s.slices)) for s in moves))
 
 

@@ -6,7 +6,7 @@ allows, and is the harder one to beat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from autosched.baselines.chains import CONVERTING, chained, chained_into
+from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
 from autosched.machine.element_types import torch_dtype
 from search_spaces import Target, Workload, ops
@@ -25,17 +27,19 @@ Eager = Callable[..., Tensor]
 # Takes the inputs and the output that it overwrites.
 IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
 
-# Links whose functions take a product of one type and write another; all others need a conversion before them.
-_CONVERTING = (("bias",), ("residual",), ("gate",), ("scale",), ("rowscale",), ("colscale",))
-
 
 @dataclass(frozen=True)
 class Baseline:
-    """One operator by other means. `called` names the functions used, for the table."""
+    """One operator by other means. `called` names the functions used, for the table.
+
+    `ways`, for operators that the library has several of: calls on the inputs, which allocate their results, by name.
+    The fastest is the library's.
+    """
 
     called: str
     eager: Eager
     library: IntoOutput | None = None
+    ways: Callable[[Sequence[Tensor]], Mapping[str, Callable[[], Tensor]]] | None = None
 
 
 def baseline(workload: Workload) -> Baseline | None:
@@ -48,6 +52,9 @@ def baseline(workload: Workload) -> Baseline | None:
     match workload.name:
         case "matmul":
             return _matmul(workload, arguments)
+        case "conv":
+            used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
+            return Baseline(used.called, used.eager, ways=used.ways)
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)
@@ -81,19 +88,28 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Te
 @contextmanager
 def library_settings(precision: str, target: Target) -> Iterator[None]:
     """PyTorch's threads as the kernels of the target have them, and the workload's precision of dots."""
-    threads, usual = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    threads, usual, tf32 = (
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.allow_tf32,
+    )
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    # Products by default do not cut float32 to tf32, convolutions do.
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(usual)
+        torch.backends.cudnn.allow_tf32 = tf32
 
 
 def library_name(workload: Workload, device: torch.device) -> str:
     """The library that PyTorch calls for the workload on that device."""
+    if workload.name == "conv":
+        return "cuDNN" if device.type == "cuda" else "oneDNN"
     if workload.name != "matmul":
         return "PyTorch"
     if device.type == "cuda":
@@ -116,7 +132,7 @@ def _constructed(workload: Workload) -> Workload | None:
 
 
 def _number(arguments: dict[str, Scalar], name: str) -> float:
-    return float(arguments[name] or 0.0)
+    return float(arguments.get(name) or 0.0)
 
 
 def _links(chain: Scalar) -> tuple[str, ...]:
@@ -138,7 +154,7 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         multiplied = used.multiply(*operands(a, b), extra[: used.absorbed], None)
         if rest and not multiplied.is_floating_point():
             multiplied = multiplied.to(torch.float32)
-        return _chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
+        return chained(multiplied, rest, iter(extra[used.absorbed :]), scale).to(made)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
         a, b = operands(inputs[0], inputs[1])
@@ -149,9 +165,9 @@ def _matmul(workload: Workload, arguments: dict[str, Scalar]) -> Baseline:
         used.multiply(a, b, extra[: used.absorbed], multiplied)
         # PyTorch has no arithmetic on 8-bit floats: links cannot work in place on such an output.
         working = multiplied if workload.outputs[0].dtype in FLOAT8 else out
-        if working is not multiplied and rest[:1] not in _CONVERTING:
+        if working is not multiplied and rest[:1] not in CONVERTING:
             multiplied = working.copy_(multiplied)
-        _chained_into(multiplied, working, rest, iter(extra[used.absorbed :]), scale)
+        chained_into(multiplied, working, rest, iter(extra[used.absorbed :]), scale)
         if working is not out:
             out.copy_(working)
 
@@ -179,43 +195,9 @@ def _layernorm(eps: float) -> Baseline:
 
 def _chain(links: tuple[str, ...], scale: float) -> Baseline:
     def eager(x: Tensor, *extra: Tensor) -> Tensor:
-        return _chained(x, links, iter(extra), scale).to(x.dtype)
+        return chained(x, links, iter(extra), scale).to(x.dtype)
 
     def library(inputs: Sequence[Tensor], out: Tensor) -> None:
-        _chained_into(inputs[0], out, links, iter(inputs[1:]), scale)
+        chained_into(inputs[0], out, links, iter(inputs[1:]), scale)
 
     return Baseline("one call per link", eager, library)
-
-
-def _chained(x: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> Tensor:
-    """`x` after the links of an epilogue, as a user writes it (see `workloads.activations.apply_chain`)."""
-    for link in links:
-        x = _linked(x, link, extra, scale, None)
-    return x
-
-
-def _chained_into(x: Tensor, out: Tensor, links: Sequence[str], extra: Iterator[Tensor], scale: float) -> None:
-    """The same into `out`, without allocating: the first link reads `x`, the others work in place."""
-    for link in links:
-        x = _linked(x, link, extra, scale, out)
-
-
-def _linked(x: Tensor, link: str, extra: Iterator[Tensor], scale: float, out: Tensor | None) -> Tensor:
-    """`x` after one link: a new tensor, or `out`."""
-    match link:
-        case "bias" | "residual":
-            return torch.add(x, next(extra), out=out)
-        case "gate" | "colscale":
-            return torch.mul(x, next(extra), out=out)
-        case "rowscale":
-            return torch.mul(x, next(extra)[:, None], out=out)
-        case "scale":
-            return torch.mul(x, scale, out=out)
-        case "relu":
-            return F.relu(x) if out is None else torch.clamp_min(x, 0.0, out=out)
-        case "gelu" | "gelutanh":
-            to = "tanh" if link == "gelutanh" else "none"
-            return F.gelu(x, approximate=to) if out is None else torch.ops.aten.gelu.out(x, approximate=to, out=out)
-        case "silu":
-            return F.silu(x) if out is None else torch.ops.aten.silu.out(x, out=out)
-    raise ValueError(f"no PyTorch function for link {link!r}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autosched.baselines.names import COMPILED_BASELINES, BaselineName
 from autosched.bench.history import TuningHistory
 from autosched.bench.peaks import Peaks, dot_flops
-from autosched.bench.suites.suite import Case, SuiteKind
+from autosched.bench.suites.suite import CLASS, Case, SuiteKind
 from autosched.comparing.compare import Comparison, Row, Verdict
 from autosched.machine.policies import Policy
 from autosched.tracing import TracedFunction
@@ -104,12 +104,19 @@ class BenchTable:
 
     @property
     def rivals(self) -> tuple[BaselineName, ...]:
-        """The baselines whose best is compared with the tuned kernel: for functions, the compiled ones."""
+        """The baselines whose best is compared with the tuned kernel: the compiled ones, except for products."""
         return tuple(b for b in self.baselines if self.kind == "gemm" or b in COMPILED_BASELINES)
 
     def ratios(self, name: BaselineName | None) -> list[tuple[str, float]]:
         """Case and ratio, of all cases where that baseline was measured; None for the best rival of every case."""
         return [(row.case.name, ratio.value) for row, against in self._against(name) if (ratio := row.ratio(against))]
+
+    @property
+    def classes(self) -> tuple[BenchTable, ...]:
+        """The table by class: those that the suite names, with their rows; none if there are fewer than two."""
+        named = dict.fromkeys(dict(row.case.facts).get(CLASS, "") for row in self.rows)
+        rows = {name: tuple(r for r in self.rows if dict(r.case.facts).get(CLASS) == name) for name in named if name}
+        return tuple(replace(self, suite=name, rows=of) for name, of in rows.items()) if len(rows) > 1 else ()
 
     def verdicts(self, name: BaselineName | None) -> Counter[Verdict]:
         """Counts of the verdicts from the intervals of these ratios."""

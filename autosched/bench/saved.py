@@ -102,6 +102,7 @@ def _contender_json(row: Row) -> dict[str, Any]:
         "note": row.note,
         "latencies_s": list(row.latencies_s),
         "compile_s": row.compile_s,
+        "way": row.way,
     }
 
 

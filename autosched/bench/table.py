@@ -38,11 +38,12 @@ _NOTES: dict[BaselineName, str] = {
     "max-autotune": "max-autotune: torch.compile in mode max-autotune-no-cudagraphs, so that it is timed like the "
     "others; output allocated",
 }
-# Widths of cells: `99.9 µs`, `12.34x (12.30–12.38)`, that and `max-autotune`, `104 %`, `shipped`, `1234 s / 1000`.
+# Widths of cells: `99.9 µs`, `12.34x (12.30–12.38)`, that and `max-autotune`, `104 %`, `shipped`, `1234 s / 1000`,
+# `channels_last, fused, benchmark`.
 _TO_NEARLY = f"to {100 * NEARLY:.0f} %"
-_DURATION, _RATIO, _BEST, _PART, _BOUND, _COUNT, _NEAR = 7, 20, 33, 5, 14, 7, 13
+_DURATION, _RATIO, _BEST, _PART, _BOUND, _COUNT, _NEAR, _WAYS = 7, 20, 33, 5, 14, 7, 13, 31
 # Name of the best rival, by the kind of suite.
-_BEST_OF: dict[SuiteKind, str] = {"gemm": "best baseline", "fused": "better compiled"}
+_BEST_OF: dict[SuiteKind, str] = {"gemm": "best baseline", "conv": "better compiled", "fused": "better compiled"}
 # Notes below the table name functions slower than this against the better compiled one, and memory-bound ones, larger
 # than the caches of a GPU, below that part of a copy.
 _BEHIND = 0.95
@@ -140,6 +141,7 @@ def _columns(table: BenchTable) -> list[_Column]:
     """The columns of figures, from left to right."""
     return [
         *(_baseline_column(b) for b in table.baselines),
+        *([_WAY] if table.kind == "conv" and "library" in table.baselines else []),
         *(_compile_column(b) for b in table.baselines if b in COMPILED_BASELINES),
         _Column("tuned", _DURATION, lambda row, _: duration_text(row.tuned_s) if row.tuned_s else _NOTHING),
         *(_ratio_columns(table)),
@@ -156,6 +158,14 @@ def _baseline_column(name: BaselineName) -> _Column:
         return duration_text(measured.median_s) if measured else _NOTHING
 
     return _Column(_HEADINGS[name], _DURATION, cell)
+
+
+def _way_cell(row: BenchRow, table: BenchTable) -> str:
+    measured = row.baseline("library")
+    return (measured and measured.way) or _NOTHING
+
+
+_WAY = _Column("the library's fastest way", _WAYS, _way_cell)
 
 
 def _compile_column(name: BaselineName) -> _Column:
@@ -208,11 +218,13 @@ def _near_cell(row: BenchRow) -> str:
 
 
 # Distance of the tuned kernel from the peaks.
+_OF_PEAKS = (
+    _Column("of peak", _PART, lambda row, table: _part_cell(row.part_of_peak(table.peaks))),
+    _Column("of roofline", _PART, lambda row, table: _part_cell(row.part_of_roofline(table.peaks))),
+)
 _PARTS: dict[SuiteKind, tuple[_Column, ...]] = {
-    "gemm": (
-        _Column("of peak", _PART, lambda row, table: _part_cell(row.part_of_peak(table.peaks))),
-        _Column("of roofline", _PART, lambda row, table: _part_cell(row.part_of_roofline(table.peaks))),
-    ),
+    "gemm": _OF_PEAKS,
+    "conv": _OF_PEAKS,
     "fused": (
         _Column("of copy or dots", _BOUND, _bound_cell),
         _Column("kernels", _COUNT, _kernels_cell),
@@ -238,6 +250,12 @@ def _doubts(table: BenchTable) -> Iterator[str]:
         )
     if table.kind == "fused":
         yield from _function_notes(table)
+    if table.kind == "conv" and "library" in table.baselines:
+        yield (
+            "the library's fastest way: found in this run among both memory formats, tensors in them beforehand, with "
+            "torch.backends.cudnn.benchmark and without, or on a CPU with weights packed before, and with epilogues in "
+            "its own call where it has them; output allocated"
+        )
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
         yield slowed
@@ -269,20 +287,44 @@ def _function_notes(table: BenchTable) -> Iterator[str]:
 
 
 def _means(table: BenchTable) -> Iterator[str]:
-    best: tuple[None, ...] = (None,) if len(table.rivals) > 1 else ()
-    for baseline in (*table.baselines, *best):
+    for baseline in _compared(table):
         found = table.ratios(baseline)
-        name = f"{_HEADINGS[baseline] if baseline else _BEST_OF[table.kind]} / tuned"
+        name = _compared_name(table, baseline)
         if not found:
             yield f"{name}: not measured"
             continue
-        worst, smallest = min(found, key=lambda ratio: ratio[1])
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in table.verdicts(baseline).most_common())
-        mean = statistics.geometric_mean(ratio for _, ratio in found)
         of = f"{len(found)} of {len(table.rows)} {NOUNS[table.kind]}"
-        yield f"{name}: geometric mean {mean:.3f} over {of}, smallest {smallest:.3f} ({worst}); {verdicts}"
+        worst, smallest = min(found, key=lambda ratio: ratio[1])
+        yield f"{name}: geometric mean {_mean(found):.3f} over {of}, smallest {smallest:.3f} ({worst}); {verdicts}"
+    for part in table.classes:
+        yield f"of {len(part.rows)} {NOUNS[table.kind]} of class {part.suite}: {', '.join(_means_in_short(part))}"
     if table.kind == "fused":
         yield from _behind(table)
+
+
+def _means_in_short(table: BenchTable) -> Iterator[str]:
+    """`library / tuned 1.050 (0.980, stem)`: the geometric mean, and the smallest in brackets."""
+    for baseline in _compared(table):
+        if found := table.ratios(baseline):
+            worst, smallest = min(found, key=lambda ratio: ratio[1])
+            yield f"{_compared_name(table, baseline)} {_mean(found):.3f} ({smallest:.3f}, {worst})"
+        else:
+            yield f"{_compared_name(table, baseline)} not measured"
+
+
+def _compared(table: BenchTable) -> tuple[BaselineName | None, ...]:
+    """The baselines, and None for the best of the rivals."""
+    best: tuple[None, ...] = (None,) if len(table.rivals) > 1 else ()
+    return (*table.baselines, *best)
+
+
+def _compared_name(table: BenchTable, baseline: BaselineName | None) -> str:
+    return f"{_HEADINGS[baseline] if baseline else _BEST_OF[table.kind]} / tuned"
+
+
+def _mean(found: Sequence[tuple[str, float]]) -> float:
+    return statistics.geometric_mean(ratio for _, ratio in found)
 
 
 def _behind(table: BenchTable) -> Iterator[str]:

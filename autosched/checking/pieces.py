@@ -18,7 +18,7 @@ from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Expression, Gather, Position
 from search_spaces.workloads.expressions.walking import accesses, reindexed, rewritten
 
-# Largest number of elements of a piece's stage, where it can be split: half a gigabyte in float64.
+# Largest number of elements of a piece's stage, or of windows in it, where it can be split: half a gigabyte in float64.
 _LARGEST = 2**26
 
 
@@ -32,13 +32,13 @@ class Pieces:
 
 def pieces_of(workload: Workload) -> Pieces | None:
     """The pieces, or None where the workload is small enough, or cannot be split."""
-    largest = max(math.prod(s.shape) for s in workload.stages)
-    if largest <= _LARGEST:
+    points, axes = max(_computed(workload), key=lambda each: each[0])
+    if points <= _LARGEST:
         return None
-    axis = max(_axes(workload), key=lambda x: x.extent, default=None)
+    axis = max((x for x in _axes(workload) if x in axes), key=lambda x: x.extent, default=None)
     if axis is None or axis.extent == 1:
         return None
-    size = max(1, axis.extent * _LARGEST // largest)
+    size = max(1, axis.extent * _LARGEST // points)
     stages = {s.name: s for s in workload.stages}
     dimensions = tuple([x.name for x in stages[n].axes].index(axis.name) for n in workload.output_names)
     return Pieces(tuple(_cut(workload, axis, size)), dimensions)
@@ -47,6 +47,16 @@ def pieces_of(workload: Workload) -> Pieces | None:
 def joined(outputs: Sequence[Sequence[torch.Tensor]], pieces: Pieces) -> tuple[torch.Tensor, ...]:
     """The outputs of the whole, concatenated from those of every piece."""
     return tuple(torch.cat(made, at) for made, at in zip(zip(*outputs, strict=True), pieces.dimensions, strict=True))
+
+
+def _computed(workload: Workload) -> Iterator[tuple[int, tuple[Axis, ...]]]:
+    """Numbers of elements and axes of all stages, and of the windows that they read: these are gathered copies."""
+    for stage in workload.stages:
+        yield math.prod(stage.shape), stage.axes
+        for access in accesses(stage.expression):
+            if any(len(i.terms) > 1 for i in access.index):
+                own = tuple(x for x in stage.loops if any(i.step(x.name) for i in access.index))
+                yield math.prod(x.extent for x in own), own
 
 
 def _axes(workload: Workload) -> Iterator[Axis]:

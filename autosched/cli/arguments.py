@@ -20,6 +20,8 @@ from autosched.baselines.names import BASELINES, BaselineName, check_baselines
 from autosched.machine.policies import Policy
 from autosched.tuning.terminal import say
 from search_spaces import AutoschedError, InputError, Target, Workload, ops
+from search_spaces.ops.conv import LAYOUTS as CONV_LAYOUTS
+from search_spaces.ops.conv import WEIGHT_LAYOUTS
 from search_spaces.ops.matmul import LAYOUTS, OPERANDS
 from search_spaces.workloads.activations import CHAIN_LINKS
 from search_spaces.workloads.dtypes import FLOATS
@@ -41,13 +43,17 @@ _OPERATORS = "\n".join(
 )
 _VALUES = f"""\
 dtype            {", ".join(FLOATS)}
-  of matmul      these, {", ".join(name for name in OPERANDS if name not in FLOATS)}
+  of products    these, {", ".join(name for name in OPERANDS if name not in FLOATS)}
 out_dtype        a dtype; by default that of the operands, bfloat16 for
                  8-bit floats, int32 for int8; int8 with an epilogue
                  has none: float32, float16 or bfloat16
 layout           {", ".join(LAYOUTS)}
-epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS[:4])},
-                 {", ".join(CHAIN_LINKS[4:])}"""
+  of conv        {", ".join(CONV_LAYOUTS)}
+weight_layout    {", ".join(WEIGHT_LAYOUTS)}
+size, kernel …   of one to three dimensions: 56x56; or, but for size, one
+                 number for all of them; padding also same
+epilogue, chain  joined by "_": {", ".join(CHAIN_LINKS[:5])},
+                 {", ".join(CHAIN_LINKS[5:])}"""
 # Text below the help of every command that takes an operator.
 OPERATORS_EPILOG = f"""
 Operators and their arguments:

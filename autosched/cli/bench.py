@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,7 @@ from search_spaces import Target
 
 if TYPE_CHECKING:
     from autosched.bench.runner import BenchPlan
-    from autosched.bench.suites.suite import Suite
+    from autosched.bench.suites.suite import OperatorKind, Suite
 
 app = typer.Typer(no_args_is_help=True, help="Tune a suite, and measure all of it against everything else in one run.")
 
@@ -40,7 +41,7 @@ SuiteFile = Annotated[
     typer.Option(
         "--suite",
         metavar="FILE",
-        help='JSON: {"shapes": [{"name": …, "m": …, "n": …, "k": …}, …]}. '
+        help='JSON: {"shapes": [{"name": …, "n": …, "k": …, …}, …]}, or the list alone. '
         f"Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
     ),
 ]
@@ -57,50 +58,87 @@ Folder = Annotated[
 ]
 
 
-@app.command("gemm")
-def gemm_command(
-    suite: SuiteFile,
-    trials: Trials = 1000,
-    replay: Replay = False,
-    only: Only = None,
-    out: Folder = None,
-    log: LogPath = None,
-    target: TargetName = None,
-    threads: Threads = None,
-    policy: PolicyName = "cold",
-    rounds: Rounds = None,
-    baselines: Baselines = None,
-    seed: Seed = 0,
-) -> None:
-    """Tune every matrix product of a suite, then measure all of them against the library, interleaved, in one run.
+# Help of the commands of named operators, before and after a part that they share.
+_OPERATORS_HELP = """
+Schedules in the log are not measured again, so a big suite can be tuned in parts, with --only, and measured at once,
+with --replay. An entry that fails costs its own row. The table is saved after every row, as Markdown and as JSON with
+the latencies of every round; a roofline plot, PNG and SVG, at the end (it needs matplotlib: the extra `plot`). Where
+entries have a `class`, the geometric means are shown by class, too.
+"""
+_GEMM_HELP = f"""
+Tune every matrix product of a suite, then measure all of them against the library, interleaved, in one run.
 
-    An entry of the suite has a name and the arguments of matmul. Schedules in the log are not measured again, so a big
-    suite can be tuned in parts, with --only, and measured at once, with --replay. A shape that fails costs its own row.
-    The table is saved after every row, as Markdown and as JSON with the latencies of every round; a roofline plot, PNG
-    and SVG, at the end (it needs matplotlib: the extra `plot`).
+An entry of the suite has a name and the arguments of matmul.{_OPERATORS_HELP}
+Baselines are library and, on a GPU, cublaslt, unless named; max-autotune (torch.compile) takes up to a minute a
+shape. The ratios are against the first. Peaks and roofline are measured in the same run.
 
-    Baselines are library and, on a GPU, cublaslt, unless named; max-autotune (torch.compile) takes up to a minute a
-    shape. The ratios are against the first. Peaks and roofline are measured in the same run.
+```
+autosched bench gemm --suite gemm --only square-512,odd-1000 --trials 1000
+autosched bench gemm --suite gemm --replay --baselines library,cublaslt
+```
+"""
+_CONV_HELP = f"""
+Tune every convolution of a suite, with what follows it, then measure all of them against cuDNN (or oneDNN) and
+torch.compile, interleaved, in one run.
 
-    ```
-    autosched bench gemm --suite gemm --only square-512,odd-1000 --trials 1000
-    autosched bench gemm --suite gemm --replay --baselines library,cublaslt
-    ```
-    """
-    from autosched.bench.runner import BenchPlan
-    from autosched.bench.suites.gemm_suite import read_gemm_suite
+An entry of the suite has a name, perhaps a class, and the arguments of conv; h and w, and r and s, may be given for
+size and kernel.{_OPERATORS_HELP}
+Baselines are library and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a layer.
+The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
+its own call. The ratios are against the first baseline, and against the better of the compiled ones.
 
-    device = chosen_target(target, threads)
-    plan = BenchPlan(
-        target=device,
-        baselines=chosen_baselines(baselines, _library_baselines(device)),
-        trials=None if replay else trials,
-        log=log,
-        policy=policy,
-        rounds=rounds,
-        seed=seed,
-    )
-    _run(read_gemm_suite(suite_path(suite)).only(chosen_names(only)), plan, out)
+```
+autosched bench conv --suite conv --only resnet50-stem --trials 300
+autosched bench conv --suite conv --replay --baselines library,compile,max-autotune
+```
+"""
+
+
+def _operators_command(kind: OperatorKind, usual: Callable[[Target], tuple[BaselineName, ...]]) -> Callable[..., None]:
+    """The command of a kind of named operators, with the baselines that are usual on a target."""
+
+    def command(
+        suite: SuiteFile,
+        trials: Trials = 1000,
+        replay: Replay = False,
+        only: Only = None,
+        out: Folder = None,
+        log: LogPath = None,
+        target: TargetName = None,
+        threads: Threads = None,
+        policy: PolicyName = "cold",
+        rounds: Rounds = None,
+        baselines: Baselines = None,
+        seed: Seed = 0,
+    ) -> None:
+        from autosched.bench.runner import BenchPlan
+        from autosched.bench.suites.operator_suite import read_operator_suite
+
+        device = chosen_target(target, threads)
+        plan = BenchPlan(
+            target=device,
+            baselines=chosen_baselines(baselines, usual(device)),
+            trials=None if replay else trials,
+            log=log,
+            policy=policy,
+            rounds=rounds,
+            seed=seed,
+        )
+        _run(read_operator_suite(suite_path(suite), kind).only(chosen_names(only)), plan, out)
+
+    return command
+
+
+def _of_products(target: Target) -> tuple[BaselineName, ...]:
+    return ("library", "cublaslt") if target.kind == "gpu" else ("library",)
+
+
+def _of_convolutions(target: Target) -> tuple[BaselineName, ...]:
+    return ("library", "compile")
+
+
+app.command("gemm", help=_GEMM_HELP)(_operators_command("gemm", _of_products))
+app.command("conv", help=_CONV_HELP)(_operators_command("conv", _of_convolutions))
 
 
 @app.command("fused")
@@ -166,10 +204,6 @@ def draw_command(
 
     for path in draw(saved_roofline(table), table.parent):
         say(console(), str(path))
-
-
-def _library_baselines(target: Target) -> tuple[BaselineName, ...]:
-    return ("library", "cublaslt") if target.kind == "gpu" else ("library",)
 
 
 def _run(suite: Suite, plan: BenchPlan, out: Path | None) -> None:

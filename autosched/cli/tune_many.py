@@ -42,8 +42,8 @@ SuitePath = Annotated[
     Path,
     typer.Argument(
         metavar="SUITE",
-        help="A suite as `autosched bench` takes it: JSON of matrix products, or a Python file of functions, which is "
-        f"executed. Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
+        help="A suite as `autosched bench` takes it: JSON of matrix products or of convolutions, or a Python file of "
+        f"functions, which is executed. Or the name of one that ships: {', '.join(SHIPPED_SUITES)}.",
     ),
 ]
 Weights = Annotated[
@@ -117,11 +117,11 @@ def _traced(case: Case) -> Workload | autosched.TracedFunction | None:
 
 def _read(suite: Path, target: Target) -> Suite:
     from autosched.bench.suites.function_suite import read_function_suite
-    from autosched.bench.suites.gemm_suite import read_gemm_suite
+    from autosched.bench.suites.operator_suite import read_operator_suite
 
     if suite.suffix == ".py":
         return read_function_suite(suite, "cuda" if target.kind == "gpu" else "cpu")
-    return read_gemm_suite(suite_path(suite))
+    return read_operator_suite(suite_path(suite))
 
 
 def _weights(texts: Iterable[str], names: list[str]) -> dict[str, float]:

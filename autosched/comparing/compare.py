@@ -51,7 +51,7 @@ class Row:
 
     `latencies_s` are the measured repeats; empty if it was not measured, with the reason in `note`. `predicted_s` is a
     bound or estimate, and never stands with the measured figures. `name` is "tuned", a baseline's, or "roofline";
-    `compile_s` is the time of torch.compile, where it was used.
+    `compile_s` is the time of torch.compile, where it was used; `way` the fastest of a library's, if it has several.
     """
 
     label: str
@@ -60,6 +60,7 @@ class Row:
     predicted_s: float | None = None
     name: str = ""
     compile_s: float | None = None
+    way: str = ""
 
     @property
     def median_s(self) -> float:
@@ -200,13 +201,13 @@ def compare_kernel(
     with library_settings(op.precision, target), torch.no_grad():
         if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
             raise AutoschedError(f"wrong results: {wrong}")
-        found = list(contenders(kernel, given, wanted))
+        timer = timer_for(target, policy, products=bool(op.contracted))
+        found = list(contenders(kernel, given, wanted, timer))
         timed = [c for c in found if isinstance(c, Contender)]
         calls = {c.name: c.call for c in timed}
-        timer = timer_for(target, policy, products=bool(op.contracted))
         watched = WatchedTimer(timer)
         samples = timing.interleaved(calls, _rounds(calls, timer) if rounds is None else rounds, watched)
-    measured = [Row(c.label, tuple(samples[c.name]), c.note, name=c.name, compile_s=c.compile_s) for c in timed]
+    measured = [Row(c.label, tuple(samples[c.name]), c.note, None, c.name, c.compile_s, c.way) for c in timed]
     absent = [Row(c.label, note=c.why, name=c.name) for c in found if not isinstance(c, Contender)]
     threads = target.threads if target.kind == "cpu" else 0
     rows = (*measured, *absent, _roofline(op, target))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from autosched.baselines.baselines import Baseline, baseline, library_name
 from autosched.baselines.names import COMPILED_BASELINES, BaselineName
 from autosched.checking import reference
 from autosched.kernels.kernel import Kernel
+from autosched.machine.timing import Timer, interleaved
 from autosched.tracing import TracedKernel
 from search_spaces import Workload
 from tuning_logs.text import first_line
@@ -22,17 +24,23 @@ _INTO_OUT = "writes to a given output"
 _ALLOCATES = "allocates"
 # Without CUDA graphs, which would copy the inputs, and leave out the launches that all others pay for.
 _MAX_AUTOTUNE = "max-autotune-no-cudagraphs"
+# The ways of a library that are nearly as fast as its fastest may be mistaken for it; those that are twice as slow not.
+_ROUNDS_OF_WAYS = 7
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` the time to compile it, if any."""
+    """One way to compute something. `name` is "tuned" or a baseline's, `compile_s` the time to compile it, if any.
+
+    `way`: the fastest of a library's, where it has several.
+    """
 
     name: str
     label: str
     note: str
     call: Callable[[], object]
     compile_s: float | None = None
+    way: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,13 @@ class Absent:
 
 
 def contenders(
-    kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName]
+    kernel: Kernel | TracedKernel, inputs: Sequence[Tensor], baselines: Sequence[BaselineName], timer: Timer
 ) -> Iterator[Contender | Absent]:
     """The tuned kernel, then the baselines in the order given, each called once; without those that do not apply.
 
-    A traced function has two: itself, and itself compiled. PyTorch forgets what torch.compile has compiled in this
-    process before, so that earlier variants do not count against its limit.
+    `timer` finds the fastest of a library's ways. A traced function has two: itself, and itself compiled. PyTorch
+    forgets what torch.compile has compiled in this process before, so that earlier variants do not count against its
+    limit.
     """
     yield _tuned(kernel, inputs)
     if set(baselines) & set(COMPILED_BASELINES):
@@ -59,7 +68,7 @@ def contenders(
         if isinstance(kernel, TracedKernel):
             found = _ways_of_function(name, kernel.traced.function, inputs)
         else:
-            found = _ways(name, kernel, inputs, baseline(kernel.workload))
+            found = _ways(name, kernel, inputs, baseline(kernel.workload), timer)
         for contender in found:
             yield _called_once(contender, kernel.device)
 
@@ -82,7 +91,7 @@ def _ways_of_function(
 
 
 def _ways(
-    name: BaselineName, kernel: Kernel, inputs: Sequence[Tensor], known: Baseline | None
+    name: BaselineName, kernel: Kernel, inputs: Sequence[Tensor], known: Baseline | None, timer: Timer
 ) -> Iterator[Contender | Absent]:
     """The contender of that name, or nothing where the workload has none."""
     workload = kernel.workload
@@ -96,6 +105,9 @@ def _ways(
     elif name == "eager":
         eager = known.eager
         yield Contender(name, "PyTorch eager", f"{known.called}, {_ALLOCATES}", lambda: eager(*inputs))
+    elif known.ways is not None and name == "library":
+        label = f"{library_name(workload, kernel.device)} library"
+        yield fastest_way(label, known.called, known.ways(inputs), timer)
     elif known.library is not None:
         yield _library(name, kernel, inputs, known)
 
@@ -111,6 +123,24 @@ def _library(
     if vendor != "cuBLAS":
         return Absent(name, "cuBLASLt", f"not available: this workload runs on {vendor} here")
     return Contender(name, "cuBLASLt", f"{note}, cuBLASLt preferred", lambda: _by_cublaslt(lambda: run(inputs, out)))
+
+
+def fastest_way(label: str, called: str, ways: Mapping[str, Callable[[], object]], timer: Timer) -> Contender | Absent:
+    """The fastest of a library's ways, in interleaved rounds after a call of each, without those that it refuses."""
+    usable: dict[str, Callable[[], object]] = {}
+    why = "it has no way to compute this"
+    for name, call in ways.items():
+        try:
+            call()
+            usable[name] = call
+        except (RuntimeError, ValueError) as error:
+            why = first_line(error)
+    if not usable:
+        return Absent("library", label, f"not available: {why}")
+    samples = interleaved(usable, _ROUNDS_OF_WAYS, timer)
+    way = min(usable, key=lambda name: statistics.median(samples[name]))
+    note = f"{called}, {way}: the fastest of {len(usable)} ways, {_ALLOCATES}"
+    return Contender("library", label, note, usable[way], way=way)
 
 
 def _by_cublaslt(run: Callable[[], object]) -> None:

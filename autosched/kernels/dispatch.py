@@ -28,8 +28,10 @@ from search_spaces.workloads.workload import Tensor as TensorSpec
 
 # A kernel's result: a tensor, or a tuple of them for a workload with several outputs.
 Made = Tensor | tuple[Tensor, ...]
-# Takes the tensors and `out`; returns the result, or None if one of them needs a closer look.
-ReadyCall = Callable[[Sequence[Tensor], Made | None], Made | None]
+# Runs generated code on the addresses of the inputs and then of the outputs.
+Launch = Callable[[Sequence[int]], None]
+# Takes the tensors, `out` and a launch; returns the result, or None if one of them needs a closer look.
+ReadyCall = Callable[[Sequence[Tensor], Made | None, Launch], Made | None]
 
 
 def as_tuple(made: Made) -> tuple[Tensor, ...]:
@@ -174,26 +176,22 @@ def check_transforms(arguments: Sequence[Argument], tensors: Sequence[Tensor]) -
             )
 
 
-def ready_call(
-    inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
-) -> ReadyCall:
-    """The fast path of a call; `launch` runs generated code on the addresses of the inputs and then of the outputs.
+def ready_call(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReadyCall:
+    """The fast path of a call.
 
     For a dense tensor `is_contiguous` is cheaper than comparing strides.
     """
     # Most kernels have one output: their path is as short as if there were no others.
-    return _ready_call_of_one(inputs, outputs[0], launch) if len(outputs) == 1 else _ready_call(inputs, outputs, launch)
+    return _ready_call_of_one(inputs, outputs[0]) if len(outputs) == 1 else _ready_call(inputs, outputs)
 
 
-def _ready_call_of_one(
-    inputs: Sequence[Argument], output: Argument, launch: Callable[[Sequence[int]], None]
-) -> ReadyCall:
+def _ready_call_of_one(inputs: Sequence[Argument], output: Argument) -> ReadyCall:
     of_inputs = tuple(a.expected for a in inputs)
     of_all = (*of_inputs, output.expected)
     spans, out_span = tuple(a.span_bytes for a in inputs), output.span_bytes
     device, alignment, empty = output.device, output.alignment, output.empty
 
-    def call(tensors: Sequence[Tensor], out: Made | None) -> Made | None:
+    def call(tensors: Sequence[Tensor], out: Made | None, launch: Launch) -> Made | None:
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
         else:
@@ -220,16 +218,14 @@ def _ready_call_of_one(
     return call
 
 
-def _ready_call(
-    inputs: Sequence[Argument], outputs: Sequence[Argument], launch: Callable[[Sequence[int]], None]
-) -> ReadyCall:
+def _ready_call(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> ReadyCall:
     """The fast path for several outputs."""
     of_inputs = tuple(a.expected for a in inputs)
     of_all = (*of_inputs, *(o.expected for o in outputs))
     spans, first_output, count = tuple(a.span_bytes for a in (*inputs, *outputs)), len(inputs), len(outputs)
     device, alignment = outputs[0].device, outputs[0].alignment
 
-    def call(tensors: Sequence[Tensor], out: Made | None) -> Made | None:
+    def call(tensors: Sequence[Tensor], out: Made | None, launch: Launch) -> Made | None:
         if out is None:
             addresses = ready_addresses(tensors, of_inputs, device, alignment)
             if addresses is None:

@@ -13,7 +13,8 @@ from autosched import backends
 from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
-from autosched.kernels.dispatch import Argument, Made, check_transforms, is_handled_elsewhere, ready_call
+from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
+from autosched.kernels.prepared_constants import PreparedConstants, PreparedWeight
 from search_spaces import AutoschedError, InputError, Schedule, Target, Workload
 from tuning_logs import TuningRecord
 from tuning_logs.text import duration_text
@@ -40,7 +41,11 @@ class Kernel:
     The check is that of a trial (`kernels.first_use`): before its first use, once for this machine and these versions
     of everything. Calls do not check their results.
 
-    `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing.
+    A constant input that its schedule stores in another layout is prepared at the first call with a tensor, and again
+    when that has changed (`kernels.prepared_constants`); `prepare` does it for a tensor beforehand.
+
+    `launch` runs the generated code on the addresses of the inputs, in order, then of the outputs, and checks nothing;
+    it prepares constants itself unless it is given the addresses of prepared ones.
     """
 
     def __init__(
@@ -61,7 +66,13 @@ class Kernel:
         alignment = _ALIGNMENT[record.target.kind]
         self.inputs = tuple(Argument(t, device, alignment) for t in self.workload.inputs)
         self.outputs = tuple(Argument(t, device, alignment) for t in self.workload.outputs)
-        self._ready_call = ready_call(self.inputs, self.outputs, self.launch)
+        self.constants = self._prepared_constants(device) if any(t.constant for t in self.workload.inputs) else None
+        self._ready_call = ready_call(self.inputs, self.outputs)
+
+    def _prepared_constants(self, device: torch.device) -> PreparedConstants | None:
+        program = self.schedule.program
+        order = self.workload.canonical.inputs
+        return PreparedConstants.of(self._launcher, program, order, device) if program.prepared else None
 
     def called_as(self, workload: Workload) -> Kernel:
         """The same kernel for the tensors of a workload of the same key."""
@@ -106,8 +117,40 @@ class Kernel:
         # A function of PyTorch's that returns False, but is True to the compiler of this code.
         if is_dynamo_compiling():
             return custom_op.call(self._operator_name(), tensors, out)
-        result = self._ready_call(tensors, out)
-        return self._call_with_care(tensors, out) if result is None else result
+        if self.constants is not None:
+            return self._call_prepared(self.constants, tensors, out)
+        result = self._ready_call(tensors, out, self.launch)
+        return self._call_with_care(tensors, out, self.launch) if result is None else result
+
+    def prepare(self, weight: Tensor, name: str = "") -> PreparedWeight:
+        """A constant input in the layout that this kernel reads; calls of the kernel take it in the tensor's place.
+
+        After changes of the tensor its `update` has to be called. `name`: that of the input, if there are several
+        constant ones.
+
+        Raises:
+            InputError: the workload has no such constant, or the tensor is none for it.
+            OutOfMemoryError: there is no memory for it.
+        """
+        constants = {
+            a.name: n for n, (a, t) in enumerate(zip(self.inputs, self.workload.inputs, strict=True)) if t.constant
+        }
+        if not name and len(constants) == 1:
+            (name,) = constants
+        if name not in constants:
+            raise InputError(f"{self.workload.name}: constant {name!r}; expected one of {sorted(constants)}")
+        place = constants[name]
+        self.inputs[place].check(weight)
+        return PreparedWeight(weight, self.inputs[place], place, self.constants)
+
+    def _call_prepared(self, constants: PreparedConstants, tensors: Sequence[Tensor], out: Made | None) -> Made:
+        """A call with constants that were prepared before, or are now."""
+
+        def launch(addresses: Sequence[int]) -> None:
+            self.launch(addresses, constants.addresses(tensors, addresses))
+
+        result = self._ready_call(tensors, out, launch)
+        return self._call_with_care(tensors, out, launch) if result is None else result
 
     def _operator_name(self) -> str:
         """The name of its own operator, which is registered now if it was not yet."""
@@ -118,8 +161,10 @@ class Kernel:
     # torch.compiler.assume_constant_result does, which loads the whole compiler first and takes a second.
     vars(_operator_name)["_dynamo_marked_constant"] = True
 
-    def _call_with_care(self, tensors: Sequence[Tensor], out: Made | None) -> Made:
+    def _call_with_care(self, tensors: Sequence[Tensor], out: Made | None, launch: Launch) -> Made:
         """The slow path of a call: raise, or copy tensors that the code cannot take as they are."""
+        if any(isinstance(t, PreparedWeight) for t in tensors):
+            return self._call_with_weights(tensors, out)
         if len(tensors) != len(self.inputs):
             names = ", ".join(a.description for a in self.inputs)
             raise InputError(f"{self.workload.name} takes {len(self.inputs)} tensors ({names}), got {len(tensors)}")
@@ -133,12 +178,26 @@ class Kernel:
         inputs = [a.usable(t) for a, t in zip(self.inputs, tensors, strict=True)]
         written = [t if a.is_ready(t) else a.allocated() for a, t in zip(self.outputs, given, strict=False)]
         written = written or [a.allocated() for a in self.outputs]
-        self.launch([t.data_ptr() for t in (*inputs, *written)])
+        launch([t.data_ptr() for t in (*inputs, *written)])
         for tensor, result in zip(given, written, strict=False):
             if result is not tensor:
                 tensor.copy_(result)
         made = given or tuple(written)
         return made[0] if len(made) == 1 else made
+
+    def _call_with_weights(self, tensors: Sequence[Tensor | PreparedWeight], out: Made | None) -> Made:
+        """A call with prepared weights in the place of some constants."""
+        weights = {n: t for n, t in enumerate(tensors) if isinstance(t, PreparedWeight)}
+        for number, weight in weights.items():
+            weight.check_for(self.constants, number)
+        plain = [t.tensor if isinstance(t, PreparedWeight) else t for t in tensors]
+
+        def launch(addresses: Sequence[int]) -> None:
+            prepared = self.constants.addresses(plain, addresses, weights=weights) if self.constants else ()
+            self.launch(addresses, prepared)
+
+        result = self._ready_call(plain, out, launch)
+        return self._call_with_care(plain, out, launch) if result is None else result
 
     def _given_outputs(self, out: Made) -> tuple[Tensor, ...]:
         """`out`, one for every output. Raise InputError if there are more or fewer."""
@@ -204,7 +263,7 @@ def _check_outputs(
         before.append((name, out))
 
 
-def _launch_of(launcher: Launcher, called: Workload) -> Callable[[Sequence[int]], None]:
+def _launch_of(launcher: Launcher, called: Workload) -> Callable[..., None]:
     """Launch function of a kernel that takes addresses in the order of the inputs of `called`, then of the outputs.
 
     A kernel takes inputs in the order of the canonical form. Workloads of one key have their outputs in one order.
@@ -212,7 +271,9 @@ def _launch_of(launcher: Launcher, called: Workload) -> Callable[[Sequence[int]]
     order = called.canonical.inputs
     if order == tuple(range(len(order))):
         return launcher.launch
-    return lambda addresses: launcher.launch([*(addresses[n] for n in order), *addresses[len(order) :]])
+    return lambda addresses, prepared=(): launcher.launch(
+        [*(addresses[n] for n in order), *addresses[len(order) :]], prepared
+    )
 
 
 def load_kernel(record: TuningRecord, workload: Workload | None = None) -> Kernel:

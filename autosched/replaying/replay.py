@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -170,13 +171,15 @@ def find_best(op: Workload, target: Target, paths: Iterable[Path], policy: str =
     Raises:
         InputError: there is neither.
     """
-    logs = [TuningLog(path) for path in paths if may_hold(path, op, policy)]
+    logs = [TuningLog(p) for p in paths if may_hold(p, op, policy) or may_hold(p, op.varying, policy)]
     made = Reproduction(MOST_PRINTED)
-    for log in logs:
-        if best := log.best(op, target, policy, made.is_exact):
+    # Its kernels, and those that know of no constants, which read them as they are given.
+    known = tuple(dict.fromkeys((op, op.varying)))
+    for log, each in itertools.product(logs, known):
+        if best := log.best(each, target, policy, made.is_exact):
             return best
-    for log in logs:
-        if best := log.best(op, target, policy, made.is_legal):
+    for log, each in itertools.product(logs, known):
+        if best := log.best(each, target, policy, made.is_legal):
             warnings.warn(_stale_text(best, made.why_stale(best)), StaleRecordWarning, stacklevel=4)
             return best
     raise InputError(_why_none(op, target, logs, policy))

@@ -84,18 +84,27 @@ def _done(result):
 
 _MAPS = '''\
 class _TensorMap:
-    """A map of a tensor for the tensor memory accelerator, in memory of its own; innermost sizes come first."""
+    """A map of a tensor for the tensor memory accelerator, in memory of its own; innermost sizes come first.
 
-    def __init__(self, tensor, kind, sizes, strides_bytes, box, swizzle):
+    `window`: of an im2col map its lower and upper corners and the steps of pixels, and `box` is channels and pixels.
+    """
+
+    def __init__(self, tensor, kind, sizes, strides_bytes, box, swizzle, window=None):
         self.memory = (ctypes.c_uint8 * 192)()
         self.address = ctypes.addressof(self.memory) + -ctypes.addressof(self.memory) % 64
         pointer, number = ctypes.c_void_p, ctypes.c_int
-        place = _done(driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, 0))[0]
-        kinds = (pointer, number, ctypes.c_uint32, pointer, *[pointer] * 4, *[number] * 4)
-        encode = ctypes.CFUNCTYPE(number, *kinds)(int(place))
-        rank = len(sizes)
+        rank, unsigned = len(sizes), ctypes.c_uint32
         laid_out = (ctypes.c_uint64 * rank)(*sizes), (ctypes.c_uint64 * (rank - 1))(*strides_bytes)
-        tiles = (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)
+        if window is None:
+            name, types = b"cuTensorMapEncodeTiled", [pointer] * 2
+            tiles = (unsigned * rank)(*box), (unsigned * rank)(*[1] * rank)
+        else:
+            name, types = b"cuTensorMapEncodeIm2col", [pointer, pointer, unsigned, unsigned, pointer]
+            lower, upper = ((number * (rank - 2))(*corner) for corner in window[:2])
+            tiles = lower, upper, *box, (unsigned * rank)(1, *window[2], 1)
+        place = _done(driver.cuGetProcAddress(name, 12000, 0))[0]
+        kinds = (pointer, number, unsigned, *[pointer] * 3, *types, *[number] * 4)
+        encode = ctypes.CFUNCTYPE(number, *kinds)(int(place))
         promotion = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
         moved = 0, swizzle, int(promotion), 0
         if encode(self.address, kind, rank, tensor.data_ptr(), *laid_out, *tiles, *moved):
@@ -156,5 +165,7 @@ def _map(variable: str, described: TensorMap) -> str:
     size = dtype(described.dtype).bytes
     sizes, box = described.shape[::-1], described.box[::-1]
     strides = tuple(size * stride for stride in described.strides[-2::-1])
-    layout = ", ".join(map(str, (data_type(described.dtype), sizes, strides, box, described.swizzle)))
-    return f"_TensorMap({variable}, {layout})"
+    layout = [data_type(described.dtype), sizes, strides, box, described.swizzle]
+    if window := described.window:
+        layout.append((window.lower[::-1], window.upper[::-1], window.steps[::-1]))
+    return f"_TensorMap({variable}, {', '.join(map(str, layout))})"

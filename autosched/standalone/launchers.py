@@ -75,9 +75,8 @@ def launcher(function: str, workload: Workload, kernels: FileKernels, reserved: 
     taken = [called[n] for n in range(len(workload.inputs))]
     lines = [_allocated(name, t, taken[0]) for name, t in zip(outputs, workload.outputs, strict=True)]
     for workspace in (b for b in program.buffers if b.role == "workspace"):
-        lines.append(
-            _allocated(variables[workspace.name], Tensor(workspace.name, workspace.shape, workspace.dtype), taken[0])
-        )
+        room = Tensor(workspace.name, workspace.shape, workspace.dtype, workspace.declared_strides)
+        lines.append(_allocated(variables[workspace.name], room, taken[0]))
     lines += [f"{variables[name]}.zero_()" for name in program.zeroed]
     # On a CPU, where Triton's interpreter runs kernels, this does nothing.
     lines.append(f"with torch.cuda.device_of({taken[0]}):")

@@ -42,8 +42,8 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
     form = contraction(workload)
     if form is None:
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
-    if target.kind == "cpu" and not form.is_packed:
-        raise UnmatchedError("a CPU packs one product of two tensors, one of which is read at plain axes")
+    if target.kind == "cpu" and not (form.is_packed and all(map(form.is_plain, form.tensors))):
+        raise UnmatchedError("a CPU packs tiles of one product of two tensors that are read at plain axes")
     return (_on_a_gpu(form, target, offers) if target.kind == "gpu" else _on_a_cpu(form, target),)
 
 

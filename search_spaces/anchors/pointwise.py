@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from search_spaces.anchors.points.flat_rows import FlatRows, why_not_flat
+from search_spaces.anchors.points.flat_points import FlatPoints, flat_axes
 from search_spaces.anchors.points.rounding_in_pairs import rounding_in_pairs
 from search_spaces.anchors.points.tiled_axes import LEAST_COLUMNS, NO_AXIS, TiledAxes, tiled_axes
-from search_spaces.anchors.points.unrolling import Unrolling, is_shared
+from search_spaces.anchors.points.unrolling import Unrolling
 from search_spaces.anchors.thread_tiles import thread_tiles
 from search_spaces.decisions.decision import Anchor, Decision, derived, start
 from search_spaces.decisions.loops.unrolling import COLUMNS as COLUMNS_WRITTEN_OUT
-from search_spaces.decisions.loops.unrolling import unrolled_columns, unrolled_rows
+from search_spaces.decisions.loops.unrolling import PLANES, unrolled_columns, unrolled_planes, unrolled_rows
+from search_spaces.decisions.loops.unrolling import ROWS as ROWS_WRITTEN_OUT
 from search_spaces.decisions.loops.vectors import across, vectorizing
 from search_spaces.decisions.memory.addressing import selected
 from search_spaces.decisions.memory.prefetching import prefetching
@@ -29,7 +31,6 @@ from search_spaces.decisions.programs.warps import num_warps
 from search_spaces.decisions.tiles.class_axes import flat_points
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.target import Target
-from search_spaces.errors import UnmatchedError
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, Place, buffers
 from search_spaces.programs.selecting import Selections
@@ -40,10 +41,10 @@ from search_spaces.schedules.knobs import Knob, Values, nearest, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.schedules.sketch import Sketch
-from search_spaces.structure.axes import Structure, structure_of
+from search_spaces.structure.axes import Structure, structure_of, windowed
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Apply
-from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.expressions.walking import distinct_accesses, walk
 from search_spaces.workloads.names import Names
 from search_spaces.workloads.workload import Axis, Workload
 
@@ -51,8 +52,16 @@ from search_spaces.workloads.workload import Axis, Workload
 _STARTS = slice(4)
 # Unrolled rows and columns, if points share what they read; tiles are then half as large.
 _UNROLLED_STARTS = ((1, 1), (1, 4), (2, 2), (2, 4))
-# The same if rows and columns are one axis, and the most columns of a vector of each.
+# Unrolled planes and rows where these and vectors of columns are one axis: the more, the fewer reads of a point, and
+# the more registers of a thread.
+_WINDOW_STARTS = ((1, 4), (2, 4), (4, 4), (2, 2), (4, 2), (1, 8), (8, 1), (1, 1))
+# The same of a CPU, whose sums of eight points and what these read are in registers.
+_REGISTER_STARTS = ((2, 4), (4, 2), (1, 8), (1, 4), (2, 2), (7, 2), (8, 1))
+# Vectors if rows and columns are one axis, and the most columns of a vector of each.
 _FLAT_STARTS, _FLAT_WIDTHS = slice(1, 5), (4, 4, 4, 8)
+
+# Reads of all unrolled points: printing and compiling more of them takes seconds.
+_MOST_READS = 1024
 
 # Positions of the axes of a tile; short rows have more per tile.
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -64,45 +73,72 @@ COLUMNS_CPU = (256, 1024, 4096, 16384, 65536, 262144)
 _TURNED_COLUMNS = 64
 
 _TILED = ("volumes", "planes", "rows", "columns")
-# Knobs of unrolling, by the axes that they unroll.
-UNROLLED = {"unrolled_rows": "rows", "unrolled_columns": "columns"}
+# Knobs of unrolling, by the axes that they unroll, the outermost first.
+UNROLLED = {"unrolled_planes": "planes", "unrolled_rows": "rows", "unrolled_columns": "columns"}
 
 
 def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, ...]:
-    """One sketch for a workload without reductions."""
+    """One sketch for a workload without reductions, but of windows."""
     structure = structure_of(workload)
     if structure.reduced:
-        raise UnmatchedError(
-            f"{(*structure.folds, *structure.scans)[0].name} is folded or scanned along {structure.column.name}"
-        )
+        structure = windowed(workload)
     axes = tiled_axes(structure)
+    if target.kind == "gpu":
+        axes = replace(axes, flat=flat_axes(structure, axes, _has_selections(structure)))
     decisions = _on_gpu(structure, axes, target) if target.kind == "gpu" else _on_cpu(structure, axes, target)
     named = {d.name: d.knob for d in decisions}
     anchor = Anchor(
         "pointwise",
         lambda values: rounding_in_pairs(_lower(structure, axes, target, values), target),
-        rules=_rules(axes, named),
+        rules=_rules(structure, axes, named),
         decided_first=tuple(x for x in ("flat",) if x in named),
-        starts=_starts(axes, target, decisions) if target.kind == "gpu" else (),
+        starts=_starts(axes, target, decisions) if target.kind == "gpu" else _starts_on_cpu(axes, decisions),
     )
     return (derived(anchor, decisions),)
 
 
-def _rules(axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
+def _reads(structure: Structure) -> int:
+    """Reads of the output that has most, at one point."""
+    return max(len(distinct_accesses(structure.body_of(s))) for s in (*structure.outputs, *structure.folds))
+
+
+def _why_too_long(reads: int, values: Values) -> str | None:
+    """A body is written out for a few hundred reads."""
+    points = math.prod(values.integer(name, 1) for name in UNROLLED)
+    if points == 1 or points * reads <= _MOST_READS:
+        return None
+    return f"{points} unrolled points of {reads} reads each; at most {_MOST_READS} reads are written out"
+
+
+def _rules(structure: Structure, axes: TiledAxes, knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
     found = [Rule(("across", "planes"), _why_not_across)] if "across" in knobs else []
+    if "across" in knobs:
+        own = [name for name in UNROLLED if name in knobs]
+        found += [only(name, 1, ("across",), _is_across, "rows are vectors") for name in own]
     for name, tiled in UNROLLED.items():
-        found += [Rule((tiled, name), partial(_why_not_unrolled, tiled, name))] if name in knobs else []
+        if name in knobs:
+            axis = {"columns": axes.column, **axes.shared}[tiled]
+            concerned = tuple(x for x in dict.fromkeys(("flat", axes.tilings.get(axis, name), name)) if x in knobs)
+            found.append(Rule(concerned, partial(_why_not_unrolled, axes, name, axis)))
+    counts = tuple(name for name in UNROLLED if name in knobs)
+    if counts:
+        found.append(Rule(counts, partial(_why_too_long, _reads(structure))))
     if "flat" in knobs:
-        own = [name for name in (*_TILED, "unrolled_rows") if name in knobs]
-        found += [
-            only(name, knobs[name].values[0], ("flat",), _is_flat, "rows and columns are one axis") for name in own
-        ]
+        # A vector of columns in rows that are one with them.
+        merged = ("unrolled_rows",) if "unrolled_columns" in knobs else ()
+        own = [name for name in (*_TILED, *merged) if name in knobs]
+        found += [only(name, knobs[name].values[0], ("flat",), _is_flat, "its axis is one with others") for name in own]
+    if {"flat", "unrolled_columns"} <= knobs.keys():
         found.append(Rule(("flat", "unrolled_columns"), partial(_why_not_divided, axes.column.extent)))
     return tuple(found)
 
 
+def _is_across(values: Values) -> bool:
+    return values.flag("across")
+
+
 def _is_flat(values: Values) -> bool:
-    return values.integer("flat") > 0
+    return values.integer("flat", 0) > 0
 
 
 def _why_not_divided(extent: int, values: Values) -> str | None:
@@ -119,15 +155,16 @@ def _on_gpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
     if axes.column.extent < LEAST_COLUMNS:
         widths.insert(0, padded(axes.column.extent))
     selects = _has_selections(structure)
-    flat = selects and why_not_flat(structure, axes.row, axes.column) is None
+    vectors = bool(axes.flat) and axes.flat != structure.parallel
     tiles = (
         *_outer_tiling("volumes", axes.volume),
         *_outer_tiling("planes", axes.plane),
         tiling("rows", axes.row.extent, "grid", [r for r in heights if r < 2 * axes.row.extent]),
         tiling("columns", axes.column.extent, "grid", widths),
-        *([unrolled_rows()] if is_shared(structure, axes.row) else []),
-        *([unrolled_columns()] if flat or is_shared(structure, axes.column) else []),
-        *([flat_points()] if flat else []),
+        *([unrolled_planes()] if "planes" in axes.shared else []),
+        *([unrolled_rows()] if "rows" in axes.shared else []),
+        *([unrolled_columns()] if vectors or "columns" in axes.shared else []),
+        *([flat_points()] if axes.flat else []),
     )
     deciding = [k.name for k in tiles]
     return (
@@ -171,9 +208,35 @@ def _starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> t
                 values[name] = chosen = nearest(knobs[name], max(1, rest))
                 assert isinstance(chosen, tuple)
                 rest /= chosen[-1]
-        for written_out in _UNROLLED_STARTS if unrolled else _UNROLLED_STARTS[:1]:
-            found.append(start(decisions, Values({**values, **dict(zip(UNROLLED, written_out, strict=True))})))
+        for counts in _UNROLLED_STARTS if unrolled else _UNROLLED_STARTS[:1]:
+            given = dict(zip(("unrolled_rows", "unrolled_columns"), counts, strict=True))
+            found.append(start(decisions, Values({**values, **given})))
+    if "flat" in knobs and "unrolled_columns" not in knobs:
+        return _window_starts(target, decisions) + tuple(found)
     return tuple(found) + _flat_starts(axes, target, decisions)
+
+
+def _window_starts(target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+    """All axes as one, in a vector of the columns or half of one for every thread."""
+    tiles = [(size // part, warps) for size, warps in thread_tiles(target)[:1] for part in (1, 2)]
+    flat = next(d.knob for d in decisions if d.name == "flat")
+    return tuple(
+        start(decisions, Values(flat=nearest(flat, size), warps=warps, unrolled_planes=planes, unrolled_rows=rows))
+        for planes, rows in _WINDOW_STARTS
+        for size, warps in tiles
+    )
+
+
+def _starts_on_cpu(axes: TiledAxes, decisions: Sequence[Decision]) -> tuple[Values, ...]:
+    """Points that share reads: as many sums as leave registers for what is read, one vector of each."""
+    knobs = {d.name: d.knob for d in decisions}
+    found = []
+    for counts in _REGISTER_STARTS if axes.shared.keys() & {"planes", "rows"} else ():
+        given = dict(zip(("unrolled_planes", "unrolled_rows"), counts, strict=True))
+        chosen = {name: nearest(knobs[name], count) for name, count in given.items() if name in knobs}
+        rows = nearest(knobs["rows"], max(counts))
+        found.append(start(decisions, Values(rows=rows, columns=knobs["columns"].values[-1], **chosen)))
+    return tuple(found)
 
 
 def _flat_starts(axes: TiledAxes, target: Target, decisions: Sequence[Decision]) -> tuple[Values, ...]:
@@ -201,7 +264,18 @@ def _on_cpu(structure: Structure, axes: TiledAxes, target: Target) -> tuple[Deci
         tiling("rows", axes.row.extent, "grid", heights),
         tiling("columns", axes.column.extent, "grid", sorted({min(c, axes.column.extent) for c in COLUMNS_CPU})),
     )
-    return (*tiles, vectorizing(), prefetching(), streaming(structure.workload, target))
+    return (*tiles, *_unrolled_on_cpu(axes), vectorizing(), prefetching(), streaming(structure.workload, target))
+
+
+def _unrolled_on_cpu(axes: TiledAxes) -> tuple[Decision, ...]:
+    """Unrolling of rows, of which the last are moved back to be as many, and of other axes without a rest."""
+    found = []
+    for name, decision in (("planes", unrolled_planes), ("rows", unrolled_rows)):
+        axis = axes.shared.get(name, NO_AXIS)
+        whole = tuple(n for n in PLANES if axis.extent % n == 0)
+        counts = tuple(n for n in ROWS_WRITTEN_OUT if n <= axis.extent) if axis == axes.row else whole
+        found += [decision(counts)] if len(counts) > 1 else []
+    return tuple(found)
 
 
 def _why_not_across(values: Values) -> str | None:
@@ -223,10 +297,14 @@ def _has_selections(structure: Structure) -> bool:
     return any(known.read(e) is not None for body in bodies for e in walk(body) if isinstance(e, Apply))
 
 
-def _why_not_unrolled(tiled: str, name: str, values: Values) -> str | None:
-    """A tile has at least one point for each unrolled one."""
-    count, tile = values.integer(name), values.tile(tiled)
-    return f"{name}={count} of {tile} in a tile; at most {tile} are allowed" if count > tile else None
+def _why_not_unrolled(axes: TiledAxes, name: str, axis: Axis, values: Values) -> str | None:
+    """Unrolled points divide a tile; where an axis has none, they are groups, of which the last may be cut."""
+    count, tiled = values.integer(name), axes.tilings.get(axis, "")
+    apart = axis != axes.column and _is_flat(values) and axis in axes.flat
+    tile = values.tile(tiled) if tiled in values and not apart else 1
+    if tile == 1 and (apart or axis not in (axes.row, axes.column)):
+        return f"{name}={count} of {axis.extent} positions" if count >= 2 * axis.extent else None
+    return f"{name}={count} does not divide a tile of {tile}" if tile % count else None
 
 
 def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[GridAxis], dict[str, Slice]]:
@@ -237,48 +315,62 @@ def _grid(structure: Structure, axes: TiledAxes, values: Values) -> tuple[list[G
             tilings[axis] = knob
     if values.get("across"):
         del tilings[axes.column]
+    unrolled = _unrolled(axes, values)
     place: dict[str, Slice] = {}
     grid: list[GridAxis] = []
     for axis in structure.parallel:
         variable, name = f"{axis.name}.0", tilings.get(axis)
         if name is None:
-            grid.append(GridAxis(variable, axis.extent))
-            place[axis.name] = Slice(Affine.of((variable, 1)))
+            together = unrolled.get(axis.name, 1)
+            grid.append(GridAxis(variable, -(-axis.extent // together)))
+            place[axis.name] = Slice(Affine.of((variable, together)))
         else:
             count, size = values.tiling(name)
             grid.append(GridAxis(variable, count))
             place[axis.name] = Slice(Affine.of((variable, size)), size, axis.name)
     if flat := _flat(axes, values):
-        grid = [*(g for g in grid if g.variable not in (f"{axes.row.name}.0", flat.grid.variable)), flat.grid]
+        merged = {f"{x.name}.0" for x in flat.axes}
+        grid = [*(g for g in grid if g.variable not in merged), flat.grid]
         place |= flat.place
     return grid, place
 
 
-def _flat(axes: TiledAxes, values: Values) -> FlatRows | None:
-    """Rows and columns as one axis, if the schedule has them so."""
+def _unrolled(axes: TiledAxes, values: Values) -> dict[str, int]:
+    """Unrolled positions of the axes that have some, by their names, the outermost first."""
+    # Columns may be unrolled as the vectors of what is stored, without a read that they share.
+    own = {"columns": axes.column, **axes.shared}
+    counts = {own[tiled].name: values.integer(name) for name, tiled in UNROLLED.items() if name in values}
+    return {x: count for x, count in counts.items() if count > 1}
+
+
+def _flat(axes: TiledAxes, values: Values) -> FlatPoints | None:
+    """Several axes as one, if the schedule has them so."""
     count = values.integer("flat", 0)
-    return FlatRows(axes.row, axes.column, count, values.integer("unrolled_columns")) if count else None
+    return FlatPoints(axes.flat, count, _unrolled(axes, values), "unrolled_columns" in values) if count else None
 
 
 def _lower(structure: Structure, axes: TiledAxes, target: Target, values: Values) -> TileProgram:
     workload, flat = structure.workload, _flat(axes, values)
     grid, place = _grid(structure, axes, values)
-    body = _body(structure, axes, place, flat, values)
+    body = _body(structure, axes, place, flat, values, target)
     kernel = Kernel(workload.name, Grid(tuple(grid)), tuple(body), Launch(lanes=target.lanes))
     known = buffers(workload)
     return TileProgram(workload.name, tuple(map(flat.buffer, known)) if flat else known, (kernel,))
 
 
 def _body(
-    structure: Structure, axes: TiledAxes, place: Place, flat: FlatRows | None, values: Values
+    structure: Structure, axes: TiledAxes, place: Place, flat: FlatPoints | None, values: Values, target: Target
 ) -> list[Statement]:
     """Every output at the place."""
     emitter = Emitter(place, {t.name: t.dtype for t in structure.workload.inputs}, Names())
     if values.get("selected"):
         emitter.selections = _selections(structure)
-    rows, columns = (values.integer(name, 1) for name in UNROLLED)
-    if flat is not None or (rows, columns) != (1, 1):
-        return Unrolling(axes.row.name, axes.column.name, rows, columns).emit(structure, emitter, flat)
+    unrolled = _unrolled(axes, values)
+    if flat is not None or unrolled or structure.folds:
+        merged, stored = (flat.merged, flat.stored) if flat else ("", None)
+        index = [x.name for x in structure.parallel if x.name != merged]
+        vectors = target.kind == "gpu"
+        return Unrolling(unrolled, axes.column.name, vectors).emit(structure, emitter, stored, index)
     for output in structure.outputs:
         result = emitter.tile(structure.body_of(output), output.name)
         emitter.store(output.name, tuple(a.name for a in output.axes), result)

@@ -1,7 +1,8 @@
 """Architectures of GPUs, by compute capability: the one place that derives features from this number.
 
 Sources: PTX ISA (mma, wgmma, tcgen05, setmaxnreg, cp.async, cvt, max, red), CUDA programming guide (tables of compute
-capabilities and "arithmetic instructions"), CUDA driver API (cuTensorMapEncodeTiled), and the vendor's white papers.
+capabilities and "arithmetic instructions"), CUDA driver API (cuTensorMapEncodeTiled and
+cuTensorMapEncodeIm2col), and the vendor's white papers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from search_spaces.devices.features import (
     PAIRS,
     Descriptors,
     Features,
+    Im2col,
     MatrixInstruction,
     RegisterShares,
 )
@@ -33,7 +35,8 @@ class Architecture:
 
 
 # The tensor memory accelerator: the only kind of descriptors so far, and the one that printers know.
-TMA = Descriptors(alignment_bytes=16, longest=256)
+# Of pixels: cuTensorMapEncodeIm2col; corners of 16 bits for one dimension, 8 for two and 5 for three.
+TMA = Descriptors(alignment_bytes=16, longest=256, im2col=Im2col(3, 1024, 256, 8, 16))
 # Instructions of one warp: 32 bytes along k from Ampere on.
 _AMPERE_TYPES = (("float16", "bfloat16"), 16), (("tf32",), 8), (("int8",), 32)
 _OF_AMPERE = tuple(MatrixInstruction(16, 8, k, types) for types, k in _AMPERE_TYPES)

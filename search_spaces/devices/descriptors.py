@@ -37,6 +37,8 @@ def why_not_describable(tensor: Tensor | Laid, by: Descriptors = TMA) -> str | N
         return "it has no dimensions; descriptors need one"
     strides = tensor.effective_strides if isinstance(tensor, Tensor) else tensor.strides
     size = dtype(tensor.dtype).bytes
+    if sum(map(bool, strides)) > by.dimensions:
+        return f"it has {sum(map(bool, strides))} dimensions; descriptors have at most {by.dimensions}"
     *outer, inner = zip(tensor.shape, strides, strict=True)
     if inner[1] != 1 and inner[0] > 1:
         return f"elements of its last dimension are {inner[1]} apart; descriptors need neighbours"

@@ -19,7 +19,7 @@ Holder = Literal["registers", "shared", "tensor"]
 Others = tuple[tuple[str, str], ...]
 # Far above any device: waves, extents of a matrix instruction, registers, bytes.
 _MOST = 2**20
-_Kind = TypeVar("_Kind", "Features", "MatrixInstruction", "RegisterShares", "Descriptors")
+_Kind = TypeVar("_Kind", "Features", "MatrixInstruction", "RegisterShares", "Descriptors", "Im2col")
 
 # Instructions besides matrices and copies, as `Features.instructions` names them: two numbers rounded to 16 bits at
 # once; conversions of 8-bit floats; the larger of two numbers, NaN if one is; sums of bfloat16 in memory; a kernel that
@@ -68,14 +68,33 @@ class RegisterShares:
 
 
 @dataclass(frozen=True)
+class Im2col:
+    """Descriptors of the pixels under a filter tap, of images of 1 to `dimensions` dimensions.
+
+    A tile has at most `pixels` pixels of `channels` channels, up to `step` apart. `offset_bits`: those of the offsets
+    of corners and taps, which all dimensions of an image share.
+    """
+
+    dimensions: int
+    pixels: int
+    channels: int
+    step: int
+    offset_bits: int
+    others: Others = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Descriptors:
     """Tensor descriptors: strides and base addresses are multiples of `alignment_bytes`.
 
-    A tile has at most `longest` elements along a dimension.
+    A tile has at most `longest` elements along a dimension, and a tensor at most `dimensions`. `im2col`: descriptors of
+    pixels, if there are any.
     """
 
     alignment_bytes: int
     longest: int
+    dimensions: int = 5
+    im2col: Im2col | None = None
     others: Others = field(default=(), compare=False, repr=False)
 
 
@@ -168,10 +187,12 @@ def _value(kind: str, value: Any, what: str) -> Any:
             return tuple(_parsed(MatrixInstruction, part, what) for part in array(value, what))
         case "RegisterShares | None":
             return None if value is None else _parsed(RegisterShares, value, what)
+        case "Im2col | None":
+            return None if value is None else _parsed(Im2col, value, what)
         case _:
             return None if value is None else _parsed(Descriptors, value, what)
 
 
-_KINDS = (Features, MatrixInstruction, RegisterShares, Descriptors)
+_KINDS = (Features, MatrixInstruction, RegisterShares, Descriptors, Im2col)
 # Numbers that are 0 on a device without the feature.
 _MAY_BE_NONE = ("copy_bytes", "widest", "row_bytes")

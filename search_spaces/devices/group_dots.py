@@ -25,6 +25,9 @@ class GroupLimits(Protocol):
     @property
     def integer_columns(self) -> int: ...
 
+    @property
+    def through_registers(self) -> bool: ...
+
     def most_sums(self, units: WaveGroups, groups: int) -> int: ...
 
     def why_too_many(self, units: WaveGroups, sums: int, columns: int, groups: int, cap: int) -> str | None: ...
@@ -104,6 +107,6 @@ class GroupDots:
         if not self.b.along_k:
             return f"{self.b.buffer} has to run along k where it is the dot's columns; swap makes it the rows"
         # Rows of 32 bits may go through registers.
-        if size == 1 and not self.a.along_k:
-            return f"{self.a.buffer} has to run along k for 8-bit types"
+        if not self.a.along_k and (size == 1 or not self.offers.through_registers):
+            return f"{self.a.buffer} has to run along k for {8 * size}-bit types"
         return None

@@ -9,8 +9,10 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from search_spaces.errors import InputError, unknown_name
+from search_spaces.ops.conv import conv
 from search_spaces.ops.gelu_scale import gelu_scale
 from search_spaces.ops.layernorm import layernorm
 from search_spaces.ops.matmul import matmul
@@ -23,6 +25,7 @@ from search_spaces.workloads.workload import Scalar, Workload
 __all__ = [
     "CONSTRUCTORS",
     "construct",
+    "conv",
     "gelu_scale",
     "layernorm",
     "matmul",
@@ -33,7 +36,7 @@ __all__ = [
 ]
 
 CONSTRUCTORS: dict[str, Callable[..., Workload]] = {
-    f.__name__: f for f in (gelu_scale, layernorm, matmul, pointwise, rmsnorm, row_sum, softmax)
+    f.__name__: f for f in (conv, gelu_scale, layernorm, matmul, pointwise, rmsnorm, row_sum, softmax)
 }
 
 
@@ -74,10 +77,10 @@ def _parse(operator: str, argument: str, text: str, hint: object) -> Scalar:
         if text.lower() not in _TRUTH:
             raise InputError(f"{operator} {argument}={text!r}: expected one of {', '.join(_TRUTH)}")
         return _TRUTH[text.lower()]
-    for option in (int, float, str):
-        if option in options:
-            try:
-                return option(text)
-            except ValueError:
-                raise InputError(f"{operator} {argument}={text!r}: expected {option.__name__}") from None
+    allowed = [option for option in (int, float, str) if option in options]
+    for option in allowed:
+        with suppress(ValueError):
+            return option(text)
+    if allowed:
+        raise InputError(f"{operator} {argument}={text!r}: expected {allowed[-1].__name__}")
     raise TypeError(f"{operator} declares {argument}: {hint}; allowed are bool, int, float and str")

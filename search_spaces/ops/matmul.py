@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.workloads.activations import apply_chain
+from search_spaces.workloads.activations import apply_chain, place_of
 from search_spaces.workloads.dtypes import FLOAT8, FLOATS, accumulator_of, is_integer
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import axis_index
@@ -15,6 +15,8 @@ from search_spaces.workloads.workload import Axis, Reduction, Scalar, Stage, Ten
 
 # Layouts of a and b: "n" as written, "t" transposed.
 LAYOUTS = ("nn", "nt", "tn", "tt")
+# Operands that may be said to have the same values at every call.
+CONSTANTS = ("", "a", "b")
 # The wider integers are for sums and indices: tensor cores multiply bytes.
 OPERANDS = (*FLOATS, "int8", "tf32")
 
@@ -36,6 +38,7 @@ def matmul(
     stride_a: int | None = None,
     stride_b: int | None = None,
     stride_c: int | None = None,
+    constant: str = "",
 ) -> Workload:
     """out[m, n] = epilogue(A[m, k] @ B[k, n]), accumulated in float32 (int8 in int32) and rounded once.
 
@@ -44,9 +47,10 @@ def matmul(
     and B are stored, "n" as written above, "t" transposed: "nt" takes B as [n, k], which is torch.nn.functional.linear.
     `batch`: a leading dimension of A, B and out.
 
-    `epilogue`: links joined by "_", of bias, relu, gelu, gelutanh, silu, residual, gate, scale, rowscale (a float32
-    vector along m) and colscale (one along n), applied in that order in float32. Inputs in order: a, b, then what the
-    epilogue needs, in its order, of the output's type (bfloat16 where that is an 8-bit float).
+    `epilogue`: links joined by "_", of bias, bn (a vector multiplied, another added), relu, gelu, gelutanh, silu,
+    hardswish, residual, gate, scale, rowscale (a float32 vector along m) and colscale (one along n), applied in that
+    order in float32. Inputs in order: a, b, then what the epilogue needs, in its order, of the output's type (bfloat16
+    where that is an 8-bit float).
 
     `fast_accum`, for 8-bit floats: sums may stay in the tensor core's accumulator, which on Hopper keeps about 14 bits,
     as `torch._scaled_mm(use_fast_accum=True)` has it; otherwise they are added to float32 every 128 products at least.
@@ -55,21 +59,28 @@ def matmul(
     from one matrix of a batch to the next, 0 for one operand shared by all (cublasGemmStridedBatchedEx, with rows for
     its columns). By default everything is dense.
 
+    `constant`: "a" or "b", an operand whose values are the same at every call, as weights are: a kernel may store it in
+    another layout once.
+
     Raises:
         InputError: a size, type, layout, stride or epilogue is not allowed.
     """
     _check({"m": m, "n": n, "k": k} | ({} if batch is None else {"batch": batch}), dtype, layout, fast_accum)
+    if constant not in CONSTANTS:
+        raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
     element = "float32" if dtype == "tf32" else dtype
-    made = _output_dtype(element, out_dtype, epilogue)
+    made = output_dtype(element, out_dtype, epilogue)
     outer = () if batch is None else (Axis("b", batch),)
     axis_m, axis_n, axis_k = Axis("m", m), Axis("n", n), Axis("k", k)
     a_axes = (*outer, axis_k, axis_m) if layout[0] == "t" else (*outer, axis_m, axis_k)
     b_axes = (*outer, axis_n, axis_k) if layout[1] == "t" else (*outer, axis_k, axis_n)
     axes = (*outer, axis_m, axis_n)
-    a = Tensor("a", _shape(a_axes), element, _strides("a", a_axes, lda, stride_a))
-    b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b))
+    a = Tensor("a", _shape(a_axes), element, _strides("a", a_axes, lda, stride_a), constant == "a")
+    b = Tensor("b", _shape(b_axes), element, _strides("b", b_axes, ldb, stride_b), constant == "b")
     product = ex.mul(_access("a", a_axes), _access("b", b_axes))
-    out, extra = apply_chain(_access("acc", axes), epilogue, axes, "bfloat16" if made in FLOAT8 else made, scale)
+    out, extra = apply_chain(
+        _access("acc", axes), epilogue, place_of(axes), "bfloat16" if made in FLOAT8 else made, scale
+    )
     summed = Stage("out", axes, product, Reduction("sum", (axis_k,)), dtype=made)
     accumulated = replace(summed, name="acc", dtype=accumulator_of(element))
     added: tuple[tuple[str, Scalar], ...] = (
@@ -81,6 +92,7 @@ def matmul(
         ("stride_a", stride_a),
         ("stride_b", stride_b),
         ("stride_c", stride_c),
+        ("constant", constant or None),
     )
     return Workload(
         name="matmul",
@@ -115,7 +127,7 @@ def _check(sizes: Mapping[str, int], dtype: str, layout: str, fast_accum: bool) 
         raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
 
 
-def _output_dtype(operand: str, wanted: str | None, epilogue: str) -> str:
+def output_dtype(operand: str, wanted: str | None, epilogue: str) -> str:
     """The element type of the output, as asked for or by default. Raises InputError."""
     if is_integer(operand):
         allowed = tuple(f for f in FLOATS if f not in FLOAT8) + (() if epilogue else ("int32",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.errors import InputError
-from search_spaces.workloads.activations import apply_chain
+from search_spaces.workloads.activations import apply_chain, place_of
 from search_spaces.workloads.dtypes import check_float
 from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access
@@ -23,7 +23,7 @@ def pointwise(rows: int, columns: int, chain: str, dtype: str = "float32", scale
     check_float(dtype)
     axes = (Axis("r", rows), Axis("c", columns))
     x = Access("x", (axis_index("r"), axis_index("c")))
-    out, extra = apply_chain(x, chain, axes, dtype, scale)
+    out, extra = apply_chain(x, chain, place_of(axes), dtype, scale)
     used = scale if "scale" in chain.split("_") else None
     arguments = (("rows", rows), ("columns", columns), ("chain", chain), ("dtype", dtype), ("scale", used))
     inputs = (Tensor("x", (rows, columns), dtype), *extra)

@@ -172,6 +172,15 @@ def address(buffer: Buffer, index: Sequence[Slice | str], extents: Mapping[str, 
     return Address(buffer, found)
 
 
+def joined(buffer: Buffer, slices: Sequence[Slice], extents: Mapping[str, int]) -> tuple[Buffer, tuple[Slice, ...]]:
+    """The buffer with contiguous digits of one number as one dimension, and the slices in that; for descriptors."""
+    if not any(piece.flat for piece in slices):
+        return buffer, tuple(slices)
+    found = address(buffer, slices, extents).dimensions
+    shape, strides = tuple(d.size for d in found), tuple(d.stride for d in found)
+    return replace(buffer, shape=shape, declared_strides=strides), tuple(d.slice for d in found)
+
+
 def _joined(found: tuple[Dimension, ...], extents: Mapping[str, int]) -> tuple[Dimension, ...]:
     """The dimensions, with neighbouring digits of one number merged if they are contiguous."""
     for outer in found:

@@ -230,11 +230,11 @@ class Emitter:
                 looked_up = self.tile(by, f"{gather.tensor}_index")
                 index.append(looked_up.name)
                 axes.update(zip(looked_up.axes, looked_up.shape, strict=True))
-        kept = tuple(x for x in self.place if x in axes)
+        kept = tuple(x for x in self._order if x in axes)
         element = dtype(self.inputs[gather.tensor]).name
         dst = Tile(self.names.fresh(gather.tensor), kept, tuple(axes[x] for x in kept), element)
         self.body.append(statements.Gather(dst, gather.tensor, tuple(index), fill))
-        return dst
+        return self._regrouped(dst)
 
     @property
     def _order(self) -> tuple[str, ...]:

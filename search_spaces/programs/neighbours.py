@@ -24,7 +24,11 @@ _MOST = 16
 
 @dataclass
 class Neighbours:
-    """The loads of one kernel. `strides`: of tensors, by name. `known`: tiles by their load without its name."""
+    """The loads of one kernel.
+
+    `strides`: of the tensors whose neighbours are loaded together, by name; other loads are only shared. `known`: tiles
+    by their load without its name.
+    """
 
     strides: Mapping[str, tuple[int, ...]]
     known: dict[Load, tuple[Tile, ...]] = field(default_factory=dict)
@@ -45,7 +49,8 @@ class Neighbours:
 
     def _whole(self, load: Load) -> tuple[Load, int, str]:
         """The whole load that contains it, its place in that, and the axis along which that is split, if any."""
-        for d, (piece, stride) in enumerate(zip(load.slices, self.strides[load.buffer], strict=True)):
+        strides = self.strides.get(load.buffer, (0,) * len(load.slices))
+        for d, (piece, stride) in enumerate(zip(load.slices, strides, strict=True)):
             if stride == 1 and piece.extent is not None and piece.step in _TURNS and not (piece.before or piece.flat):
                 begin, place = divmod(piece.start.offset, piece.step)
                 start = Affine(piece.start.terms, begin * piece.step)

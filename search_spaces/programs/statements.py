@@ -18,7 +18,8 @@ from search_spaces.workloads.expressions.operators import LARGEST_INTEGER, LEAST
 class Load:
     """`dst = buffer[slices]`; `dst` has the axes of the slices, and those by which they are skewed.
 
-    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: addressing on a GPU.
+    `panels`: copy into this layout (CPU). Without it a CPU backend may read in place. `via`: addressing on a GPU;
+    im2col descriptors copy positions of several dimensions (`im2col`).
     `guarded`: elements outside the buffer are used, and are `fill`. Otherwise only unused elements are outside; those
     of a skewed slice may be anything.
     """
@@ -27,7 +28,7 @@ class Load:
     buffer: str
     slices: tuple[Slice, ...]
     fill: float | int = 0.0
-    via: Literal["pointer", "descriptor"] = "pointer"
+    via: Literal["pointer", "descriptor", "im2col"] = "pointer"
     panels: Panels | None = None
     eviction: Literal["", "evict_first", "evict_last"] = ""
     guarded: bool = False

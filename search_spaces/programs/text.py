@@ -34,13 +34,14 @@ from search_spaces.programs.tiles import Slice, Tile
 def to_text(program: TileProgram) -> str:
     """The program as a loop nest, one statement a line."""
     lines = [f"zero {', '.join(program.zeroed)}"] if program.zeroed else []
-    for kernel in program.kernels:
+    for kernel, prepared in zip(program.kernels, program.preparing, strict=True):
         tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
         grid = kernel.grid
         order = ", ".join(f"{a.variable} in {a.extent}" for a in grid.axes)
         extra = f", {grid.group[0]} in groups of {grid.group[1]}" if grid.group else ""
         extra += f", persistent on {grid.programs} programs" if grid.persistent else ""
         extra += f", {grid.stream[0]} streamed" if grid.stream else ""
+        lines += [f"once for a constant, {prepared}:"] if prepared else []
         lines.append(f"kernel {kernel.name}: grid {order}{extra}  [{_launch_text(kernel.launch)}]")
         lines.extend(_body_text(kernel.body, tiles, "  "))
     return "\n".join(lines)

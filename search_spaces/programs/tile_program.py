@@ -21,11 +21,12 @@ dropped.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from search_spaces.programs.grid import Grid
-from search_spaces.programs.statements import For, Statement, statements
+from search_spaces.programs.statements import For, Statement, Store, statements
 from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.strides import dense_strides, distinct_elements, span
@@ -35,7 +36,7 @@ from search_spaces.workloads.strides import dense_strides, distinct_elements, sp
 class Buffer:
     """An array in device memory: dense and row-major, or with `declared_strides` (see `workload.Tensor`).
 
-    `workspace` buffers are allocated by the launcher, dense, and carry data from one kernel of a program to the next;
+    `workspace` buffers are allocated by the launcher, and carry data from one kernel of a program to the next;
     `own` ones from one part of a kernel's body to the next, and every program of a kernel has its own (CPU).
     """
 
@@ -53,6 +54,11 @@ class Buffer:
     def bytes(self) -> int:
         """Bytes of the elements themselves, shared ones counted once; without gaps between them."""
         return distinct_elements(self.shape, self.strides) * dtype(self.dtype).bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes from the first element to the last, with the gaps between them."""
+        return self.span * dtype(self.dtype).bytes
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -111,13 +117,29 @@ class TileProgram:
     """Kernels run one after the other over the same buffers.
 
     Buffers are in calling order: inputs, then the outputs, then workspaces, then those of each program's own, which no
-    call passes. Buffers in `zeroed` are set to zero first.
+    call passes. Buffers in `zeroed` are set to zero first. Each of `prepared` is a workspace with the constant input
+    that it is made of, and of nothing else: the kernels that store to it run once for a constant, and not at a call.
     """
 
     name: str
     buffers: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
     zeroed: tuple[str, ...] = ()
+    prepared: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def preparing(self) -> tuple[str, ...]:
+        """The prepared workspace that each kernel stores to, or "" for the kernels of every call."""
+        stored = [{s.buffer for s in statements(k.body) if isinstance(s, Store)} for k in self.kernels]
+        return tuple(next((name for name, _ in self.prepared if name in names), "") for names in stored)
+
+    @property
+    def called(self) -> TileProgram:
+        """The part that runs at every call."""
+        if not self.prepared:
+            return self
+        kernels = zip(self.kernels, self.preparing, strict=True)
+        return replace(self, kernels=tuple([k for k, prepared in kernels if not prepared]), prepared=())
 
     @property
     def given(self) -> tuple[Buffer, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
@@ -73,6 +73,34 @@ class Slice:
         flat = f" of ({self.axis} from {self.flat.start}) {self.flat.text('//')}" if self.flat else ""
         return f"{first}{self.start}{back} : +{self.extent}{step}{flat}{clamped}"
 
+    @property
+    def is_side(self) -> bool:
+        """True for a side of a box: one of several dimensions that an axis runs along, each from a start of its own.
+
+        The 128 pixels of 2 images, 8 rows and 8 columns, from image n, row r and column c on:
+
+            image   n + i // 64              row   r + i // 8 % 8              column   c + i % 8
+        """
+        return self.flat is not None and self.flat.size > 0 and self.flat.start == Affine()
+
+    @property
+    def side(self) -> int:
+        """Number of positions of the dimension in a box."""
+        return self.flat.size if self.flat else self.extent or 1
+
+    def part(self, first: Affine, size: int) -> Slice:
+        """The slice at `size` positions of its axis, from `first` on, a multiple of the size.
+
+        Of a box these are a box again, if the variables of `first` move it along one dimension.
+        """
+        if self.flat is None:
+            return replace(self, start=self.start + first * self.step, extent=size)
+        digit = self.flat.along(first, (self.extent or size) - size) if self.is_side else None
+        if digit is None:
+            return replace(self, extent=size, flat=replace(self.flat, start=self.flat.start + first))
+        flat = replace(self.flat, size=min(self.flat.size, max(1, size // self.flat.divisor)))
+        return side(self.start + digit * self.step, size, self.axis, flat, self.step)
+
 
 @dataclass(frozen=True, slots=True)
 class Before:
@@ -107,6 +135,16 @@ class Flat:
     def of(self, count: int) -> int:
         """The digit of a number."""
         return count // self.divisor % self.size if self.size else count // self.divisor
+
+    def along(self, number: Affine, largest: int) -> Affine | None:
+        """The digit of a number up to `largest`, if that is affine in the number's variables; or None."""
+        if not number.terms:
+            return Affine(offset=self.of(number.offset))
+        moving = tuple((v, c) for v, c in number.terms if c % (self.divisor * self.size))
+        wraps = moving and largest // self.divisor >= self.size
+        if number.offset or wraps or any(c % self.divisor for _, c in moving):
+            return None
+        return Affine(tuple((v, c // self.divisor) for v, c in moving))
 
     def within(self, inner: Flat) -> Flat | None:
         """The two digits merged into one, if this one precedes `inner`; or None."""
@@ -165,6 +203,14 @@ class Panels:
     axis: str
     width: int
     interleaved: bool = True
+
+
+def side(start: Affine, extent: int, axis: str, flat: Flat, step: int = 1) -> Slice:
+    """The side of a box of `extent` positions that the digit `flat` counts; of one position, or all, in plain words."""
+    if flat.size == 1:
+        return Slice(start)
+    whole = flat.divisor == 1 and flat.size == extent
+    return Slice(start, extent, axis, step=step, flat=None if whole else flat)
 
 
 def sliced(slices: Iterable[Slice]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from search_spaces.devices.wave_groups import WaveGroups
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.schedule import Schedule
-from search_spaces.schedules.words import EVERY_WORD
+from search_spaces.schedules.words import IM2COL, USUAL_WORDS
 from search_spaces.workloads.workload import Workload
 
 
@@ -45,7 +45,8 @@ class Offers:
     Larger values permit more schedules. `tiles`: tile sizes along an axis, besides powers of two up to 256; `groups`:
     consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
-    operands of chained dots, too; `words`: values of decisions that not all backends distinguish (`schedules.words`).
+    operands of chained dots, too; `through_registers`: rows of 32 bits that do not run along k are multiplied from
+    registers; `words`: values of decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -61,8 +62,14 @@ class Offers:
     dot_registers: int = 0
     waits: bool = False
     walks: bool = True
+    through_registers: bool = True
     kept_registers: int = 0
-    words: frozenset[str] = EVERY_WORD
+    words: frozenset[str] = USUAL_WORDS
+
+    @property
+    def im2col(self) -> bool:
+        """True if a producer loads windows by im2col descriptors."""
+        return IM2COL in self.words
 
     def most_sums(self, units: WaveGroups, groups: int) -> int:
         """The most accumulator registers of a thread of one of `groups` warp groups."""
@@ -103,6 +110,7 @@ class Offers:
             min(self.dot_registers, other.dot_registers),
             self.waits and other.waits,
             self.walks or other.walks,
+            self.through_registers or other.through_registers,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

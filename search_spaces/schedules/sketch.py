@@ -10,7 +10,7 @@ from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Decisions, Rule, in_order
 from search_spaces.schedules.translation import completed
-from search_spaces.schedules.words import EVERY_WORD, plainly, word_rules
+from search_spaces.schedules.words import USUAL_WORDS, plainly, word_rules
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sketch:
     depth_knob: str = ""
     decided_first: tuple[str, ...] = ()
     rules_of: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
-    words: frozenset[str] = EVERY_WORD
+    words: frozenset[str] = USUAL_WORDS
     words_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     plain: Callable[[Values], Values] | None = None
 

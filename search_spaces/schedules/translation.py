@@ -76,6 +76,7 @@ _UNDECIDED: Mapping[str, KnobValue] = {
     "stages": 1,
     "tail": "masked",
     "unrolled_columns": 1,
+    "unrolled_planes": 1,
     "unrolled_rows": 1,
 }
 

@@ -30,16 +30,20 @@ class _Word:
         return values.get(decision) == self.said and there
 
 
+IM2COL = "im2col descriptors"
 _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_load")
 # Descriptors of programs without a producer, and of the transposed partial sums of a split reduction;
-# loops that compilers flatten into one; kernels that are launched before their predecessor has ended.
+# loops that compilers flatten into one; kernels that are launched before their predecessor has ended; windows that
+# producers load.
 _WORDS: Mapping[str, _Word] = {
     "descriptors": _Word(_MOVED, "descriptor", "pointer", (("specialize", "none", True),)),
     "descriptors of parts": _Word(("store",), "descriptor", "pointer", (("split", 1, False), ("swap", True, True))),
     "flattening": _Word(("grid",), "persistent_flat", "persistent"),
     "early launch": _Word(("join",), "ahead", "after"),
+    IM2COL: _Word(("a_load", "b_load"), "im2col", "pointer"),
 }
-EVERY_WORD = frozenset(_WORDS)
+# Those of Triton.
+USUAL_WORDS = frozenset(_WORDS) - {IM2COL}
 
 
 def plainly(values: Values, words: frozenset[str]) -> Values:

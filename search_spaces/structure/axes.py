@@ -142,6 +142,34 @@ def _structure_or_reason(workload: Workload) -> Structure | str:
         return str(why)
 
 
+def windowed(workload: Workload) -> Structure:
+    """The structure of a workload whose folds are all of large windows, for loops over the rows of these.
+
+    Its parallel axes are those of points, its reduced axes those of the loops.
+
+    Raises:
+        UnmatchedError: the reason that it has none.
+    """
+    structure_of(workload)
+    workload = inlined_reads(workload, in_loops=True)
+    folds = tuple(s for s in workload.stages if s.reduction)
+    found = replace(_pointwise(workload), folds=folds, reduced=tuple(_reduced(workload.stages)))
+    read = {a.tensor for s in workload.stages for a in accesses(s.expression)}
+    for stage in workload.stages:
+        folded = stage.reduction.axes if stage.reduction else ()
+        summed = {v for a in accesses(stage.expression) for i in a.index if len(i.terms) > 1 for v, _ in i.terms}
+        if stage.scan or any(x.name not in summed for x in folded):
+            raise UnmatchedError(f"{stage.name} is a scan, or folds more than a window")
+        if folded and (set(stage.axes) != set(found.parallel) or is_integral(stage.expression)):
+            raise UnmatchedError(f"{stage.name} is a window of other points, or of integers")
+        stored = stage.name in workload.output_names
+        if folded and (any(f.name in read for f in folds) if stored else stage.dtype != "float32"):
+            raise UnmatchedError(f"{stage.name} is rounded, and read by others")
+        if folded and any(a.tensor in {f.name for f in folds} for a in accesses(found.body_of(stage))):
+            raise UnmatchedError(f"{stage.name} is a fold of folds")
+    return found
+
+
 def _structure(workload: Workload) -> Structure:
     workload = scans_apart(inlined_reads(workload))
     check_extents(workload)

@@ -117,18 +117,27 @@ class Contraction:
         """True if operands are 0 beyond the end of a reduced axis: outside of their tensors, or by a condition."""
         if self.dtype in BY_CONDITION and axis.extent < _MAX_K:
             return True
+        return self.ends_at_zeros(axis)
+
+    def ends_at_zeros(self, axis: Axis) -> bool:
+        """True if all operands are outside of their tensors there."""
         read = (a for side in self.operands for e in side for a in accesses(e))
         return all(self.map_of(a).is_zero_beyond(axis, self.extents) for a in read)
 
     @property
     def is_packed(self) -> bool:
-        """True if tiles of both tensors can be packed into panels: all reads but one operand's are at plain axes."""
-        if not self.multiplies_tensors:
+        """True if a CPU can multiply the tensors by register tiles: all reads but one operand's are at plain axes."""
+        if not (self.multiplies_tensors and self.has_plain_epilogue):
             return False
         names = [x.name for x in (self.m, self.n, self.k)]
-        after = [a for _, e in self.results for a in accesses(e) if a.tensor != self.dots[0].stage]
         sliced = all(why_not_sliced(a, names) is None for a in self.tensors)
-        return sliced and any(map(self.is_plain, self.tensors)) and all(map(self.is_plain, after))
+        return sliced and any(map(self.is_plain, self.tensors))
+
+    @property
+    def has_plain_epilogue(self) -> bool:
+        """True if what follows the dots reads tensors at plain axes, each as long as its dimension."""
+        dots = {d.stage for d in self.dots}
+        return all(self.is_plain(a) for _, e in self.results for a in accesses(e) if a.tensor not in dots)
 
     def is_thin(self, most: int) -> bool:
         """True if all rows, or all columns, are at most this many."""
@@ -141,6 +150,15 @@ class Contraction:
     def is_plain(self, access: Access) -> bool:
         """True if a tensor is read at plain axes, each as long as its dimension."""
         return self.map_of(access).is_plain(self.extents)
+
+    def constant_of(self, operand: Expression) -> str:
+        """The one tensor that an operand reads, if that is a constant; or ""."""
+        read = {a.tensor for a in accesses(operand)}
+        return next((t.name for t in self.workload.inputs if t.constant and read == {t.name}), "")
+
+    def is_box(self, access: Access) -> bool:
+        """True if tiles of it over any axes are boxes of the tensor, with 0 outside: descriptors can move them."""
+        return self.map_of(access).is_box([x.name for x in (*self.rows, *self.columns, self.k)])
 
     @property
     def extents(self) -> dict[str, int]:
@@ -178,26 +196,27 @@ class Contraction:
 
 
 @lru_cache(256)  # Every anchor asks.
-def contraction(workload: Workload) -> Contraction | None:
+def contraction(workload: Workload, rounded: bool = True) -> Contraction | None:
     """The workload as a contraction, or None if it is none.
 
     Axes of the form are named b (b0, b1 … if several), m, n and k (the others of its class k0, k1 …), whatever
-    their names in the workload.
+    their names in the workload. `rounded`: computed operands are rounded to a type that dot units multiply; a CPU
+    multiplies any float32.
     """
     workload = with_taps(workload)
-    found = _found(workload)
+    found = _found(workload, rounded)
     if found is None and has_plain_indices(workload) and (rows := with_unit_rows(workload)):
-        workload, found = rows, _found(rows)
+        workload, found = rows, _found(rows, rounded)
     if found is None:
         return None
     batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
     if batch != found.axes[: len(batch)]:
-        found = _found(with_axes_first(workload, batch)) or found
+        found = _found(with_axes_first(workload, batch), rounded) or found
         workload = found.workload
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
     names |= {x.name: f"k{i}" for i, x in enumerate(found.around)}
     names |= {found.m.name: "m", found.n.name: "n", found.k.name: "k"}
-    named = _found(with_axes_named(found.workload, names))
+    named = _found(with_axes_named(found.workload, names), rounded)
     return replace(named, workload=found.workload) if named else None
 
 
@@ -231,7 +250,7 @@ def multiplied(workload: Workload) -> dict[str, str]:
     return of_chains | plain | ({d.stage: form.dtype for d in form.dots} if form else {})
 
 
-def _found(workload: Workload) -> Contraction | None:
+def _found(workload: Workload, rounded: bool) -> Contraction | None:
     sums = [s for s in workload.stages if s.reduction]
     rest = {s.name: s for s in workload.stages if not s.reduction}
     if not sums or any(s.scan for s in workload.stages) or not _reads_stages_in_place(workload):
@@ -246,7 +265,7 @@ def _found(workload: Workload) -> Contraction | None:
     if len(dots) != len(sums) or any(a.tensor not in dtypes for d in dots for a in _read(d)):
         return None
     classes = {(_of(d.a, axes), _of(d.b, axes)) for d in dots}
-    operand = _operand_type(workload, dots, dtypes)
+    operand = _operand_type(workload, dots, dtypes, rounded)
     own = tuple(axis_index(x.name) for x in axes)
     results = tuple((name, inline(Access(name, own), rest)) for name in workload.output_names)
     products = {d.stage for d in dots}
@@ -309,12 +328,14 @@ def _tiled(
     return max(itertools.product(rows, columns, reduced), key=worth)
 
 
-def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str]) -> str | None:
+def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str, str], rounded: bool) -> str | None:
     """The element type of all operands; None if dot units would round them differently than the workload."""
     (first, *others) = dots
     if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
         return dtypes[first.a.tensor]
     types = {element_type(e, dtypes) for d in dots for e in (d.a, d.b)}
+    if not rounded:
+        return "float32" if None not in types else None
     operand = types.pop()
     reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
     assert reduced is not None

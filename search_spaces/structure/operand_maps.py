@@ -36,6 +36,10 @@ class OperandMap:
             and all(extents.get(x) == size for x, size in zip(axes, self.tensor.shape, strict=True))
         )
 
+    def is_box(self, axes: Collection[str]) -> bool:
+        """True if every dimension moves along at most one tiled axis, one position at a time, with 0 outside."""
+        return not self.access.fill and all(i.step(x) in (0, 1) for i in self.access.index for x in axes)
+
     def axes(self, tiled: Collection[str]) -> tuple[str, ...]:
         """The tiled axis along each dimension, "" for a single position."""
         return tuple(i.along(tiled) for i in self.access.index)

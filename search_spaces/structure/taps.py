@@ -21,12 +21,15 @@ from search_spaces.workloads.workload import Axis, Reduction, Stage, Tensor, Wor
 _MIN_CHANNELS = 16
 
 
-def with_taps(workload: Workload) -> Workload:
-    """The workload with every reduced axis that is such a window as two axes; unchanged if there is none."""
+def with_taps(workload: Workload, least: int = _MIN_CHANNELS) -> Workload:
+    """The workload with every reduced axis that is such a window as two axes; unchanged if there is none.
+
+    `least`: channels of a window. With 1 a window of one channel is taps and an axis of one position.
+    """
     names = Names({x.name for s in workload.stages for x in s.loops})
     reduced = dict.fromkeys(x for s in workload.stages if s.reduction for x in s.reduction.axes)
     for axis in reduced:
-        channels = _channels(workload, axis)
+        channels = _channels(workload, axis, least)
         if channels:
             tap = Axis(names.fresh(f"{axis.name}_tap"), axis.extent // channels)
             workload = _split(workload, tap, Axis(axis.name, channels))
@@ -37,7 +40,7 @@ def _read(workload: Workload) -> Iterator[Access]:
     return (a for s in workload.stages for a in accesses(s.expression))
 
 
-def _channels(workload: Workload, axis: Axis) -> int:
+def _channels(workload: Workload, axis: Axis, least: int) -> int:
     """Number of channels within the positions of an axis that is a window; 0 for others."""
     if any(x.name == axis.name for s in workload.stages for x in s.axes):
         return 0
@@ -46,14 +49,17 @@ def _channels(workload: Workload, axis: Axis) -> int:
     names = {a.tensor for a in read}
     places = {(a.tensor, tuple(bool(i.step(axis.name)) for i in a.index)) for a in _read(workload) if a.tensor in names}
     alike = len(places) == len(names) and all(sum(of) == 1 for _, of in places)
-    if not alike or _is_value(workload, axis) or any(a.tensor not in shapes or a.fill is not None for a in read):
+    if not alike or _is_value(workload, axis) or any(a.tensor not in shapes for a in read):
+        return 0
+    # Channels of a dot are padded with what is read outside, which taps are not.
+    if least > 1 and any(a.fill is not None for a in read):
         return 0
     moved = [(i, n) for a in read for i, n in zip(a.index, shapes[a.tensor], strict=True) if i.step(axis.name)]
     others = [c for i, _ in moved for v, c in i.terms if v != axis.name]
     if not others or any(i.step(axis.name) != 1 for i, _ in moved):
         return 0
     found = math.gcd(axis.extent, *others, *(i.offset for i, _ in moved), *(n for _, n in moved))
-    return found if _MIN_CHANNELS <= found < axis.extent else 0
+    return found if least <= found < axis.extent else 0
 
 
 def _is_value(workload: Workload, axis: Axis) -> bool:

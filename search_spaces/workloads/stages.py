@@ -44,13 +44,15 @@ class Tensor:
     """An input: dense and row-major, or with `strides`, elements from one index to the next in every dimension.
 
     A stride of 0 places a whole dimension in the same memory: one matrix shared by a batch. Otherwise no two elements
-    may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors.
+    may share memory. Strides implied by the shape become None, so that equal layouts are equal tensors. The values of a
+    `constant` are the same at every call, as those of weights are: a kernel may store them in another layout once.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
+    constant: bool = False
 
     def __post_init__(self) -> None:
         check_shape(self.name, self.shape)

@@ -9,9 +9,13 @@ from search_spaces.workloads.expressions import expression_json
 from search_spaces.workloads.scanned_stages import scan_from_json, scan_to_json
 from search_spaces.workloads.stages import Axis, Reduction, Stage, Tensor
 
+# The last word on an input whose values stay the same.
+_CONSTANT = "constant"
+
 
 def input_to_json(tensor: Tensor) -> list[Any]:
-    return [tensor.name, list(tensor.shape), tensor.dtype, *([list(tensor.strides)] if tensor.strides else [])]
+    strides = [list(tensor.strides)] if tensor.strides else []
+    return [tensor.name, list(tensor.shape), tensor.dtype, *strides, *([_CONSTANT] if tensor.constant else [])]
 
 
 def stage_to_json(stage: Stage) -> dict[str, Any]:
@@ -32,9 +36,11 @@ def _axes_to_json(axes: tuple[Axis, ...]) -> list[list[str | int]]:
 
 def input_from_json(data: object) -> Tensor:
     """Raises DataError, InputError."""
-    name, shape, element, *strides = array(data, "input", (3, 4))
+    name, shape, element, *more = array(data, "input", (3, 4, 5))
+    constant = more[-1:] == [_CONSTANT]
+    strides = array(more[:-1] if constant else more, "strides", (0, 1))
     laid_out = whole_numbers(strides[0], "strides") if strides else None
-    return Tensor(text(name, "input name"), whole_numbers(shape, "shape"), text(element, "dtype"), laid_out)
+    return Tensor(text(name, "input name"), whole_numbers(shape, "shape"), text(element, "dtype"), laid_out, constant)
 
 
 def stage_from_json(data: object) -> Stage:

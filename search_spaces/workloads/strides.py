@@ -52,6 +52,20 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
+def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, if elements are dense; else None."""
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+    # Strides of dimensions of size 1 are arbitrary.
+    several = iter([d for d in order if shape[d] > 1])
+    order = [next(several) if size > 1 else d for d, size in enumerate(shape)]
+    inner = 1
+    for d in reversed(order):
+        if shape[d] > 1 and strides[d] != inner:
+            return None
+        inner *= shape[d]
+    return order if inner else None
+
+
 def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Elements of memory from the first element to the last, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

@@ -255,6 +255,13 @@ class Workload:
         vars(found)["scheduled"] = found
         return found
 
+    @property
+    def varying(self) -> Workload:
+        """The same computation without constants. Its inputs have the same order in its canonical form."""
+        if not any(t.constant for t in self.inputs):
+            return self
+        return replace(self, inputs=tuple(replace(t, constant=False) for t in self.inputs))
+
     def renamed(self, name: str) -> Workload:
         """The same workload under another name; cached results are kept, and its canonical form is computed."""
         assert self.canonical.key
@@ -302,7 +309,7 @@ class Workload:
 
     def __str__(self) -> str:
         lines = [f"workload {self.label}"]
-        lines += [f"  input {t.name}{list(t.shape)} {t.dtype}" for t in self.inputs]
+        lines += [f"  {'constant' if t.constant else 'input'} {t.name}{list(t.shape)} {t.dtype}" for t in self.inputs]
         for s in self.stages:
             fold = (
                 f"{s.reduction.operator} over {', '.join(a.name for a in s.reduction.axes)} of " if s.reduction else ""

@@ -22,6 +22,7 @@ from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
 from best_spaces import build
 from chained_workloads import Scores, adapter, attention
+from convolutions import convolution
 from dependent_workloads import IN_ONE_WALK, IN_SEVERAL
 from fused_workloads import gated, prepared, sum_of_products
 from row_kinds import parts
@@ -70,6 +71,7 @@ WORKLOADS = (
     *(ops.matmul(19, 41, 333, dtype=dtype, layout="nn", batch=2) for dtype in ("float16", "tf32", "int8")),
     *(ops.matmul(33, 23, 130, dtype=f, layout="nt", epilogue="rowscale_colscale") for f in ("float16", *FLOAT8)),
     ops.matmul(50, 29, 515, dtype="int8", layout="tt", epilogue="rowscale_colscale", out_dtype="bfloat16"),
+    convolution((9, 7), (3, 3), channels=19, filters=33, padding=1, batch=2, dtype="float32"),
     recurrence(3, 2500),
     attention(2, 32, 48, 40, scores=Scores(causal=True, with_logarithm=True), shared=2, values=16),
 )

@@ -15,6 +15,11 @@ from search_spaces import Workload, ops
 
 # Arguments for every operator: odd sizes first, then one that fills whole tiles.
 ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
+    "conv": (
+        {"n": "2", "c": "6", "size": "9x7", "k": "4", "kernel": "3x2", "stride": "2x1", "padding": "1x0", "groups": "2"}
+        | {"epilogue": "bn_hardswish_residual", "layout": "contiguous"},
+        {"n": "1", "c": "16", "size": "20", "k": "8", "kernel": "5", "padding": "same", "dilation": "2"},
+    ),
     "gelu_scale": ({"elements": "1003"}, {"elements": "2048", "scale": "0.5"}),
     "layernorm": ({"rows": "7", "columns": "130"}, {"rows": "16", "columns": "256"}),
     "matmul": (
@@ -31,6 +36,7 @@ ARGUMENTS: dict[str, tuple[dict[str, str], ...]] = {
 }
 # What each of these must move: float32 elements of the inputs and of the output, counted by hand.
 ELEMENTS: dict[str, tuple[int, ...]] = {
+    "conv": (2 * 6 * 63 + 4 * 3 * 6 + 4 + 4 + 2 * (2 * 4 * 30), 16 * 20 + 8 * 16 * 5 + 8 * 20),
     "gelu_scale": (1003 + 1003, 2048 + 2048),
     "layernorm": (7 * 130 + 2 * 130 + 7 * 130, 16 * 256 + 2 * 256 + 16 * 256),
     "matmul": (37 * 65 + 65 * 50 + 50 + 37 * 50 + 37 * 50, 2 * (64 * 128 + 128 * 32 + 64 * 32)),
@@ -60,6 +66,12 @@ def in_pytorch(name: str, w: Workload, x: list[torch.Tensor]) -> torch.Tensor:
             return torch.softmax(x[0], -1)
         case "row_sum":
             return x[0].sum(-1)
+        case "conv" if "epilogue" in given:
+            made = F.conv2d(x[0], x[1], stride=(2, 1), padding=(1, 0), groups=2)
+            normed = made * x[2].view(-1, 1, 1) + x[3].view(-1, 1, 1)
+            return (F.hardswish(normed) + x[4]).view(2, 2, 2, 5, 6)
+        case "conv":
+            return F.conv1d(x[0], x[1], padding="same", dilation=2)
         case "pointwise" if given["chain"] == "gelutanh":
             return F.gelu(x[0], approximate="tanh")
         case "pointwise":

@@ -33,7 +33,7 @@ import cost_models
 from autosched import strategies
 from autosched.bench.simulated.replayed import ReplayedTable, replay
 from autosched.bench.simulated.strategies import strategy_named
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.operator_suite import read_operator_suite
 from autosched.bench.suites.shipped import suite_path
 from autosched.machine import devices
 from autosched.measuring import RecordedMeasurer
@@ -176,7 +176,7 @@ class ThreeTimes:
 def live(suite: Path, only: str, seconds: float, target: Target) -> Iterator[Curve]:
     """Searches for products on this machine, and what the rule would have lost."""
     begin = time.time()
-    ops = [case.op for case in read_gemm_suite(suite).only([name for name in only.split(",") if name]).cases]
+    ops = [case.op for case in read_operator_suite(suite).only([name for name in only.split(",") if name]).cases]
     with TemporaryDirectory() as folder:
         searches = alone(ops, target, _SHIPPED_TRIALS, Path(folder) / "tuning.jsonl").searches
         turns = ThreeTimes(searches, begin + seconds)

@@ -2,10 +2,11 @@
 
 python tests/figures/transfer.py GEMM STRUCTURES [--trials 96] [--seconds 120]     on the device that is here
 python tests/figures/transfer.py GEMM STRUCTURES --learn-from float16 --searches cold warm      from another type
+python tests/figures/transfer.py CONV STRUCTURES --products LAYER … --attentions --functions --learn-from half
 python tests/figures/transfer.py GEMM STRUCTURES --smoke                           tiny sizes on the CPU
 
-GEMM and STRUCTURES are suites as `autosched bench` takes them. Every workload is searched three times: cold, without
-history and without the points that sketches propose; with these points; and warm, with records of other shapes too.
+GEMM, CONV and STRUCTURES are suites as `autosched bench` takes them. Every workload is searched three times: cold,
+without history and the points that sketches propose; with these points; and warm, with records of other shapes too.
 Those are the ones that ship, where any does for such a kernel on this device, and else those of a search of half its
 size; with `--learn-from half` always the latter, and with `--learn-from float16` those of the same in float16. The best
 is that of all searches, without finals; one seed each. The order of the searches changes from workload to workload.
@@ -34,13 +35,13 @@ import autosched
 from autosched import ops
 from autosched.backends.environment import environment
 from autosched.bench.suites.function_suite import FunctionCase, read_function_suite
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.operator_suite import read_operator_suite
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer
 from autosched.strategies.evolutionary import Evolutionary
 from autosched.tracing.callables.traced import cuts_of
 from autosched.tuning.searching import warm_start
-from autosched.tuning.searching.search import Search
+from autosched.tuning.searching.search import SearchOf
 from cost_models import CostModel
 from search_spaces import SearchSpace, Target, Workload
 from tuning_logs import TuningLog, TuningRecord, shipped_logs
@@ -83,13 +84,27 @@ class Run:
         return None
 
 
-def products(path: Path, names: Sequence[str], dtype: str | None) -> Iterator[Case]:
-    for case in read_gemm_suite(path).only(names).cases if names else ():
-        sizes = dict(case.facts)
-        m, n, k = (int(sizes[key]) if dtype else max(1, int(sizes[key]) // 2) for key in ("m", "n", "k"))
-        other = ops.matmul(m, n, k, dtype=dtype or sizes["dtype"], layout=sizes["layout"])
+def operators(path: Path, names: Sequence[str], dtype: str | None) -> Iterator[Case]:
+    for case in read_operator_suite(path).only(names).cases if names else ():
         assert isinstance(case.op, Workload)
-        yield Case(case.name, case.op, other)
+        given = dict(case.op.arguments)
+        other = {**given, "dtype": dtype} if dtype else given | _half(case.op)
+        text = {name: str(value) for name, value in other.items() if value is not None}
+        yield Case(case.name, case.op, ops.construct(case.op.name, text))
+
+
+def _half(op: Workload) -> dict[str, object]:
+    """The sizes of an operator of half the size: of a convolution half as large images, with half of the groups, or
+    else of the channels, if these are many, and of the filters.
+    """
+    given = dict(op.arguments)
+    if op.name == "matmul":
+        return {name: max(1, int(given[name] or 0) // 2) for name in ("m", "n", "k")}
+    channels, groups = int(given["c"] or 0), int(given.get("groups") or 1)
+    parts = 2 if groups % 2 == 0 or (groups == 1 and channels >= 32) else 1
+    size = "x".join(str(max(4, int(s) // 2)) for s in str(given["size"]).split("x"))
+    smaller = {"size": size, "c": channels // parts, "k": int(given["k"] or 0) // parts}
+    return smaller | ({"groups": groups // parts} if groups > 1 else {})
 
 
 def attentions(cases: Mapping[str, figures.attention.Case], target: Target, dtype: str | None) -> Iterator[Case]:
@@ -217,7 +232,7 @@ def chosen_cases(arguments: argparse.Namespace, target: Target) -> list[Case]:
         shrink = 64
     else:
         forms = {name: figures.attention.CASES[name] for name in arguments.attentions}
-        kinds = [list(products(arguments.gemm, arguments.products, dtype)), list(attentions(forms, target, dtype))]
+        kinds = [list(operators(arguments.gemm, arguments.products, dtype)), list(attentions(forms, target, dtype))]
         shrink = 1
     kinds.append(list(functions(arguments.structures, arguments.functions, target, shrink, dtype)))
     # One of every kind in turn: whenever the time is over, there are some of each.
@@ -243,7 +258,7 @@ def main() -> int:
     print(f"{target.label}; " + ", ".join(" ".join(pair) for pair in environment(target)), flush=True)
     found: dict[str, dict[str, Run]] = {}
     with ExitStack() as opened:
-        opened.enter_context(patch.object(Search, "finals_due", PropertyMock(return_value=False)))
+        opened.enter_context(patch.object(SearchOf, "finals_due", PropertyMock(return_value=False)))
         opened.enter_context(patch.object(warm_start, "shipped_logs", lambda: ()))
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         shipped = [r for path in shipped_logs() for r in TuningLog(path)] if arguments.learn_from == "shipped" else []

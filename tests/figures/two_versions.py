@@ -29,7 +29,7 @@ from torch import Tensor
 import autosched
 from autosched.backends.environment import environment
 from autosched.bench.suites.function_suite import read_function_suite
-from autosched.bench.suites.gemm_suite import read_gemm_suite
+from autosched.bench.suites.operator_suite import read_operator_suite
 from autosched.machine import devices
 from autosched.machine.timing import interleaved, timer_for
 from search_spaces import AutoschedError, Workload
@@ -60,7 +60,7 @@ def cases(suites: Sequence[str]) -> Iterator[Case]:
                 yield Case(f"attention {name}", autosched.trace(shape.function, *inputs), inputs)
             continue
         path = Path(suite)
-        read = read_gemm_suite(path) if path.suffix == ".json" else read_function_suite(path, "cuda")
+        read = read_operator_suite(path) if path.suffix == ".json" else read_function_suite(path, "cuda")
         for case in read.cases:
             try:
                 yield Case(f"{path.stem} {case.name}", case.op, case.inputs(0, device))

@@ -14,6 +14,7 @@ from autosched.backends.backend import CompileError
 from search_spaces.devices.architectures import TMA
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.programs.addressing import address
+from search_spaces.programs.boxes import box, why_no_box
 from search_spaces.programs.statements import Gather, Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
 from search_spaces.programs.tiles import Slice
@@ -69,11 +70,9 @@ def descriptor(buffer: Buffer, slices: tuple[Slice, ...]) -> Descriptor:
     Raises:
         CompileError: the hardware cannot describe them.
     """
-    block = described(buffer, [piece.extent or 1 for piece in slices])
+    block = described(buffer, box(slices))
     what = f"tensor descriptor of {buffer.name}{list(buffer.shape)} {buffer.dtype}"
-    if any(piece.step != 1 for piece in slices):
-        raise CompileError(f"{what}: {', '.join(map(str, slices))} skips elements; use pointers")
-    if reason := why_not_describable(buffer):
+    if reason := why_no_box(slices, buffer.strides) or why_not_describable(buffer):
         raise CompileError(f"{what}: {reason}; use pointers")
     if block[-1] * dtype(buffer.dtype).bytes < TMA.alignment_bytes:
         raise CompileError(

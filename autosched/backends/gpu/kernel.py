@@ -10,12 +10,25 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Window:
+    """Corners and steps of an im2col descriptor, for the dimensions of an image, outermost first.
+
+    Corners are relative to the first and to the last element.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TensorMap:
     """A tensor descriptor that a kernel takes: a map of a buffer with tiles of `box` elements.
 
     `shape` and `strides` in elements, the last stride being 1; `swizzle`: the driver's CUtensorMapSwizzle, by number.
     The kernel's parameters are the map itself, 128 bytes by value, and, with `sizes_follow` (Triton's), the shape, 32
-    bits each, then the strides, 64 bits each.
+    bits each, then the strides, 64 bits each. With a `window` it is an im2col map, of images, their dimensions and
+    channels, and its box is pixels and channels.
     """
 
     buffer: str
@@ -25,6 +38,7 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     sizes_follow: bool = True
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,12 @@ def _kernel(data: dict[str, Any]) -> CudaKernel:
 
 def _map(data: dict[str, Any]) -> TensorMap:
     tuples = {name: tuple(data[name]) for name in ("shape", "strides", "box")}
+    window = data["window"] and Window(**{name: tuple(of) for name, of in data["window"].items()})
     return TensorMap(
-        data["buffer"], data["dtype"], swizzle=data["swizzle"], sizes_follow=data["sizes_follow"], **tuples
+        data["buffer"],
+        data["dtype"],
+        swizzle=data["swizzle"],
+        sizes_follow=data["sizes_follow"],
+        window=window,
+        **tuples,
     )

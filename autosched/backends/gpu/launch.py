@@ -16,7 +16,7 @@ and stay in, that graph's own pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -78,6 +78,8 @@ class CudaLauncher:
         self._device = current_device()
         (self._context,) = _loaded(driver.cuCtxGetCurrent())
         self._arguments = tuple(b for b in program.buffers if b.role != "workspace")
+        self._program = program
+        self._called = tuple(n for n, prepared in enumerate(program.preparing) if not prepared)
         self._modules: list[Any] = []
         self._idle: list[_Call] = []
         self._kernels = tuple(kernels)
@@ -85,11 +87,11 @@ class CudaLauncher:
             modules = {image: self._load_module(image) for image in dict.fromkeys(images)}
             self._functions = [_function_of(modules[i], k) for i, k in zip(images, kernels, strict=True)]
             self._layout = ParameterLayout(program, kernels)
-            size = (self._layout.workspace_bytes,)
-            self._allocate = allocator(size, (1,), torch.uint8, torch.device("cuda", self._device))
+            sizes = {self._layout.workspace_bytes, self._layout.called_bytes}
+            self._allocators = {size: self._allocator(size) for size in sizes}
             if self._layout.workspace_bytes:
                 # A lack of memory should be noticed now, not at the first call.
-                self._workspace()
+                self._workspace(self._layout.workspace_bytes)
             self._idle.append(self._another_call())
         except BaseException:
             self.unload()
@@ -110,8 +112,8 @@ class CudaLauncher:
                 )
         self.launch([t.data_ptr() for t in buffers])
 
-    def launch(self, addresses: Sequence[int]) -> None:
-        """Enqueue every kernel on buffers at these addresses, which are not checked.
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        """Enqueue every kernel on buffers at these addresses, which are not checked; given `prepared` ones, the rest.
 
         Raises:
             OutOfMemoryError: there is too little memory for the workspaces.
@@ -120,7 +122,41 @@ class CudaLauncher:
         if current_device() != self._device:
             # Kernels run in the context that is current, and so does the default stream.
             with torch.cuda.device(self._device):
-                return self.launch(addresses)
+                return self.launch(addresses, prepared)
+        size = self._layout.called_bytes if prepared else self._layout.workspace_bytes
+        # Kept until everything is enqueued.
+        workspace = self._workspace(size) if size else None
+        address = 0 if workspace is None else workspace.data_ptr()
+        return self._launch(addresses, address, prepared, self._called if prepared else None)
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        """Enqueue the kernels that fill the prepared workspace of this number; returns its memory.
+
+        Raises:
+            OutOfMemoryError: there is no memory for it.
+            RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
+        """
+        if current_device() != self._device:
+            with torch.cuda.device(self._device):
+                return self.prepare(number, constant, memory)
+        name, _ = self._program.prepared[number]
+        size = self._program.buffer(name).bytes
+        made = self._allocated(self._allocator(size), size) if memory is None else memory
+        steps = tuple(n for n, prepared in enumerate(self._program.preparing) if prepared == name)
+        # Its kernels read and write nothing else; addresses of all others only have to be possible ones.
+        everything = [constant] * len(self._arguments)
+        self._launch(everything, made.data_ptr(), [made.data_ptr()] * len(self._program.prepared), steps, zero=False)
+        return made
+
+    def _launch(
+        self,
+        addresses: Sequence[int],
+        workspace: int,
+        prepared: Sequence[int],
+        steps: Sequence[int] | None,
+        zero: bool = True,
+    ) -> None:
+        """Enqueue the kernels of these numbers, or all, on the current device."""
         try:
             call = self._idle.pop()
         except IndexError:
@@ -128,29 +164,19 @@ class CudaLauncher:
         stream = current_stream(self._device)
         if stream != call.stream:
             call.use_stream(stream)
-        # Kept until everything is enqueued.
-        workspace = self._workspace() if self._layout.workspace_bytes else None
-        call.memory.set_addresses(addresses, 0 if workspace is None else workspace.data_ptr())
-        status = self._enqueue(call)
+        call.memory.set_addresses(addresses, workspace, prepared)
+        enqueued = call.steps if steps is None else [call.steps[n] for n in steps]
+        zeroed = self._layout.zeroed if zero else ()
+        status = _enqueue(call, zeroed, enqueued)
         if status == _NO_CONTEXT:
             # A thread that never touched the device has none, and nothing was enqueued: give it ours.
             _launched(driver.cuCtxSetCurrent(self._context))
-            status = self._enqueue(call)
+            status = _enqueue(call, zeroed, enqueued)
         _launched(status)
         self._idle.append(call)
-        return None
 
-    def _enqueue(self, call: _Call) -> Any:
-        """The driver's status for the first step that it refuses, or for the last."""
-        for slot, size in self._layout.zeroed:
-            status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
-            if status != _DONE:
-                return status
-        for launch, function, parameters in call.steps:
-            status = driver.cuLaunchKernelEx(launch, function, parameters, 0)
-            if status != _DONE:
-                return status
-        return _DONE
+    def _allocator(self, size: int) -> Callable[[], torch.Tensor]:
+        return allocator((size,), (1,), torch.uint8, torch.device("cuda", self._device))
 
     def unload(self) -> None:
         """Give back the code, once the kernels in flight are done."""
@@ -160,13 +186,15 @@ class CudaLauncher:
             # After a fault on the device nothing can be unloaded any more; the process's end does it.
             driver.cuModuleUnload(module)
 
-    def _workspace(self) -> torch.Tensor:
+    def _workspace(self, size: int) -> torch.Tensor:
+        return self._allocated(self._allocators[size], size)
+
+    @staticmethod
+    def _allocated(allocate: Callable[[], torch.Tensor], size: int) -> torch.Tensor:
         try:
-            return self._allocate()
+            return allocate()
         except torch.OutOfMemoryError as error:
-            raise OutOfMemoryError(
-                f"no {self._layout.workspace_bytes} bytes of device memory for workspaces"
-            ) from error
+            raise OutOfMemoryError(f"no {size} bytes of device memory for workspaces") from error
 
     def _another_call(self) -> _Call:
         if not self._modules:
@@ -184,6 +212,19 @@ class CudaLauncher:
         _loaded((status, module))
         self._modules.append(module)
         return module
+
+
+def _enqueue(call: _Call, zeroed: Sequence[tuple[int, int]], steps: Sequence[tuple[Any, Any, int]]) -> Any:
+    """The driver's status for the first step that it refuses, or for the last."""
+    for slot, size in zeroed:
+        status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
+        if status != _DONE:
+            return status
+    for launch, function, parameters in steps:
+        status = driver.cuLaunchKernelEx(launch, function, parameters, 0)
+        if status != _DONE:
+            return status
+    return _DONE
 
 
 def _function_of(module: Any, kernel: CudaKernel) -> Any:

@@ -35,7 +35,7 @@ class ParameterLayout:
     """The slots of all values, and the slots of the parameters of each kernel.
 
     `zeroed` has the slot and the bytes of every buffer to clear before a call; `workspaces` the slot of every workspace
-    and its place within `workspace_bytes` of memory.
+    and its place within `workspace_bytes` of memory, of which `called_bytes` come before the `prepared` ones.
     """
 
     def __init__(self, program: TileProgram, kernels: Sequence[CudaKernel]) -> None:
@@ -48,9 +48,13 @@ class ParameterLayout:
         self.maps: list[_MapParameter] = []
         self.parameters = tuple(self._parameters(i, kernel) for i, kernel in enumerate(kernels))
         self.zeroed = tuple((self._slot[name], program.buffer(name).bytes) for name in program.zeroed)
-        sizes = {self._slot[b.name]: b.bytes for b in workspaces}
+        self.prepared = tuple(self._slot[name] for name, _ in program.prepared)
+        sizes = {self._slot[b.name]: b.room_bytes for b in workspaces}
         sizes |= {self._null + 1 + i: k.scratch_bytes * k.programs * k.num_ctas for i, k in enumerate(kernels)}
-        self.workspaces, self.workspace_bytes = _placed(sizes)
+        # Prepared ones last: without them the others take the beginning.
+        _, self.called_bytes = _placed({slot: size for slot, size in sizes.items() if slot not in self.prepared})
+        ordered = sorted(sizes.items(), key=lambda each: each[0] in self.prepared)
+        self.workspaces, self.workspace_bytes = _placed(dict(ordered))
 
     def _parameters(self, number: int, kernel: CudaKernel) -> tuple[int, ...]:
         """The slots of a kernel's parameters, in order."""
@@ -76,11 +80,11 @@ class CallMemory:
         )
         self.parameters = tuple(ctypes.addressof(p) for p in self._pointers)
         self._maps = tuple((self._pointers[m.kernel], m.parameter, m.slot, m.maps) for m in layout.maps)
-        self._workspaces = layout.workspaces
+        self._workspaces, self._prepared = layout.workspaces, layout.prepared
         self._held: list[EncodedMap] = []
 
-    def set_addresses(self, addresses: Sequence[int], workspace: int) -> None:
-        """Fill in addresses of the inputs and outputs, and of the memory for workspaces.
+    def set_addresses(self, addresses: Sequence[int], workspace: int, prepared: Sequence[int] = ()) -> None:
+        """Fill in addresses of the inputs and outputs, of the memory for workspaces, and of prepared ones elsewhere.
 
         Raises:
             RuntimeError: the driver makes no tensor map of such an address.
@@ -89,6 +93,9 @@ class CallMemory:
         values[: len(addresses)] = addresses  # type: ignore[call-overload]  # any sequence will do
         for slot, offset in self._workspaces:
             values[slot] = workspace + offset
+        if prepared:
+            for slot, address in zip(self._prepared, prepared, strict=True):
+                values[slot] = address
         if self._maps:
             held = []
             for pointers, parameter, slot, maps in self._maps:

@@ -35,13 +35,13 @@ _TYPES = {
 # of cuda.bindings have no such alignment.
 _MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
-# The first version of the driver API with cuTensorMapEncodeTiled.
+# The first version of the driver API with cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
 _API_VERSION = 12000
 # The choice of Triton and CUTLASS: a miss also loads the cache line's neighbours. 256 bytes make products whose rows
 # are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference (docs/performance.md).
 _PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-# Drivers up to this version set a wrong bit in maps of tensors smaller than that, and CUTLASS clears it
-# (NVIDIA/cutlass, include/cute/atom/copy_traits_sm90_tma.hpp).
+# Drivers up to this version set a wrong bit in tiled maps of tensors smaller than that, and CUTLASS clears it
+# (NVIDIA/cutlass, include/cute/atom/copy_traits_sm90_tma.hpp), but not in im2col maps (copy_traits_sm90_im2col.hpp).
 _LAST_WRONG_DRIVER = 13010
 _SMALL_BYTES = 128 * 1024
 _WRONG_WORD, _WRONG_BIT = 1, 1 << 21
@@ -63,18 +63,17 @@ class EncodedMaps:
 
     def __init__(self, described: TensorMap) -> None:
         """Raises LoadError when the driver has no tensor maps."""
-        self._encode = _function("cuTensorMapEncodeTiled")
         rank = len(described.shape)
         size = dtype(described.dtype).bytes
         strides = [stride * size for stride in described.strides]
         # Innermost first; its own stride is not passed.
         self._shape = (ctypes.c_uint64 * rank)(*reversed(described.shape))
         self._strides = (ctypes.c_uint64 * rank)(*reversed(strides[:-1]))
-        self._box = (ctypes.c_uint32 * rank)(*reversed(described.box))
-        self._steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+        self._encode, self._tile = _tiled(described) if described.window is None else _windowed(described)
         self._described, self._rank = described, rank
         reach = size + sum((n - 1) * stride for n, stride in zip(described.shape, strides, strict=True))
-        self._wrong_bit = reach < _SMALL_BYTES and driver_version() <= _LAST_WRONG_DRIVER
+        small = described.window is None and reach < _SMALL_BYTES
+        self._wrong_bit = small and driver_version() <= _LAST_WRONG_DRIVER
         self._known: dict[int, EncodedMap] = {}
 
     def at(self, address: int) -> EncodedMap:
@@ -97,8 +96,7 @@ class EncodedMaps:
             address,
             self._shape,
             self._strides,
-            self._box,
-            self._steps,
+            *self._tile,
             int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
             described.swizzle,
             int(_PROMOTION),
@@ -117,13 +115,32 @@ def data_type(name: str) -> int:
     return int(_TYPES[name])
 
 
-def _function(name: str) -> Any:
-    """A function of the driver that takes a map in place, with the parameter types of cuTensorMapEncodeTiled."""
+def _tiled(described: TensorMap) -> tuple[Any, tuple[Any, ...]]:
+    """The function that makes tiled maps, and its arguments about the tile."""
+    rank, pointer = len(described.box), ctypes.c_void_p
+    box, steps = (ctypes.c_uint32 * rank)(*reversed(described.box)), (ctypes.c_uint32 * rank)(*[1] * rank)
+    return _function("cuTensorMapEncodeTiled", pointer, pointer), (box, steps)
+
+
+def _windowed(described: TensorMap) -> tuple[Any, tuple[Any, ...]]:
+    """The same of im2col maps: the corners of columns come before those of rows, as CUTLASS passes them."""
+    window, rank = described.window, len(described.shape)
+    assert window is not None
+    pixels, channels = described.box
+    corners = ((ctypes.c_int * (rank - 2))(*reversed(x)) for x in (window.lower, window.upper))
+    steps = (ctypes.c_uint32 * rank)(1, *reversed(window.steps), 1)
+    pointer, number = ctypes.c_void_p, ctypes.c_uint32
+    made = _function("cuTensorMapEncodeIm2col", pointer, pointer, number, number, pointer)
+    return made, (*corners, channels, pixels, steps)
+
+
+def _function(name: str, *tile: Any) -> Any:
+    """A function of the driver that takes a map in place; `tile`: the types of its parameters about the tile."""
     status, address, *_ = driver.cuGetProcAddress(name.encode(), _API_VERSION, 0)
     if status != driver.CUresult.CUDA_SUCCESS or not address:
         raise LoadError(f"the driver has no {name}; expected one of CUDA 12 or newer")
     number, pointer = ctypes.c_int, ctypes.c_void_p
-    kinds = (pointer, number, ctypes.c_uint32, pointer, *[pointer] * 4, *[number] * 4)
+    kinds = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, *tile, *[number] * 4)
     return ctypes.CFUNCTYPE(number, *kinds)(int(address))
 
 

@@ -81,8 +81,8 @@ class LlvmLauncher:
     """Runs the kernels of a loaded program; threads share the tiles of a grid."""
 
     def __init__(self, engine: llvm.ExecutionEngine, program: TileProgram, threads: int) -> None:
-        self._engine = engine
-        self._workspaces = [_bytes(b.bytes) for b in program.buffers if b.role == "workspace"]
+        self._engine, self._program = engine, program
+        self._workspaces = [_bytes(b.room_bytes) for b in program.buffers if b.role == "workspace"]
         self._zeroed = [(i, b.bytes) for i, b in enumerate(program.buffers) if b.name in program.zeroed]
         self._kernels = [
             self._kernel(symbol, kernel.grid.tiles, len(program.given), threads)
@@ -91,6 +91,10 @@ class LlvmLauncher:
         self._team = Team(threads, len(program.given)) if threads > 1 else None
         self._lock = threading.Lock()
         self._plain = threads == 1 and not self._zeroed
+        kernels = zip(self._kernels, program.preparing, strict=True)
+        self._called = [k for k, prepared in kernels if not prepared]
+        self._places = {b.name: place for place, b in enumerate(program.given)}
+        self._prepared = [self._places[name] for name, _ in program.prepared]
         self._fixed = [w.data_ptr() for w in self._workspaces]
 
     def _kernel(self, symbol: str, tiles: int, buffers: int, threads: int) -> _LoadedKernel:
@@ -103,18 +107,33 @@ class LlvmLauncher:
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
         self.launch([t.data_ptr() for t in buffers])
 
-    def launch(self, addresses: Sequence[int]) -> None:
-        pointers = [*addresses, *self._fixed]
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        pointers, kernels = [*addresses, *self._fixed], self._kernels
+        if prepared:
+            kernels = self._called
+            for place, address in zip(self._prepared, prepared, strict=True):
+                pointers[place] = address
         # Scratch memory and workspaces serve one call at a time.
         with self._lock:
             if self._plain:
-                for kernel in self._kernels:
+                for kernel in kernels:
                     kernel.function(*pointers, kernel.scratch_addresses[0], 0, kernel.tiles)
                 return
             for number, size in self._zeroed:
                 ctypes.memset(pointers[number], 0, size)
-            for kernel in self._kernels:
+            for kernel in kernels:
                 self._run(kernel, pointers)
+
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        name, read = self._program.prepared[number]
+        made = _bytes(self._program.buffer(name).bytes) if memory is None else memory
+        pointers = [0] * len(self._places)
+        pointers[self._places[read]], pointers[self._places[name]] = constant, made.data_ptr()
+        kernels = zip(self._kernels, self._program.preparing, strict=True)
+        with self._lock:
+            for kernel in [k for k, prepared in kernels if prepared == name]:
+                self._run(kernel, pointers)
+        return made
 
     def _run(self, kernel: _LoadedKernel, pointers: list[int]) -> None:
         if self._team is None or kernel.tiles == 1:

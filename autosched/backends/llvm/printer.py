@@ -10,20 +10,22 @@ Next to it is a constant with the bytes of scratch memory that one thread needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.contraction import contraction_printer
+from autosched.backends.llvm.bodies.merged_rows import with_merged_rows
 from autosched.backends.llvm.bodies.row_axes import with_whole_stores
 from autosched.backends.llvm.bodies.rows import row_printer
+from autosched.backends.llvm.bodies.transposed_copies import transposed_copy
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import I64, PTR, Builder, IRValue, Module
 from autosched.backends.llvm.ir.values import index, plus
 from autosched.backends.printing import quoting
 from search_spaces.programs.statements import Dot, For, Load, Statement, Store, produced, read, statements
 from search_spaces.programs.text import to_text
-from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram, loop_extents
 
 SCRATCH_SUFFIX = "_scratch_bytes"
 
@@ -50,8 +52,9 @@ def symbols(program: TileProgram) -> tuple[str, ...]:
 
 
 def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: str) -> None:
+    buffers: Mapping[str, Buffer] = {b.name: b for b in program.buffers}
     if not any(isinstance(s, Dot) for s in statements(kernel.body)):
-        kernel = with_whole_stores(kernel)
+        kernel, buffers = with_merged_rows(with_whole_stores(kernel), buffers)
     if kernel.grid.group or kernel.grid.persistent:
         raise CompileError("grouped and persistent grids are for GPUs; a CPU's threads take ranges of the grid")
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
@@ -69,7 +72,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
     code = Code(
         builder,
         kernel.launch.lanes,
-        {b.name: b for b in program.buffers},
+        buffers,
         base,
         scratch,
         loop_extents(kernel),
@@ -82,7 +85,7 @@ def _print_kernel(module: Module, program: TileProgram, kernel: Kernel, symbol: 
         for body in _parts(kernel.body) if own else (kernel.body,):
             body = _without_marks(code, body)
             part = replace(kernel, body=body)
-            printer = contraction_printer(code, part) or row_printer(code, part)
+            printer = contraction_printer(code, part) or transposed_copy(code, part) or row_printer(code, part)
             printer.body(body)
     if any(s.streaming for s in stores):
         # Streaming stores are weakly ordered; other threads may read the outputs once the function has returned.

@@ -77,7 +77,7 @@ class MemoryPrinter:
         name = self.tiles.name(s.dst.name)
         if s.via == "descriptor":
             tiles = loading_descriptor(buffer, s, self.indexing.extents)
-            shape = "" if len(s.dst.axes) == len(tiles.block) else f".reshape({list(s.dst.shape)})"
+            shape = "" if s.dst.shape == tiles.block else f".reshape({list(s.dst.shape)})"
             starts = self._starts(described(buffer, s.slices))
             self.block.write(f"{name} = {self.moves.load(self.parameters.descriptors[tiles], starts, shape)}{cast}")
             return

@@ -14,8 +14,11 @@ from search_spaces import Workload
 from search_spaces.errors import unknown_name
 
 # Kinds of cases, with their nouns in the plural.
-SuiteKind = Literal["gemm", "fused"]
-NOUNS: Mapping[SuiteKind, str] = {"gemm": "shapes", "fused": "functions"}
+OperatorKind = Literal["gemm", "conv"]
+SuiteKind = OperatorKind | Literal["fused"]
+NOUNS: Mapping[SuiteKind, str] = {"gemm": "shapes", "conv": "layers", "fused": "functions"}
+# Heading of the column by which the means of a table are taken.
+CLASS = "class"
 
 
 class Case(Protocol):

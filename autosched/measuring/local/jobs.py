@@ -107,7 +107,7 @@ class Trial:
         artefact, program = self.compiled, self.program
         launched = [(kernel.name, kernel.grid) for kernel in program.kernels]
         loaded = (artefact.backend, artefact.launch, artefact.binaries)
-        parts = (program.name, program.buffers, program.zeroed, launched, loaded)
+        parts = (program.name, program.buffers, program.zeroed, program.prepared, launched, loaded)
         return self.task, hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from autosched.backends.backend import Backend
+from autosched.backends.backend import Backend, Launcher
 from autosched.baselines.baselines import library_call, library_settings
 from autosched.checking.random_inputs import empty
 from autosched.checking.trial_data import Failed
@@ -33,6 +33,7 @@ from autosched.measuring.local.jobs import (
     Trial,
 )
 from autosched.measuring.local.kernel_check import KernelCheck, Run, failing_as
+from search_spaces import TileProgram
 from tuning_logs import Measurement, Timing
 
 
@@ -102,6 +103,28 @@ class TrialServer:
             torch.cuda.empty_cache()
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A loaded kernel: called without arguments it computes, with everything that it prepares, on the present data."""
+
+    launcher: Launcher
+    program: TileProgram
+    check: KernelCheck
+
+    def __call__(self) -> None:
+        self.launcher(self.check.data.operands)
+
+    def prepared(self) -> Run:
+        """The part that runs at every call, on the present operands, with constants prepared of them now."""
+        if not self.program.prepared:
+            return self
+        addresses = [t.data_ptr() for t in self.check.data.operands]
+        inputs = dict(zip((b.name for b in self.program.buffers), addresses, strict=False))
+        memories = [self.launcher.prepare(n, inputs[read]) for n, (_, read) in enumerate(self.program.prepared)]
+        self.check.synchronize()
+        return lambda: self.launcher.launch(addresses, [m.data_ptr() for m in memories])
+
+
 class Workbench:
     """The data and the timer of one task: candidates are loaded, checked and timed on it."""
 
@@ -129,10 +152,12 @@ class Workbench:
         try:
             with self._loaded(trial) as run, failing_as("run_error"):
                 load_s = time.perf_counter() - begin
+                # Whole, with the preparation of constants, which timing leaves out.
                 max_error = self._check.first(run)
+                prepared = run.prepared()
                 self._check.data.poison()
                 start = time.perf_counter()
-                latencies, timing = self._latencies(run, trial.best_s)
+                latencies, timing = self._latencies(prepared, trial.best_s)
                 timing_s = time.perf_counter() - start
                 max_error = max(max_error, self._check.last())
             found = Measurement("ok", latencies, max_error=max_error, slowdown=self._timer.slowdown, timing=timing)
@@ -170,9 +195,10 @@ class Workbench:
                 taken: dict[str, list[float]] = {name: [] for name in (*runs, _LIBRARY)}
                 for place in range(_PLACEMENTS):
                     self._check.move(place)
+                    placed = {name: run.prepared() for name, run in runs.items()}
                     share = rounds * (place + 1) // _PLACEMENTS - rounds * place // _PLACEMENTS
                     library = self._library() if contest.library else {}
-                    for name, latencies in interleaved({**runs, **library}, share, self._timer).items():
+                    for name, latencies in interleaved({**placed, **library}, share, self._timer).items():
                         taken[name] += latencies
                 library_s = tuple(taken.pop(_LIBRARY))
                 return Standings(tuple(map(tuple, taken.values())), library_s=library_s)
@@ -204,12 +230,12 @@ class Workbench:
         return {_LIBRARY: call}
 
     @contextmanager
-    def _loaded(self, trial: Trial) -> Iterator[Run]:
-        """A call without arguments that runs the kernel of a trial on the data of the batch."""
+    def _loaded(self, trial: Trial) -> Iterator[_Candidate]:
+        """The kernel of a trial on the data of the batch."""
         with failing_as("load_error"), self._check.memory_limit():
             launcher = self._backends[trial.compiled.backend].load(trial.compiled, trial.program)
         try:
-            yield lambda: launcher(self._check.data.operands)
+            yield _Candidate(launcher, trial.program, self._check)
         finally:
             with failing_as("run_error"):
                 launcher.unload()

@@ -246,7 +246,7 @@ class TracedKernel:
             for n, v in enumerate(assembled.inputs)
             if places[n][1] % self._alignment
         ]
-        launch = kernel.launch
+        launch, constants, within = kernel.launch, kernel.constants, [offset for _, offset in places]
 
         def run(memory: _Memory) -> None:
             known = memory.addresses
@@ -259,7 +259,11 @@ class TracedKernel:
                 memory.tensors[here] = out = empty()
                 known[here] = address = out.data_ptr()
                 addresses.append(address)
-            launch(addresses)
+            if constants is None:
+                launch(addresses)
+            else:
+                read = [memory.tensors[place] for place, _ in places]
+                launch(addresses, constants.addresses(read, addresses, within))
 
         return run
 

@@ -23,6 +23,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.decompositions import decomposed
+from autosched.tracing.capture.library_strides import as_by_libraries
 from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.rewriting.batching import moves_recorded
@@ -182,12 +183,16 @@ def _lowered(
     """The exported program in core ATen operators, its results' views, and the digest before lowering."""
     _check_followed(exported, function)
     digest = digest_of(exported.graph_module)
+    as_by_libraries(exported.graph)
     without_copies_of_arguments(exported.graph)
     # Decompositions keep elements, not always their memory.
     result_views = return_memory(exported.graph)
     reshape_instead_of_view(exported.graph)
     padded_with_signs(exported.graph)
-    return decomposed(exported), result_views, digest
+    made = decomposed(exported)
+    # Decompositions are captured without libraries, too.
+    as_by_libraries(made.graph)
+    return made, result_views, digest
 
 
 def _changed_last(exported: torch.export.ExportedProgram) -> tuple[str, ...]:

@@ -154,13 +154,14 @@ class _Assembly:
         views = tuple(view_of(o, extents) for o in operands)
         for view in views:
             check_within(view, self.pulled.stored[view.value])
+        constant = set() if self.pulled.fusing.chained else _constant_factors(stages, operands)
         inputs = enumerate(zip(operands, views, strict=True))
         outputs = [s for s in stages if s.name in placed]
         renamed = _with_common_names(stages, operands, [s.name for s in outputs])
         try:
             workload = Workload(
                 name,
-                tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides) for n, (o, v) in inputs),
+                tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides, o.name in constant) for n, (o, v) in inputs),
                 tuple(renamed.values()),
                 self.pulled.precision,
                 output_names=tuple(renamed[s.name].name for s in outputs),
@@ -180,6 +181,15 @@ class _Assembly:
             raise NotOneKernelError(f"no sketch computes {workload}")
         if found.why:
             raise NotOneKernelError(f"no sketch computes {workload}\n{found.why}")
+
+
+def _constant_factors(stages: Sequence[Stage], operands: Sequence[TensorRead]) -> set[str]:
+    """The operands whose values stay the same from call to call, and which products read as they are: weights.
+
+    Nothing else of a kernel is stored in another layout for its sake.
+    """
+    factors = {e.tensor for s in stages for e in s.factors if isinstance(e, Access)}
+    return {o.name for o in operands if isinstance(o.value, Leaf) and o.value.constant} & factors
 
 
 def _reading(stage: Stage, operands: Sequence[TensorRead]) -> Stage:

@@ -15,7 +15,7 @@ Like everything stored, each is reconsidered later by cost.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from autosched.tracing.fusion.regions import cone
 from autosched.tracing.values.values import Gathered, Joined, Padded, Product, Value, View
@@ -45,13 +45,18 @@ def split_points(values: Sequence[Value], stored: Container[Value], depths: Mapp
             yield value
 
 
-def multiplied_parts(values: Sequence[Value], stored: Container[Value]) -> Iterator[Value]:
-    """The parts of concatenations that products of stored values compute, if several."""
+def multiplied_parts(values: Sequence[Value], stored: Iterable[Value]) -> Iterator[Value]:
+    """The parts of concatenations that products of stored values compute, if several; operands come first in `values`.
+
+    Parts of parts are stored as well, and the concatenations of these then need no products.
+    """
+    known = {*stored}
     for value in values:
         if isinstance(value, Joined):
             parts = {_viewed(part): None for part in value.parts}
-            multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, stored))]
+            multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, known))]
             if len(multiplied) > 1:
+                known.update(multiplied)
                 yield from multiplied
 
 

@@ -30,8 +30,16 @@ def _group(result: Result, parts: Sequence[Value], dim: int, number: int) -> Res
 
 
 def padded(result: Result, x: Value, before: Sequence[int], number: float) -> Value:
-    """The number everywhere in the result's shape except where x is, after `before` elements."""
-    return result.of(Padded, argument=x, before=tuple(before), fill=as_constant(number, result.dtype))
+    """The number everywhere in the result's shape except where x is, after `before` elements.
+
+    Before:  y = padded(x, (1, 0), 0); z = padded(y, (2, 1), 0)
+    After:   z = padded(x, (3, 1), 0)
+    """
+    fill = as_constant(number, result.dtype)
+    if isinstance(x, Padded) and x.fill == fill:
+        before = [outer + inner for outer, inner in zip(before, x.before, strict=True)]
+        x = x.argument
+    return result.of(Padded, argument=x, before=tuple(before), fill=fill)
 
 
 def _cat(result: Result, tensors: Sequence[Value], *, dim: int = 0) -> Value:

@@ -16,7 +16,7 @@ from autosched.tracing.operators.rules import Result
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.tensor_reads import chain, placed
 from autosched.tracing.values.values import Value, View
-from search_spaces.workloads.strides import declared_strides, same_places
+from search_spaces.workloads.strides import declared_strides, memory_order, same_places
 
 
 def laid_out_results(results: Sequence[Value], strides: Sequence[tuple[int, ...] | None]) -> list[Value]:
@@ -63,20 +63,6 @@ def own_strides(value: Value) -> tuple[int, ...] | None:
     views = chain(value, {})
     found = placed(views, views[-1].argument.memory_strides)
     return found and found[0]
-
-
-def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost, if they are dense; else None."""
-    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
-    # Strides of dimensions of size 1 are arbitrary.
-    several = iter([d for d in order if shape[d] > 1])
-    order = [next(several) if size > 1 else d for d, size in enumerate(shape)]
-    inner = 1
-    for d in reversed(order):
-        if shape[d] > 1 and strides[d] != inner:
-            return None
-        inner *= shape[d]
-    return order if inner else None
 
 
 def permuted_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -113,7 +113,7 @@ class _Translator:
         self._known: dict[fx.Node, Any] = {}
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
-        self._arguments, self._names = names, captured.names
+        self._arguments, self._names, self._changing = names, captured.names, captured.places
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -141,6 +141,7 @@ class _Translator:
             strides=tuple(meta.stride()),
             position=position,
             tensor=constant,
+            changes=node.name in self._changing,
         )
         self.translation.leaves.append(leaf)
         self.translation.leaf_of[node.name] = leaf

@@ -73,12 +73,18 @@ class Leaf(Value):
     """An input of the function, or a constant tensor: it is in memory, with these strides.
 
     `position`: number of the argument; a constant has a `tensor` instead, which is `trained` when it requires a
-    gradient.
+    gradient. `changes`: the function writes to the tensor, or binds another one in its place.
     """
 
     strides: tuple[int, ...]
     position: int | None = None
     tensor: torch.Tensor | None = field(default=None, repr=False)
+    changes: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """True if calls leave its values as they are: those of parameters, and of other tensors closed over."""
+        return self.tensor is not None and not self.changes
 
     @property
     def trained(self) -> bool:

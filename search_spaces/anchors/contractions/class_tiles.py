@@ -1,8 +1,10 @@
-"""Tiles of a class of axes: along one axis, at one position of each other, or over the mixed-radix number of all.
+"""Tiles of a class of axes: along one axis, boxes of several, or ranges of the mixed-radix number of all.
 
 A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
 
     box      128 columns (of 14) of a row of an image; programs or loops go over rows and images
+    plane    8 rows and 16 columns of an image; programs go over all such boxes
+    patch    2 rows and 8 columns of all 8 images, which leave out fewer positions beyond the ends
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
 
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
@@ -12,16 +14,18 @@ memory are one position again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from search_spaces.decisions.tiles.class_axes import BOXES, box_of
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
-from search_spaces.programs.tiles import Flat, Slice
+from search_spaces.programs.tiles import Flat, Slice, side
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
-from search_spaces.workloads.expressions.expression import why_not_sliced
+from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
@@ -40,16 +44,54 @@ MOVED = {
 
 @dataclass(frozen=True)
 class ClassTiles:
-    """Tiles of `size` positions of a class, along its axis `tiled`, or as ranges over all axes."""
+    """Tiles of `size` positions of a class, along its axis `tiled`, as boxes, or as ranges over all axes.
+
+    `summed`: they are iterations of a loop, instead of programs of a grid.
+    """
 
     axes: tuple[Axis, ...]
     tiled: Axis
     size: int
     kind: str
+    summed: bool = False
 
     @property
     def ranged(self) -> bool:
         return self.kind == RANGE
+
+    @property
+    def boxed(self) -> bool:
+        """True for boxes of several sides."""
+        return self.kind in BOXES
+
+    @property
+    def in_one_loop(self) -> bool:
+        """True if one loop is over the tiles at all positions, with digits for its variables."""
+        return self.summed and (self.boxed or self.kind == FUSED)
+
+    @cached_property
+    def sides(self) -> dict[str, int]:
+        """Positions of a tile along every axis, unless it is a range."""
+        box = self._sides if self.boxed else None
+        if box is None:
+            return {x.name: self.size if x == self.tiled else 1 for x in self.axes}
+        return {x.name: side for x, side in zip(self.axes, box, strict=True)}
+
+    @property
+    def _sides(self) -> tuple[int, ...] | None:
+        return box_of(tuple(x.extent for x in self.axes), self.size, self.kind, self.summed)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Positions of a tile along every axis; those of a range count along the tiled one."""
+        return {self.tiled.name: self.size} if self.ranged else self.sides
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of tiles along every axis of which grids have a variable."""
+        if self.ranged:
+            return {self.tiled.name: self.steps}
+        return {x.name: -(-x.extent // self.sides[x.name]) for x in self.axes}
 
     @property
     def positions(self) -> int:
@@ -58,8 +100,17 @@ class ClassTiles:
 
     @property
     def count(self) -> int:
-        """Number of tiles; for boxes, at one position of the axes around them."""
-        return math.prod(size for _, size in self.digits) if self.kind == FUSED else self.steps
+        """Number of tiles; along the tiled axis alone, if there are loops or axes of the grid for the others."""
+        if self.in_one_loop:
+            return math.prod(size for _, size in self.digits)
+        return self.steps if self.ranged else self.counts[self.tiled.name]
+
+    @property
+    def reaches(self) -> bool:
+        """True if some tiles reach beyond the end of an axis."""
+        if self.ranged:
+            return self.positions % self.size != 0
+        return any(x.extent % self.sides[x.name] for x in self.axes)
 
     @property
     def steps(self) -> int:
@@ -68,7 +119,12 @@ class ClassTiles:
     @property
     def digits(self) -> tuple[tuple[str, int], ...]:
         """Variables of boxes and their extents, if one loop is over all of them."""
-        return (*((f"{x.name}.0", x.extent) for x in self.others), (f"{self.tiled.name}.1", self.steps))
+        outer = (x for x in self.axes if x != self.tiled)
+        return tuple((self._variable(x), self.counts[x.name]) for x in (*outer, self.tiled))
+
+    def _variable(self, axis: Axis) -> str:
+        """The variable that counts tiles along an axis: a digit, if one loop is over all of them."""
+        return f"{axis.name}.{int(self.summed and axis == self.tiled)}"
 
     @property
     def outermost(self) -> Axis:
@@ -78,26 +134,66 @@ class ClassTiles:
     @property
     def others(self) -> tuple[Axis, ...]:
         """The axes of which a tile has one position."""
-        return () if self.ranged else tuple(x for x in self.axes if x != self.tiled)
+        return () if self.ranged or self.boxed else tuple(x for x in self.axes if x != self.tiled)
 
-    def place(self, start: Affine, size: int | None = None) -> dict[str, Slice]:
-        """Slices of a tile (or of `size` positions of it) along every axis of which it has several positions."""
-        extent, name = size or self.size, self.tiled.name
+    def place(self, start: Affine) -> dict[str, Slice]:
+        """Slices of a tile along every axis of which it has several positions; a box has a start of its own."""
+        name = self.tiled.name
+        if self.boxed:
+            return self._box
         if not self.ranged:
-            return {name: Slice(start, extent, name)}
+            return {name: Slice(start, self.size, name)}
         place, divisor = dict[str, Slice](), self.positions
         for x in self.axes:
             divisor //= x.extent
             flat = Flat(start, divisor, 0 if x == self.axes[0] else x.extent)
-            place[x.name] = Slice(start_of(), extent, name, flat=flat)
+            place[x.name] = Slice(start_of(), self.size, name, flat=flat)
         return place
+
+    @property
+    def _box(self) -> dict[str, Slice]:
+        place, divisor = dict[str, Slice](), self.size
+        for x in self.axes:
+            positions = self.sides[x.name]
+            divisor //= positions
+            start, flat = start_of((self._variable(x), positions)), Flat(start_of(), divisor, positions)
+            place[x.name] = side(start, self.size, self.tiled.name, flat)
+        return place
+
+    def why_no_box(self) -> str | None:
+        """Reason that there are no boxes of this size, if tiles are boxes; or None."""
+        if not self.boxed or self._sides:
+            return None
+        whole = " that divides the axes" * self.summed
+        return (
+            f"there is no {self.kind} of {self.size} positions of {' x '.join(str(x.extent) for x in self.axes)}{whole}"
+        )
+
+
+def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
+    """The place with positions along which an operand has windows as digits that end, for im2col descriptors.
+
+    Images without a window have an end in memory, beyond which everything is 0.
+    """
+    found, moving = dict(place), {x for x, piece in place.items() if piece.extent is not None}
+    for index, size in zip(access.index[:-1], form.map_of(access).tensor.shape, strict=False):
+        axis = index.along(moving)
+        if not axis:
+            continue
+        piece, extent = place[axis], form.extents[axis]
+        flat = piece.flat or Flat(piece.start)
+        images = piece.flat and index.is_axis and extent == size
+        if not flat.size and not images:
+            flat = replace(flat, size=extent)
+        found[axis] = Slice(start_of(), piece.extent, piece.axis, flat=flat)
+    return found
 
 
 def class_tiles(form: Contraction, values: Mapping[str, KnobValue], name: str) -> ClassTiles:
     """The tiles of the class m, n or k of a contraction, by its knobs."""
     (axes, tiled), tiling = form.classes[name], values[name]
     assert isinstance(tiling, tuple)
-    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)))
+    return ClassTiles(axes, tiled, tiling[-1], str(values.get(f"{name}_axes", BOX)), name == "k")
 
 
 def class_positions(form: Contraction, name: str, ranged: bool) -> int:
@@ -111,9 +207,10 @@ def may_range(form: Contraction, name: str) -> bool:
     return len(form.classes[name][0]) > 1 and why_not_ranged(form, {name: True}) is None
 
 
-def why_not_ranged(form: Contraction, ranged: Mapping[str, bool]) -> str | None:
-    """Reason that slices cannot express operands with these classes as ranges, or None."""
-    tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if ranged.get(name) or x == one]
+def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collection[str] = ()) -> str | None:
+    """Reason that slices cannot express operands with these classes as ranges, and others as boxes, or None."""
+    several = {*boxed, *(name for name, one in ranged.items() if one)}
+    tiled = [x.name for name, (axes, one) in form.classes.items() for x in axes if name in several or x == one]
     read = dict.fromkeys(a for side in form.operands for e in side for a in accesses(e))
     if reason := next((reason for a in read if (reason := why_not_sliced(a, tiled))), None):
         return reason

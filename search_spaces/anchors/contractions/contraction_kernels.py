@@ -20,11 +20,12 @@ def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
     """One kernel, with a shared reduction two; and one before them for every operand that is copied."""
     tile, operands = DotTile(workload, form, values), operands_of(workload, form, values)
     workspaces, before = [c.workspace for c in operands.copies], [c.kernel for c in operands.copies]
+    once = tuple((c.workspace.name, c.constant) for c in operands.copies if c.constant)
     names = tile.names()
     grid, body = tile.grid, tile.accumulate(operands, names)
     if not tile.shared:
         kernel = Kernel(workload.name, grid, (*body, *tile.finish(names)))
-        return TileProgram(workload.name, buffers(workload, *workspaces), (*before, kernel))
+        return TileProgram(workload.name, buffers(workload, *workspaces), (*before, kernel), prepared=once)
     atomic = values["partials"] == "atomic"
     partials = partial_sums(workload, form, 1 if atomic else tile.splits)
     index = Slice(start_of() if atomic else start_of(("k.split", 1)))
@@ -37,6 +38,7 @@ def lower(workload: Workload, form: Contraction, values: Values) -> TileProgram:
         buffers(workload, *workspaces, *partials),
         (*before, first, second),
         zeroed=tuple(p.name for p in partials) if atomic else (),
+        prepared=once,
     )
 
 

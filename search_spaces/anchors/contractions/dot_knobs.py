@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.operand_copies import operand
-from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
+from search_spaces.anchors.contractions.operand_copies import PREPARED, is_prepared_already, operand, why_not_prepared
+from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
+from search_spaces.anchors.contractions.windows import window_class
 from search_spaces.decisions.decision import Decision
 from search_spaces.decisions.loops.peeling import peeling
 from search_spaces.decisions.loops.pipelining import pipelining
-from search_spaces.decisions.memory.transfers import loads, stores
+from search_spaces.decisions.memory.transfers import is_by_pointers, loads, stores
 from search_spaces.decisions.programs.clusters import clusters
 from search_spaces.decisions.programs.max_registers import max_registers
 from search_spaces.decisions.programs.ordering import group, order
@@ -32,10 +33,10 @@ from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.structure.operand_maps import OperandMap
 from search_spaces.structure.operand_types import is_computed
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.expression import Access
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.expression import Access, Expression
 from search_spaces.workloads.workload import Axis, Tensor, Workload
 
 # Tiles of less than 16 rows and 8 columns are for other sketches; matrix instructions may need larger ones.
@@ -46,6 +47,8 @@ MIN_ROWS = 16
 # flight anyway.
 REDUCTION_TILES = (16, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
+# Sizes of tiles that may be boxes of several axes: those of warp groups' rows and columns, and of most iterations.
+BOX_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
 # The axes of tiles; a program has one index of every other.
 _TILED = frozenset({"m", "n", "k"})
 # Parts of a reduction at most, each of at least two of the smaller reduction tiles.
@@ -55,17 +58,27 @@ MIN_SPLIT = 128
 
 def decisions(workload: Workload, form: Contraction, target: Target, offers: Offers) -> tuple[Decision, ...]:
     """All decisions of a contraction on dot units."""
-    plain = all(isinstance(e, Access) and form.is_plain(e) for side in form.operands for e in side)
     ranged = {name: may_range(form, name) for name in CLASSES}
+    ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
-    units = target.wave_groups if plain and len(form.reduced) <= 2 else None
+    units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
-    ranges = [d for name in CLASSES for d in class_axes(f"{name}_axes", len(form.classes[name][0]), ranged[name])]
+    boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
+    ranges = [
+        d
+        for name, (axes, _) in form.classes.items()
+        for d in class_axes(
+            f"{name}_axes",
+            [x.extent for x in axes],
+            ranged[name],
+            BOX_TILES[name] if "descriptor" in boxed[name] else (),
+        )
+    ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
 
     def counts(values: Values) -> tuple[int, int]:
@@ -87,7 +100,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             grids,
             dots=True,
         ),
-        *(replace(loads(x, ways_to_load(workload, form, x, target)), bears_on="legality") for x in LOADS),
+        *(replace(loads(x, ways[x]), bears_on="legality") for x in LOADS),
         stores(store_addressing(workload, target)),
         loads("epilogue_load", epilogue_addressing(workload, form, target)),
         subtiles(),
@@ -100,29 +113,74 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     )
 
 
+def _is_moved(form: Contraction, knob: str, ways: tuple[KnobValue, ...]) -> bool:
+    """True if a producer can load the operands of one side, in place or from copies: their rows are those of tiles."""
+    side = form.operands[LOADS.index(knob)]
+    read = [e for e in side if isinstance(e, Access)]
+    rows = all(e.index[-1].along(_TILED) for e in read) or "prepared_k" in ways
+    return len(read) == len(side) and rows and len(ways) > 1
+
+
 def specialized_blocks(values: Values, undecided: int = 1) -> int:
     """Blocks of a cluster that share a tile of a specialised kernel, each with a multiprocessor to itself."""
     return values.integer("ctas", undecided) if values["specialize"] != "none" else 1
 
 
-def ways_to_load(workload: Workload, form: Contraction, knob: str, target: Target) -> tuple[KnobValue, ...]:
+def ways_to_load(
+    workload: Workload, form: Contraction, knob: str, target: Target, offers: Offers, ranged: Mapping[str, bool]
+) -> tuple[KnobValue, ...]:
     """Ways to load the operands of one side: in place, or by copies.
 
     A copy has rows that descriptors can address, or that run along k: dot units that read shared memory take 16-bit
     operands in both layouts, others only k-major (PTX ISA, "Strides" of wgmma); Triton then transposes every tile in
-    the loop. Computed operands are read in place.
+    the loop. Computed operands are read in place, and windows by im2col descriptors if a backend has these. Constants
+    are copied once.
     """
     side = form.operands[LOADS.index(knob)]
     moved = [a for e in side for a in whole_tiles(e, form)]
-    if not all(map(form.is_plain, moved)):
-        return ("pointer",)
+    if constants := [form.map_of(e) for e in side if isinstance(e, Access) and form.map_of(e).tensor.constant]:
+        return _ways_to_prepare(form, side, constants, moved, target)
     ways = addressing_of_all(workload, moved, target)
-    if any(is_computed(e) for e in side) or target.features.descriptors is None:
+    by = target.features.descriptors
+    if not all(map(form.is_plain, moved)):
+        alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
+        kinds = [x for x in CLASSES if ranged[x]]
+        windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
+        boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
+        return (*boxes, "im2col") if windows else boxes
+    if any(is_computed(e) for e in side) or by is None:
         return ways
     read = [operand(workload, e) for e in side if isinstance(e, Access)]
+    # A copy has the order of what it copies.
+    if any(len(x.axes) > by.dimensions or x.axes[-1] not in _TILED for x in read):
+        return ways
     if dtype(form.dtype).bytes != 2 and all(x.axes[-2] == form.k.name for x in read):
         ways += ("transposed",)
     return ways if "descriptor" in ways else (*ways, "copied")
+
+
+def _ways_to_prepare(
+    form: Contraction,
+    side: Sequence[Expression],
+    constants: Sequence[OperandMap],
+    moved: Sequence[Access],
+    target: Target,
+) -> tuple[KnobValue, ...]:
+    """Ways to load the operands of a side with constants: in place, or if all are constants, as prepared.
+
+    In either layout that they do not have; that along k is enough where descriptors read them in place.
+    """
+    whole = all(form.is_plain(a) or form.is_box(a) for a in moved)
+    ways = addressing_of_all(form.workload, moved, target) if whole else ("pointer",)
+    if len(constants) < len(side) or any(why_not_prepared(form, x.access) for x in constants):
+        return ways
+    either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
+    made = [
+        way
+        for way, k_major in PREPARED.items()
+        if (k_major or either) and not all(is_prepared_already(form, x.access, k_major) for x in constants)
+    ]
+    return (*ways, *(x for x in made if is_by_pointers(x) or target.features.descriptors is not None))
 
 
 class LeastTile(NamedTuple):
@@ -202,15 +260,14 @@ def addressing_of_all(workload: Workload, moved: Iterable[Access], target: Targe
 
 def epilogue_addressing(workload: Workload, form: Contraction, target: Target) -> tuple[KnobValue, ...]:
     """Ways for epilogues over m and n to load tensors with as many elements as an output: a residual, a gate."""
-    read = (x for _, epilogue in form.results for x in accesses(epilogue))
-    inputs = {t.name for t in workload.inputs}
-    whole = [x for x in read if x.tensor in inputs and {"m", "n"} <= {*form.map_of(x).axes("mn")}]
+    whole = whole_epilogue_tiles(form)
     return addressing_of_all(workload, whole, target) if all(map(form.is_plain, whole)) else ("pointer",)
 
 
 def fastest(loads: Knob) -> KnobValue:
     """The value to start from: by descriptor, if possible."""
-    return "descriptor" if "descriptor" in loads.values else loads.values[-1]
+    ways = ("im2col", "descriptor", "prepared_k", "prepared_k_pointer")
+    return next((x for x in ways if x in loads.values), loads.values[-1])
 
 
 def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int], by: Descriptors | None) -> str | None:
@@ -225,5 +282,5 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
 def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
     """Number of tiles of an output, at all positions of the axes that are not tiled."""
     classes = [class_tiles(form, values, name) for name in "mn"]
-    within = {x for tiles in classes if tiles.ranged for x in tiles.axes}
-    return math.prod([*(t.count for t in classes), *(x.extent for x in form.outer if x not in within)])
+    apart = (x for x in form.outer if not any(x in tiles.axes for tiles in classes))
+    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *(x.extent for x in apart)])

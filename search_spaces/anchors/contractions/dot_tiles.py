@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from search_spaces.anchors.contractions.class_tiles import FUSED, ClassTiles, class_tiles
+from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
 from search_spaces.anchors.contractions.operand_tiles import Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
@@ -64,7 +64,7 @@ class DotTile:
     @property
     def reaches(self) -> bool:
         """True if the last iteration along k reaches beyond its end."""
-        return self.reduced.positions % self.reduced.size != 0
+        return self.reduced.reaches
 
     @property
     def loops(self) -> int:
@@ -74,7 +74,7 @@ class DotTile:
     @property
     def _loops(self) -> list[tuple[str, int]]:
         reduced = self.reduced
-        around = [] if reduced.kind == FUSED else [(f"{x.name}.0", x.extent) for x in reduced.others]
+        around = [] if reduced.in_one_loop else [(f"{x.name}.0", x.extent) for x in reduced.others]
         whole = around and reduced.count == self.splits == 1
         return [*around, *([] if whole else [("k.0", -(-reduced.count // self.splits))])]
 
@@ -120,10 +120,10 @@ class DotTile:
     def accumulate(self, operands: Operands, names: Names) -> list[Statement]:
         """Add up the products of the tile's rows and columns."""
         peeled, reduced, loops = self.values["tail"] == "peeled", self.reduced, self._loops
-        (variable, extent), size = loops[-1], 1 if reduced.kind == FUSED else reduced.size
+        (variable, extent), size = loops[-1], 1 if reduced.in_one_loop else reduced.size
         parts = (("k.split", extent * size),) if self.splits > 1 else ()
         number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
-        digits = Digits(number, reduced.digits) if reduced.kind == FUSED else None
+        digits = Digits(number, reduced.digits) if reduced.in_one_loop else None
         start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
         iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
@@ -137,10 +137,14 @@ class DotTile:
             whole += [*iteration.before, *iteration.body, *self._dots(iteration)]
         return whole
 
+    def place(self, start: Affine) -> dict[str, Slice]:
+        """Slices of an iteration, with its tile of the reduced axes at this start."""
+        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
+        return {**self.output.place, **reduced, **self.reduced.place(start)}
+
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
-        reduced = {x.name: Slice(start_of((f"{x.name}.0", 1))) for x in self.reduced.others}
-        place = {**self.output.place, **reduced, **self.reduced.place(start)}
+        place = self.place(start)
         ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
         end = self.reduced.outermost if beyond and self.reaches else None
         return iteration_of(self.form, operands, place, ways, free, names, end)

@@ -6,31 +6,38 @@ After:   grid k.0, n.0: b_copy[k, n] = b[k, n]                    rows of 1504, 
 Transposed:             b_copy[n, k] = b[k, n]                    if the dot units want neighbours along k
 
 Ansor's rule "cache stage" (Zheng et al., 2020, table 1), with the cache in global memory; GotoBLAS calls it packing.
-A copy costs its bytes twice over, so it pays if an operand is read more often than that, or cannot be read well.
+A copy costs its bytes twice over, so it pays if an operand is read more often than that, or cannot be read well. That
+of a constant is made once, and costs a call nothing.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from search_spaces.devices.architectures import TMA
 from search_spaces.programs.grid import Grid, GridAxis
-from search_spaces.programs.lowering import start_of, workspace_name
+from search_spaces.programs.lowering import slices_at, start_of, workspace_name
 from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype
-from search_spaces.workloads.expressions.affine import axis_index
-from search_spaces.workloads.expressions.expression import Access
-from search_spaces.workloads.workload import Workload
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access, why_not_sliced
+from search_spaces.workloads.workload import Tensor, Workload
 
 # Rows and columns of a program's copy: whole lines of the caches, and eight loads a thread.
 _TILE = (16, 256)
 # The same for transposed copies: both sides are whole lines.
 _SQUARE = (64, 64)
 _WARPS = 4
+# Ways to load a constant from a copy that is made once, by descriptors or by pointers: True if it runs along k.
+PREPARED = {"prepared_k": True, "prepared_k_pointer": True, "prepared_mn": False, "prepared_mn_pointer": False}
+# Ways to load an operand from a copy.
+COPIED = ("copied", "transposed", *PREPARED)
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class OperandCopy:
-    """A workspace, the kernel that fills it, and the operand in it."""
+    """A workspace, the kernel that fills it, and the operand in it; `constant`: the input, if it is filled once."""
 
     workspace: Buffer
     kernel: Kernel
     operand: Operand
+    constant: str = ""
 
     @property
     def read(self) -> Access:
@@ -58,38 +66,119 @@ class OperandCopy:
 
 def operand(workload: Workload, access: Access) -> Operand:
     """An operand read in place; a dimension that is no plain axis is that of the tile that moves along it."""
-    (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    return Operand(tensor.name, tuple(i.axis or i.along("mnk") for i in access.index), tensor.dtype)
+    tensor = _tensor(workload, access)
+    return Operand(tensor.name, tuple(map(_moving, access.index)), tensor.dtype)
+
+
+def _moving(index: Affine) -> str:
+    """The axis of a tile along a dimension, of a contraction's; all but k that are reduced are k0, k1 …"""
+    return index.axis or index.along("mnk") or index.along([x for x in index.axes if not x.startswith("k")])
+
+
+def copied_operand(form: Contraction, access: Access, way: str) -> OperandCopy:
+    """The copy of an operand that a way to load it reads."""
+    if way in PREPARED:
+        return prepared_operand(form, access, PREPARED[way])
+    return operand_copy(form.workload, access, way == "transposed")
 
 
 @lru_cache(64)  # One per operand and way to copy it: every schedule of a workload shares it.
 def operand_copy(workload: Workload, access: Access, transposed: bool) -> OperandCopy:
     """A copy of an operand with aligned rows; `transposed`: its last two axes in the other order."""
-    source = operand(workload, access)
-    (tensor,) = (t for t in workload.inputs if t.name == access.tensor)
-    extents = dict(zip(source.axes, tensor.shape, strict=True))
-    *outer, row, column = source.axes
-    order = (*outer, column, row) if transposed else source.axes
+    *outer, row, column = axes = operand(workload, access).axes
+    extents = dict(zip(axes, _tensor(workload, access).shape, strict=True))
+    order = (*outer, column, row) if transposed else axes
+    return _copied(workload, access, tuple(extents.items()), order, "copy")
+
+
+def prepared_operand(form: Contraction, access: Access, k_major: bool) -> OperandCopy:
+    """A constant operand along its own axes, made once: rows along k, or along its rows or columns.
+
+    Whatever the affine map of its read is, that of the copy is plain.
+    """
+    return _prepared(form.workload, access, tuple((x, form.extents[x]) for x in _layout(form, access, k_major)))
+
+
+def _layout(form: Contraction, access: Access, k_major: bool) -> tuple[str, ...]:
+    """The axes of an operand: of the batch, of its rows or columns, and of the reduction; or this before those."""
+    read = {x for i in access.index for x in i.axes}
+    own = next(form.classes[x] for x in "mn" if read & {a.name for a in form.classes[x][0]})
+    sides = [[*(x.name for x in axes if x != one), one.name] for axes, one in (own, form.classes["k"])]
+    found = [x for side in (sides if k_major else sides[::-1]) for x in side if x in read]
+    return (*(x.name for x in form.axes if x.name in read and x.name not in found), *found)
+
+
+@lru_cache(64)  # As for other copies.
+def _prepared(workload: Workload, access: Access, extents: tuple[tuple[str, int], ...]) -> OperandCopy:
+    made = _copied(workload, access, extents, tuple(x for x, _ in extents), "prepared")
+    return replace(made, constant=access.tensor)
+
+
+def _copied(
+    workload: Workload, access: Access, axes: tuple[tuple[str, int], ...], order: Sequence[str], what: str
+) -> OperandCopy:
+    """A copy of the elements that an access reads along these axes, with their extents, in this order."""
+    tensor, extents = _tensor(workload, access), dict(axes)
     aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(tensor.dtype).bytes)
     # Rows of the copy are padded to the next multiple, with zeros, which add nothing to a sum.
     length = -(-extents[order[-1]] // aligned) * aligned
     workspace = Buffer(
-        workspace_name(workload, f"{tensor.name}_copy"),
+        workspace_name(workload, f"{tensor.name}_{what}"),
         (*(extents[x] for x in order[:-1]), length),
         tensor.dtype,
         "workspace",
     )
-    tile = dict(zip((row, column), _SQUARE if transposed else _TILE, strict=True))
-    place = {x: Slice(start_of((f"{x}.0", 1))) for x in outer}
+    kernel = copying_kernel(f"{workload.name}_{what}_{tensor.name}", access, extents, workspace, order)
+    return OperandCopy(workspace, kernel, Operand(workspace.name, tuple(order), tensor.dtype))
+
+
+def copying_kernel(
+    name: str, access: Access, extents: Mapping[str, int], workspace: Buffer, order: Sequence[str]
+) -> Kernel:
+    """The kernel that fills a workspace, whose dimensions are the axes in this order, with what an access reads."""
+    along = tuple(x for i in access.index for x in i.axes)
+    row, column = _tiled(access, order)
+    tile = dict(zip((row, column), _TILE if order[-1] == column else _SQUARE, strict=True))
+    place = {x: Slice(start_of((f"{x}.0", 1))) for x in extents if x not in tile}
     place |= {x: Slice(start_of((f"{x}.0", tile[x])), tile[x], x) for x in (row, column)}
-    covered = {**extents, order[-1]: length}
-    grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in source.axes]
-    piece = Tile("piece", (row, column), (tile[row], tile[column]), tensor.dtype)
+    covered = {**extents, order[-1]: workspace.shape[-1]}
+    grid = [GridAxis(f"{x}.0", -(-covered[x] // tile.get(x, 1))) for x in dict.fromkeys(along)]
+    slices, fill = slices_at(access, place), access.fill
+    piece = Tile("piece", (row, column), (tile[row], tile[column]), workspace.dtype)
     body = (
-        Load(piece, tensor.name, tuple(place[x] for x in source.axes)),
+        Load(piece, access.tensor, slices, fill or 0.0, guarded=fill is not None),
         Store(workspace.name, tuple(place[x] for x in order), piece.name),
     )
-    kernel = Kernel(
-        f"{workload.name}_copy_{tensor.name}", Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True
-    )
-    return OperandCopy(workspace, kernel, Operand(workspace.name, order, tensor.dtype))
+    return Kernel(name, Grid(tuple(grid)), body, Launch(num_warps=_WARPS), auxiliary=True)
+
+
+def _tiled(access: Access, order: Sequence[str]) -> tuple[str, str]:
+    """The axes of a program's copy: that of neighbours in the tensor comes last, before it that of those in the copy.
+
+    If that is the same one, the one before it in the tensor, or else in the copy.
+    """
+    *_, last = access.index
+    column = min(last.axes or order[-1:], key=lambda x: abs(last.step(x)))
+    before = [x for i in access.index[:-1] for x in i.axes]
+    row = next(x for x in (order[-1], *before[::-1], *order[::-1]) if x != column)
+    return row, column
+
+
+def is_prepared_already(form: Contraction, access: Access, k_major: bool) -> bool:
+    """True if the tensor has the layout of such a copy."""
+    tensor, order = _tensor(form.workload, access), _layout(form, access, k_major)
+    same = form.is_plain(access) and operand(form.workload, access).axes == order and tensor.strides is None
+    return same and tensor.shape[-1] * dtype(tensor.dtype).bytes % TMA.alignment_bytes == 0
+
+
+def why_not_prepared(form: Contraction, access: Access) -> str | None:
+    """Reason that a constant operand has no copy along its own axes, or None."""
+    tensor, read = _tensor(form.workload, access), {x for i in access.index for x in i.axes}
+    if math.prod(form.extents[x] for x in read) > tensor.elements:
+        return f"{tensor.name} is read more often than it has elements"
+    tiles = (_tiled(access, _layout(form, access, k_major)) for k_major in (True, False))
+    return next((why for tile in tiles if (why := why_not_sliced(access, tile))), None)
+
+
+def _tensor(workload: Workload, access: Access) -> Tensor:
+    return next(t for t in workload.inputs if t.name == access.tensor)

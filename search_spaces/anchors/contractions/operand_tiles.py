@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.anchors.contractions.operand_copies import OperandCopy, operand_copy
+from search_spaces.anchors.contractions.class_tiles import counted
+from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
 from search_spaces.programs.statements import Load, Statement
@@ -50,9 +51,9 @@ def operands_of(workload: Workload, form: Contraction, values: Values) -> Operan
     """The operands as a schedule reads them: in place, or from copies."""
     copies: dict[Expression, OperandCopy] = {}
     for side, knob in zip(form.operands, LOADS, strict=True):
-        if values[knob] in ("copied", "transposed"):
-            turned = values[knob] == "transposed"
-            copies.update((e, operand_copy(workload, e, turned)) for e in side if isinstance(e, Access))
+        way = values.word(knob)
+        if way in COPIED:
+            copies.update((e, copied_operand(form, e, way)) for e in side if isinstance(e, Access))
     rows, columns = ({e: copies[e].read if e in copies else e for e in side} for side in form.operands)
     dtypes = {t.name: t.dtype for t in workload.inputs} | {c.workspace.name: c.workspace.dtype for c in copies.values()}
     return Operands((rows, columns), dtypes, tuple(dict.fromkeys(copies.values())))
@@ -87,6 +88,9 @@ def _side(
     end: Axis | None,
 ) -> tuple[dict[Expression, Tile], list[Statement], list[Statement]]:
     """Load and compute the operands of one side, each once an iteration."""
+    if how == "im2col":
+        (access,) = (e for e in operands if isinstance(e, Access))
+        place = counted(form, place, access)
     # Tiles are computed in the memory layout of the first of them.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}
@@ -136,6 +140,30 @@ def whole_tiles(operand: Expression, form: Contraction) -> Iterator[Access]:
         names = {x for i in access.index for x in i.axes}
         if form.k.name in names and names & {form.m.name, form.n.name}:
             yield access
+
+
+def moved_by(form: Contraction, knob: str, way: str = "") -> tuple[tuple[Access, tuple[int, ...]], ...]:
+    """The tensors whose whole tiles a decision moves, or copies of them, as they are read or stored; their strides."""
+    workload = form.workload
+    if knob in LOADS:
+        moved = [a for e in form.operands[LOADS.index(knob)] for a in whole_tiles(e, form)]
+        if way in COPIED:
+            copies = (copied_operand(form, a, way) for a in dict.fromkeys(moved))
+            return tuple((c.read, c.workspace.strides) for c in copies)
+    elif knob == "store":
+        moved = [Access(name, tuple(axis_index(x.name) for x in form.axes)) for name in workload.output_names]
+    else:
+        moved = whole_epilogue_tiles(form)
+    strides = {t.name: t.effective_strides for t in (*workload.inputs, *workload.outputs)}
+    return tuple((a, strides[a.tensor]) for a in dict.fromkeys(moved) if a.tensor in strides)
+
+
+def whole_epilogue_tiles(form: Contraction) -> list[Access]:
+    """The inputs that epilogues read along m and n: a residual, a gate."""
+    read = (x for _, epilogue in form.results for x in accesses(epilogue))
+    inputs = {t.name for t in form.workload.inputs}
+    both = {form.m.name, form.n.name}
+    return [x for x in read if x.tensor in inputs and both <= {*form.map_of(x).axes(both)}]
 
 
 def _parts_without(expression: Expression, axes: Collection[str]) -> Iterator[Expression]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.statements import Load, Split, Statement, Store
@@ -59,7 +60,9 @@ class OutputTile:
     def grid(self, shares: Sequence[GridAxis]) -> Grid:
         """All tiles, once for each of the `shares` of their reduction."""
         within = {x for tiles in self.classes.values() if tiles.ranged for x in tiles.axes}
-        outer = [*(GridAxis(f"{x.name}.0", x.extent) for x in self.form.outer if x not in within), *shares]
+        counts = {axis: count for tiles in self.classes.values() for axis, count in tiles.counts.items()}
+        around = (x for x in self.form.outer if x not in within)
+        outer = [*(GridAxis(f"{x.name}.0", counts.get(x.name, x.extent)) for x in around), *shares]
         return Grid((*outer, *(GridAxis(f"{axis}.0", tiles.count) for axis, tiles in self.classes.items())))
 
     def subtiles(
@@ -70,8 +73,11 @@ class OutputTile:
         cut = [self._pieces(tile, column, names, body) for tile in accumulators]
         for position, tiles in enumerate(zip(*cut, strict=True)):
             width = tiles[0].shape[1]
-            start = self.start(column) + Affine(offset=position * width)
-            yield list(tiles), {**self.place, **self.classes[column].place(start, width)}
+            first = Affine(offset=position * width)
+            yield (
+                list(tiles),
+                {x: piece.part(first, width) if piece.axis == column else piece for x, piece in self.place.items()},
+            )
 
     def _pieces(self, accumulator: Tile, column: str, names: Names, body: list[Statement]) -> list[Tile]:
         tiles = [accumulator]
@@ -101,8 +107,8 @@ class OutputTile:
 
 def loaded(load: Load, how: str, free: Collection[str]) -> Load:
     """The load of a tile of an operand, by descriptor or by pointers; `free` are the axes that are not reduced."""
-    if how != "pointer":
-        return replace(load, via="descriptor")
+    if not is_by_pointers(how):
+        return replace(load, via="im2col" if how == "im2col" else "descriptor")
     if load.guarded:
         return load
     # Rows beyond the end give rows of the output beyond its end, which are not stored. The last dimension is loaded in

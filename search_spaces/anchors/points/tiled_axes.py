@@ -7,9 +7,10 @@ out[b, i, m, j] = x[b, m, j, i]             neighbours of x are along i, which i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.anchors.points.unrolling import is_shared
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
@@ -30,7 +31,8 @@ NO_AXIS = Axis("", 1)
 class TiledAxes:
     """The axes of a tile; neighbours in the output lie along the column; `NO_AXIS` for none.
 
-    `turned`: reads have neighbours along another one of them.
+    `turned`: reads have neighbours along another one of them. `shared`: the axes along which neighbouring points share
+    what they read, by what their unrolling is called. `flat`: the axes that may be one.
     """
 
     volume: Axis
@@ -38,6 +40,14 @@ class TiledAxes:
     row: Axis
     column: Axis
     turned: bool
+    shared: Mapping[str, Axis]
+    flat: tuple[Axis, ...] = ()
+
+    @property
+    def tilings(self) -> Mapping[Axis, str]:
+        """The names of the tilings of all these axes."""
+        named = {self.volume: "volumes", self.plane: "planes", self.row: "rows", self.column: "columns"}
+        return {x: name for x, name in named.items() if x != NO_AXIS}
 
     @property
     def short(self) -> bool:
@@ -61,7 +71,20 @@ def tiled_axes(structure: Structure) -> TiledAxes:
         plane = next((x for x in reversed(free) if x.extent >= _LONG), free[-1])
     beside = [x for x in free if x != plane and not _together(structure, x, plane)]
     volume = beside[-1] if plane != NO_AXIS and beside and _are_few((plane, row, column)) else NO_AXIS
-    return TiledAxes(volume, plane, row, column, near in (plane, row) and near != NO_AXIS)
+    turned = near in (plane, row) and near != NO_AXIS
+    return TiledAxes(volume, plane, row, column, turned, _shared(structure, row, column))
+
+
+def _shared(structure: Structure, row: Axis, column: Axis) -> Mapping[str, Axis]:
+    """The axes along which neighbouring points share what they read: the column, and the last two others.
+
+    The row is one of these; if it is not shared, as channels with several filters each, other axes are unrolled.
+    """
+    others = [x for x in structure.parallel if x != column and is_shared(structure, x)]
+    rows = row if row in others else (others[-1] if others else NO_AXIS)
+    rest = [x for x in others if x != rows]
+    found = {"planes": rest[-1] if rest else NO_AXIS, "rows": rows, "columns": column}
+    return {name: x for name, x in found.items() if x != NO_AXIS and (x != column or is_shared(structure, x))}
 
 
 def _are_few(axes: Sequence[Axis]) -> bool:

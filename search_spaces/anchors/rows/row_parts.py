@@ -17,6 +17,7 @@ from search_spaces.programs.tiles import Bound, Slice, Tile
 from search_spaces.structure.axes import Structure, structure_of
 from search_spaces.structure.chains.finding import chain_of
 from search_spaces.structure.contraction import SHORT_AXIS, contraction
+from search_spaces.structure.direct_form import direct_form
 from search_spaces.workloads.dtypes import is_integer
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Expression
@@ -51,10 +52,19 @@ def rows_on(workload: Workload, target: Target) -> Structure:
         if product and not product.is_thin(SHORT_AXIS):
             raise UnmatchedError(f"{product.dots[0].stage} is a product of matrices, for dots")
         return found
-    if product and product.is_plain_product and product.is_packed:
-        raise UnmatchedError(f"{product.dots[0].stage} is a product of two tensors, for dots")
+    if (product and product.is_plain_product and product.is_packed) or _is_direct(workload):
+        raise UnmatchedError("it is a product of two tensors, for dots")
     walked = found.even and not found.folds_scans_of_folds
     return replace(found, outer=False) if found.outer and not walked else found
+
+
+def _is_direct(workload: Workload) -> bool:
+    """True if register tiles sum the products, of more than a vector."""
+    try:
+        form = direct_form(workload)
+    except UnmatchedError:
+        return False
+    return form.m.extent > 1 < form.n.extent
 
 
 def _check_chain(workload: Workload, target: Target) -> None:

@@ -10,6 +10,7 @@ points, along rows and columns. Unroll and jam, register tiling (compilers); unr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from search_spaces.decisions.decision import Decision, each_body
@@ -17,15 +18,20 @@ from search_spaces.programs.statements import Dot, Statement
 from search_spaces.programs.tile_program import TileProgram
 from search_spaces.schedules.knobs import Choice, Values
 
-NAMES = ("unroll", "unrolled_rows", "unrolled_columns")
-# Unrolled points of an axis.
-ROWS, COLUMNS = (1, 2, 4), (1, 2, 4, 8)
+NAMES = ("unroll", "unrolled_planes", "unrolled_rows", "unrolled_columns")
+# Unrolled points of an axis; of planes on a CPU those that divide them.
+ROWS, COLUMNS, PLANES = (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 3, 4, 5, 7, 8)
 WHERE_NOT = "In dots on a GPU, whose compilers unroll them; where neighbouring points read nothing in common."
 
 
-def unrolled_rows() -> Decision:
+def unrolled_rows(counts: Sequence[int] = ROWS) -> Decision:
     """Rows of points of an iteration; the base program is made with it."""
-    return Decision(Choice("unrolled_rows", ROWS))
+    return Decision(Choice("unrolled_rows", tuple(counts)))
+
+
+def unrolled_planes(counts: Sequence[int] = ROWS) -> Decision:
+    """The same of another axis, as the rows of an image whose channels come last."""
+    return Decision(Choice("unrolled_planes", tuple(counts)))
 
 
 def unrolled_columns() -> Decision:

@@ -2,8 +2,13 @@
 
 Before:  store out[m.0*128 : +128, n.0*128 : +128] = y               an address for every element
 After (store=descriptor):  the same by a descriptor                  one instruction moves the tile
+       (a_load=prepared_k):  of a copy of a constant that runs along k, made once and not at a call
 
-Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS).
+Before:  load x[m // 14, m % 14 + s.0 - 1, c.0*64 : +64] else 0      of 128 positions m, each with a guard
+After (a_load=im2col):     the same by an im2col descriptor          one instruction counts them, and 0 is outside
+
+Tensor maps and TMA (CUDA), tensor descriptors (Triton), `cute::copy` with TMA atoms (CUTLASS); implicit GEMM with
+im2col tensor maps (`KernelImplicitTmaWarpSpecializedSm90`).
 """
 
 from __future__ import annotations
@@ -25,6 +30,11 @@ def loads(name: str, ways: tuple[KnobValue, ...]) -> Decision:
     The base program is made with it, since a copy is a kernel of its own, and pointers may reach beyond the end.
     """
     return Decision(Choice(name, ways, ordered=False))
+
+
+def is_by_pointers(way: KnobValue) -> bool:
+    """True if a way to load tiles computes an address for every element, of the tensor or of a copy."""
+    return str(way).endswith("pointer")
 
 
 def stores(ways: tuple[KnobValue, ...]) -> Decision:

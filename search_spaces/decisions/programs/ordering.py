@@ -74,7 +74,7 @@ def order_of_parts(part: str) -> Decision:
     return replace(_order(("split_first", "split_last"), ordered), bears_on="legality")
 
 
-def _order(orders: tuple[KnobValue, ...], effect: Effect) -> Decision:
+def _order(orders: tuple[KnobValue, ...], effect: Effect | None) -> Decision:
     return Decision(Choice("order", orders), effect, bears_on="nothing")
 
 
@@ -83,9 +83,21 @@ def direction(directions: tuple[KnobValue, ...]) -> Decision:
     return Decision(Choice("direction", directions), bears_on="nothing")
 
 
-def nesting() -> Decision:
-    """The order of a CPU's loops over register tiles; the base program is made with it."""
-    return Decision(Choice("inner", ("ij", "i_pack_j", "ji"), ordered=False), bears_on="nothing")
+def nesting(between: bool = True) -> Decision:
+    """The order of a CPU's loops over register tiles; `between`: rows may be loaded in between, too.
+
+    The base program is made with it.
+    """
+    orders = ("ij", "i_pack_j", "ji") if between else ("ij", "ji")
+    return Decision(Choice("inner", orders, ordered=False), bears_on="nothing")
+
+
+def order_of_blocks() -> Decision:
+    """All blocks of columns at one position of the rows' axes, or all positions of these for one block.
+
+    The base program is made with it.
+    """
+    return _order((ROW_MAJOR, COLUMN_MAJOR), None)
 
 
 def _ordered(program: TileProgram, values: Values) -> TileProgram:

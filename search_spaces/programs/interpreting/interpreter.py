@@ -148,9 +148,7 @@ class OneProgram:
                 pass
             case For():
                 for value in self.streamed.get(s.variable, range(s.extent)):
-                    self.variables[s.variable] = value
-                    for name, flat in s.digits.flats.items() if s.digits else ():
-                        self.variables[name] = flat.of(flat.start.evaluate(self.variables))
+                    self.begin(s, value)
                     if self.is_made(s, value):
                         self.run(s.body)
             case If():
@@ -159,6 +157,12 @@ class OneProgram:
     def set(self, tile: Tile, values: Array) -> None:
         assert values.shape == tile.shape, f"{tile} got shape {values.shape}"
         self.tiles[tile.name] = (tile, np.asarray(values, dtype=held_as(tile.dtype)))
+
+    def begin(self, loop: For, iteration: int) -> None:
+        """Set the loop's variable, and those that are its digits."""
+        self.variables[loop.variable] = iteration
+        for name, flat in loop.digits.flats.items() if loop.digits else ():
+            self.variables[name] = flat.of(flat.start.evaluate(self.variables))
 
     def is_made(self, loop: For, iteration: int) -> bool:
         earlier = any(all(map(self._within, group)) for group in loop.since)

@@ -205,10 +205,10 @@ class _Simulation:
         end = {"first": 1, "before the last": len(made) - 1}.get(s.part, len(made))
         for n in range(begin, end):
             if agent.computed:
-                agent.computed.variables[s.loop.variable] = made[n]
+                agent.computed.begin(s.loop, made[n])
             yield from self._body(s.body, agent, tile, first=n == 0)
         if agent.computed and s.part == "before the last":
-            agent.computed.variables[s.loop.variable] = made[-1]
+            agent.computed.begin(s.loop, made[-1])
 
     def _iterations(self, loop: For, agent: Agent, tile: int) -> Sequence[int]:
         """The iterations that run; without computation all of them, or any number of marked ones."""
@@ -219,7 +219,7 @@ class _Simulation:
             return range(trips)
         found = []
         for n in range(loop.extent):
-            agent.computed.variables[loop.variable] = n
+            agent.computed.begin(loop, n)
             found += [n] if agent.computed.is_made(loop, n) else []
         return found
 

@@ -64,6 +64,4 @@ def _slices(slices: tuple[Slice, ...], axis: str, rows: int, part: str) -> tuple
 
 
 def _slice(piece: Slice, axis: str, rows: int, part: str) -> Slice:
-    if piece.axis != axis:
-        return piece
-    return dataclasses.replace(piece, start=piece.start + Affine.of((part, piece.step * rows)), extent=rows)
+    return piece.part(Affine.of((part, rows)), rows) if piece.axis == axis else piece

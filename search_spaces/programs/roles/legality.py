@@ -33,6 +33,8 @@ def check_product(roles: ProductRoles, limits: RoleLimits) -> None:
     check_request(roles.kernel, roles.units, limits.groups, limits.blocks, roles.stages)
     _check_turns(roles)
     _check_operands(roles, limits)
+    if not limits.im2col and any(load.via == "im2col" for load in roles.loads):
+        refuse(roles.kernel, "it has im2col descriptors; expected tiled ones")
 
 
 def _check_turns(roles: ProductRoles) -> None:

@@ -350,8 +350,6 @@ def _parts(kernel: Kernel) -> tuple[For, tuple[Statement, ...]]:
         case (For() as loop, *epilogue) if fills:
             if loop.marks:
                 refuse(kernel, f"{loop.variable} makes the iterations that {loop.marks} marks; expected all of them")
-            if loop.digits:
-                refuse(kernel, f"{loop.variable} is several loops in one; expected loops of their own")
             for s in epilogue:
                 if not isinstance(s, Load | Gather | Position | Map | Fill | Split | Store):
                     refuse(kernel, f"its epilogue has a {type(s).__name__}; expected Load, Map, Split or Store")
@@ -374,7 +372,9 @@ def _operands(kernel: Kernel, loop: For) -> tuple[tuple[Load, ...], tuple[Dot, .
     if not dots or loop.body != (*loads, *dots) or {s.dst.name for s in loads} != multiplied:
         refuse(kernel, "expected a loop that loads two operands and adds their dot, or several")
     for load in loads:
-        if load.via != "descriptor":
+        if load.via == "pointer":
             refuse(kernel, f"{load.buffer} is loaded by pointers; expected descriptors")
+        if load.slices[-1].flat:
+            refuse(kernel, f"rows of {load.buffer} in {load.slices[-1]}; expected rows of a tile")
         check_load(kernel, load)
     return loads, dots

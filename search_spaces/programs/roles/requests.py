@@ -30,6 +30,9 @@ class RoleLimits(GroupLimits, Protocol):
     @property
     def blocks(self) -> int: ...
 
+    @property
+    def im2col(self) -> bool: ...
+
 
 def why_no_groups(units: WaveGroups, warps: int, most: int) -> str | None:
     """Reason that `warps` do not form up to `most` consumer groups, or None."""

@@ -29,10 +29,14 @@ from search_spaces.workloads.workload import Axis, Stage, Workload
 
 # Positions of a window that are unrolled: 8 x 8. Compilers take a second for a few hundred.
 MAX_WINDOW = 64
+# The most of them in an iteration of a loop over the others: a row of a window of 31 x 31.
+_MAX_ITERATION = 32
 
 
-def inlined_reads(workload: Workload) -> Workload:
+def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
     """The workload with windows unrolled, and stages read at their own axes only.
+
+    `in_loops`: of windows that are too large for that, the last axes are unrolled, and the first ones folded.
 
     Raises:
         UnmatchedError: a fold is not read at its own axes, or a stage is read outside of its extents.
@@ -40,7 +44,7 @@ def inlined_reads(workload: Workload) -> Workload:
     known: dict[str, Stage] = {}
     for stage in workload.stages:
         read = replace(stage, expression=rewritten(stage.expression, lambda e: _elsewhere(e, known)))
-        known[stage.name] = _written_out(read)
+        known[stage.name] = _written_out(read, in_loops)
     if tuple(known.values()) == workload.stages:
         return workload
     needed = _needed(known, workload.output_names)
@@ -73,18 +77,27 @@ def _needed(stages: Mapping[str, Stage], outputs: Collection[str]) -> set[str]:
     return found
 
 
-def _written_out(stage: Stage) -> Stage:
+def _written_out(stage: Stage, in_loops: bool) -> Stage:
     """The stage with the axes of its window, if any, unrolled."""
     if stage.reduction is None or (stage.is_contraction and is_integer(stage.dtype)):
         return stage
     window = [x for x in stage.reduction.axes if x.name in _summed(stage.expression)]
-    if not window or math.prod(x.extent for x in window) > MAX_WINDOW:
+    if math.prod(x.extent for x in window) > MAX_WINDOW:
+        window = _last(window) if in_loops else []
+    if not window:
         return stage
     operator = JOINED_BY[stage.reduction.operator]
     values = [at_index(stage.expression, index) for index in _positions(stage, window)]
     rest = tuple(x for x in stage.reduction.axes if x not in window)
     whole = reduce(lambda a, b: Apply(operator, (a, b)), values)
     return replace(stage, expression=whole, reduction=replace(stage.reduction, axes=rest) if rest else None)
+
+
+def _last(window: list[Axis]) -> list[Axis]:
+    """As many of the last axes as fit into one iteration of a loop."""
+    while math.prod(x.extent for x in window) > _MAX_ITERATION:
+        window = window[1:]
+    return window
 
 
 def _summed(expression: Expression) -> set[str]:

@@ -68,7 +68,10 @@ def canonical(
     shapes = form.read | {t.name: (t.span,) for t in inputs if t.name not in form.read}
     names = [t.name for t in inputs]
     order = tuple(names.index(name) for name in shapes)
-    memory: list[_Data] = [[inputs[n].dtype, inputs[n].span] for n in order]
+    # "constant" is written only where it applies: keys of older versions stay valid.
+    memory: list[_Data] = [
+        [inputs[n].dtype, inputs[n].span, *(["constant"] if inputs[n].constant else [])] for n in order
+    ]
     # The last lines are those of the outputs.
     several = [len(outputs)] if len(outputs) > 1 else []
     key = digest(json.dumps([precision, memory, lines, *several]))[:_KEY_DIGITS]

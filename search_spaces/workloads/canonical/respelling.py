@@ -53,7 +53,8 @@ class _Dimension:
 
 
 def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Spelling:
-    """The workload of a form: element type and span of every input, its stages, and the number of outputs among them.
+    """The workload of a form: element type and span of every input, and "constant" for some; its stages, and the number
+    of outputs among them.
 
     Raises:
         UnspellableError: no workload has this form and names all of its dimensions.
@@ -67,12 +68,14 @@ def spelled_out(memory: Sequence[Any], lines: Sequence[Any], outputs: int) -> Sp
         for line in parsed.values():
             line.own, line.strides = {f"{line.name}_0": 1}, {f"{line.name}_0": 1}
     split_axes(parsed)
-    tensors = {f"in{n}": (dtype, span) for n, (dtype, span) in enumerate(memory)}
+    tensors = {f"in{n}": (dtype, span) for n, (dtype, span, *_) in enumerate(memory)}
+    constants = {f"in{n}" for n, (_, _, *said) in enumerate(memory) if said}
     dimensions = {name: _dimensions(name, parsed.values()) for name in tensors}
     dimensions |= {line.name: [_Dimension(line.strides[x], n) for x, n in line.own.items()] for line in parsed.values()}
     order = _in_order(parsed)
     indexed = [_indexed(line, dimensions, tensors) for line in order]
-    inputs = tuple(_tensor(name, *tensors[name], dimensions[name], indexed) for name in tensors)
+    made = (_tensor(name, *tensors[name], dimensions[name], indexed) for name in tensors)
+    inputs = tuple(replace(t, constant=t.name in constants) for t in made)
     stored = names[first:]
     called = axis_names(indexed, stored, {x.name: _scanned_together(x.name, parsed) for x in order if x.scan})
     done = tuple(_named(stage, called, parsed) for stage in indexed)

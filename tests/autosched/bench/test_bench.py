@@ -22,7 +22,7 @@ from autosched.bench.peaks import Peaks, dot_dtype, dot_flops, measure_peaks
 from autosched.bench.rows import BenchRow, BenchTable
 from autosched.bench.runner import BenchPlan, run_bench
 from autosched.bench.saved import save_table, saved_roofline, table_json
-from autosched.bench.suites.gemm_suite import GemmCase, read_gemm_suite
+from autosched.bench.suites.operator_suite import OperatorCase, read_operator_suite
 from autosched.bench.suites.shipped import suite_path
 from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
@@ -46,8 +46,8 @@ def suite_file(folder: Path, *shapes: object) -> Path:
     return path
 
 
-def case(name: str = "one", workload: Workload = PRODUCT) -> GemmCase:
-    return GemmCase(name, workload, (("m", "100"), ("dtype", "float32")))
+def case(name: str = "one", workload: Workload = PRODUCT) -> OperatorCase:
+    return OperatorCase(name, workload, (("m", "100"), ("dtype", "float32")))
 
 
 def compared(tuned_s: float, *others: tuple[BaselineName, float | None]) -> Comparison:
@@ -80,7 +80,7 @@ def test_a_suite_names_its_shapes_and_takes_every_argument_of_matmul(tmp_path: P
         {"name": "b", "m": 8, "n": 16, "k": 32, "batch": 4, "epilogue": "scale", "scale": 0.5},
         {"name": "c", "m": 8, "n": 16, "k": 32, "batch": None},
     ]
-    suite = read_gemm_suite(suite_file(tmp_path, *shapes))
+    suite = read_operator_suite(suite_file(tmp_path, *shapes))
     assert suite.name == "small"
     assert [c.op for c in suite.cases] == [
         ops.matmul(8, 16, 32, dtype="tf32", layout="nt"),
@@ -92,7 +92,7 @@ def test_a_suite_names_its_shapes_and_takes_every_argument_of_matmul(tmp_path: P
 
 
 def test_arguments_that_no_shape_names_have_no_column(tmp_path: Path) -> None:
-    suite = read_gemm_suite(suite_file(tmp_path, {"name": "a", "m": 8, "n": 16, "k": 32}))
+    suite = read_operator_suite(suite_file(tmp_path, {"name": "a", "m": 8, "n": 16, "k": 32}))
     assert [heading for heading, _ in suite.cases[0].facts] == ["m", "n", "k", "dtype", "layout"]
 
 
@@ -110,7 +110,7 @@ def test_arguments_that_no_shape_names_have_no_column(tmp_path: Path) -> None:
 )
 def test_a_bad_entry_is_named_with_what_is_allowed(shape: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        read_gemm_suite(suite_file(tmp_path, shape))
+        read_operator_suite(suite_file(tmp_path, shape))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"shapes": {}}', '{"shapes": []}', "{"])
@@ -118,13 +118,60 @@ def test_a_file_that_is_no_suite_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "suite.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"suite\.json"):
-        read_gemm_suite(path)
+        read_operator_suite(path)
 
 
-def test_two_shapes_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_entries_of_one_name_are_numbered(tmp_path: Path) -> None:
     shape = {"name": "x", "m": 8, "n": 8, "k": 8}
-    with pytest.raises(InputError, match="2 shapes are named 'x'"):
-        read_gemm_suite(suite_file(tmp_path, shape, shape))
+    suite = read_operator_suite(suite_file(tmp_path, shape, {**shape, "name": "x-2"}, shape, shape))
+    assert [case.name for case in suite.cases] == ["x", "x-2", "x-3", "x-4"]
+
+
+LAYER = {"name": "a", "n": 2, "c": 8, "h": 9, "w": 7, "k": 8, "r": 3, "s": 3}
+
+
+def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -> None:
+    layers = [
+        {**LAYER, "stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1, "epilogue": "bn_add_relu"},
+        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "nchw", "epilogue": None},
+        {"name": "c", "n": 1, "c": 4, "d": 5, "h": 9, "w": 7, "k": 6, "kernel": 3, "padding": "same"},
+        {"name": "d", "n": 1, "c": 4, "w": 17, "k": 6, "s": 3, "layout": "channels_last", "dtype": "bfloat16"},
+        {"name": "e", "n": 1, "c": 4, "size": "9x7", "k": 6, "kernel": [3, 2]},
+    ]
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(layers))
+    suite = read_operator_suite(path, "conv")
+    assert suite == read_operator_suite(path)
+    assert [c.op for c in suite.cases] == [
+        ops.conv(2, 8, (9, 7), 8, 3, stride=(2, 1), padding=1, epilogue="bn_residual_relu"),
+        ops.conv(2, 8, (9, 7), 8, 3, groups=8, layout="contiguous"),
+        ops.conv(1, 4, (5, 9, 7), 6, 3, padding="same"),
+        ops.conv(1, 4, 17, 6, 3, dtype="bfloat16"),
+        ops.conv(1, 4, (9, 7), 6, (3, 2)),
+    ]
+    first, second = (dict(case.facts) for case in suite.cases[:2])
+    assert first["and"] == "stride=2x1 padding=1 epilogue=bn_residual_relu"
+    assert (first["class"], second["class"], second["layout"]) == ("", "depthwise", "contiguous")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": None}, r"layer 1 \(a\): conv needs k="),
+        ({"h": None}, r"layer 1 \(a\): kernel='3x3' has 2 dimensions; expected a number, or 1"),
+        ({"size": 9}, r"unknown argument of conv 'h'"),
+        ({"padding": [1, "x"]}, r"padding='1xx'; expected a number, or 2"),
+        ({"dtype": "half"}, r"layer 1 \(a\): unknown dtype 'half'"),
+        ({"epilogue": "bias_swish"}, r"unknown link 'swish'"),
+        ({"layout": "NHWC"}, r"unknown layout 'NHWC'.*channels_last, contiguous"),
+        ({"class": 3}, r"layer 1: class=3; expected a text"),
+        ({"k": {}}, r"k=\{\}; expected a number"),
+    ],
+    ids=str,
+)
+def test_a_bad_layer_is_named_with_what_is_allowed(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_operator_suite(suite_file(tmp_path, {**LAYER, **change}), "conv")
 
 
 def test_part_of_a_suite_is_chosen_by_name() -> None:
@@ -140,8 +187,10 @@ def test_a_suite_that_ships_is_named_without_a_path_unless_a_file_is_called_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    suite = read_gemm_suite(suite_path(Path("gemm")))
+    suite = read_operator_suite(suite_path(Path("gemm")))
     assert (suite.name, len(suite.cases)) == ("gemm", 22)
+    layers = read_operator_suite(suite_path(Path("conv")))
+    assert (layers.kind, len(layers.cases)) == ("conv", 67)
     (tmp_path / "gemm").write_text("{}")
     assert suite_path(Path("gemm")) == Path("gemm")
     assert suite_path(Path("other.json")) == Path("other.json")
@@ -268,6 +317,28 @@ def test_the_table_is_written_as_markdown() -> None:
     assert notes.endswith("- command: autosched bench gemm\n- torch 2.13.0, device Imaginary CPU\n")
 
 
+def test_convolutions_have_means_by_class_and_the_librarys_fastest_way() -> None:
+    def row(name: str, class_: str, tuned_s: float, library_s: float, compile_s: float) -> BenchRow:
+        layer = OperatorCase(name, PRODUCT, (("class", class_), ("n", "1")))
+        made = compared(tuned_s, ("library", library_s), ("compile", compile_s), ("max-autotune", 4e-3))
+        rows = (made.rows[0], dataclasses.replace(made.rows[1], way="contiguous, benchmark"), *made.rows[2:])
+        return BenchRow(layer, dataclasses.replace(made, rows=rows))
+
+    rows = [row("a", "1x1", 1e-3, 1e-3, 2e-3), row("b", "stem", 1e-3, 2e-3, 8e-3), row("c", "stem", 1e-3, 8e-3, 8e-3)]
+    three: tuple[BaselineName, ...] = ("library", "compile", "max-autotune")
+    text = markdown(dataclasses.replace(table(*rows, baselines=three), kind="conv"))
+    assert "| name | class | n | library | torch.compile | max-autotune | the library's fastest way |" in text
+    assert "| a | 1x1 | 1 | 1 ms | 2 ms | 4 ms | contiguous, benchmark |" in text
+    assert "library / tuned: geometric mean 2.520 over 3 of 3 layers, smallest 1.000 (a)" in text
+    of_stems = (
+        "of 2 layers of class stem: library / tuned 4.000 (2.000, b), torch.compile / tuned 8.000 (8.000, b), "
+        "max-autotune / tuned 4.000 (4.000, b), better compiled / tuned 4.000 (4.000, b)"
+    )
+    assert of_stems in text
+    alone = dataclasses.replace(table(rows[0], baselines=three), kind="conv")
+    assert "of class" not in markdown(alone)
+
+
 def test_rows_are_printed_in_the_columns_of_the_header_as_they_come() -> None:
     rows = table(FASTER, FAILED, SLOWER)
     streamed = StreamedTable([row.case for row in rows.rows], rows)
@@ -364,6 +435,20 @@ def test_replay_measures_what_the_log_has_and_names_what_it_has_not(tuned: Path,
     assert "| small | 16 | 16 | 16 | float32 | nn |" in (out / "table.md").read_text()
 
 
+def test_convolutions_are_tuned_and_measured_against_the_fastest_way(tmp_path: Path) -> None:
+    layer = {"name": "a", "class": "3x3", "n": 1, "c": 16, "h": 6, "w": 6, "k": 16, "r": 3, "s": 3, "padding": [1, 1]}
+    suite, out = suite_file(tmp_path, {**layer, "epilogue": "bn_relu"}, {**layer, "layout": "nchw"}), tmp_path / "out"
+    where = ("--suite", str(suite), "--log", str(tmp_path / "log.jsonl"), "--out", str(out), "--target", "cpu")
+    result = run("conv", *where, "--trials", "4", "--rounds", "6", "--baselines", "library")
+    assert result.exit_code == 0, result.output
+    first, second = json.loads((out / "table.json").read_text())["rows"]
+    assert (first["name"], second["name"], second["layout"]) == ("a", "a-2", "contiguous")
+    library = next(c for c in first["contenders"] if c["name"] == "library")
+    assert library["label"] == "oneDNN library"
+    assert library["way"] in {f"{f}{p}" for f in ("channels_last", "contiguous") for p in ("", ", packed")}
+    assert "library / tuned: geometric mean" in (out / "table.md").read_text()
+
+
 def test_every_shape_is_tuned_and_measured_and_a_second_run_tunes_nothing(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +481,7 @@ def test_a_shape_that_fails_costs_its_own_row_only(
 
     monkeypatch.setattr(runner, "_tune_case", refuse)
     suite = Suite(
-        "small", (GemmCase("even", ops.matmul(16, 32, 16), ()), GemmCase("small", ops.matmul(16, 16, 16), ()))
+        "small", (OperatorCase("even", ops.matmul(16, 32, 16), ()), OperatorCase("small", ops.matmul(16, 16, 16), ()))
     )
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=4, log=tuned, rounds=6)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
@@ -406,7 +491,7 @@ def test_a_shape_that_fails_costs_its_own_row_only(
 
 def test_a_kernel_with_wrong_results_is_not_timed(tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "why_wrong_now", lambda kernel, seed: "max error 7")
-    suite = Suite("small", (GemmCase("small", ops.matmul(16, 16, 16), ()),))
+    suite = Suite("small", (OperatorCase("small", ops.matmul(16, 16, 16), ()),))
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
     assert [row.why_not for row in result.rows] == ["wrong results: max error 7"]
@@ -419,7 +504,7 @@ def test_ctrl_c_keeps_what_was_measured(tuned: Path, tmp_path: Path, monkeypatch
         return dataclasses.replace(FASTER, case=case)
 
     monkeypatch.setattr(runner, "_measure", measure)
-    suite = Suite("small", tuple(GemmCase(name, PRODUCT, ()) for name in ("first", "second", "third")))
+    suite = Suite("small", tuple(OperatorCase(name, PRODUCT, ()) for name in ("first", "second", "third")))
     plan = BenchPlan(autosched.cpu_target(), ("library",), trials=None, log=tuned)
     result = run_bench(suite, plan, tmp_path, Console(file=io.StringIO()), "test")
     assert result.ended == "interrupted after 1 of 3 shapes"
@@ -470,7 +555,12 @@ def test_help_explains_suite_baselines_and_how_to_tune_in_parts() -> None:
     shown = run("gemm", "--help").output
     for word in ("--suite", "--only", "--replay", "--baselines", "autosched bench gemm --suite", *BASELINES):
         assert word in shown
-    assert "gemm" in CliRunner().invoke(app, ["bench", "--help"]).output
+    shown = run("conv", "--help").output
+    for word in ("--suite", "cuDNN", "benchmark", "autosched bench conv --suite", *BASELINES):
+        assert word in shown
+    both = CliRunner().invoke(app, ["bench", "--help"]).output
+    assert "gemm" in both
+    assert "conv" in both
 
 
 @pytest.mark.gpu

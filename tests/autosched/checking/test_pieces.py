@@ -18,10 +18,12 @@ from search_spaces import ops
 WORKLOADS = (
     attention(4, 20, 30, 8, scores=Scores(causal=True, with_logarithm=True, slopes=True), shared=2),
     attention(1, 64, 70, 8, scores=Scores(causal=True, window=9, bias="mc")),
+    # Windows have more elements than any stage.
+    ops.conv(1, 20, (3, 3), 20, 3, padding=1, groups=20),
 )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=["heads", "rows", "windows"])
 def test_pieces_are_what_the_whole_is(workload, monkeypatch) -> None:
     inputs = random_inputs(workload, seed=0)
     whole, errors = evaluate(workload, inputs), rounding_error(workload, inputs)

@@ -90,7 +90,7 @@ def test_a_type_that_the_device_lacks_is_told_before_that_the_device_is_not_here
         (lambda: ops.matmul(8, 8, 8, layout="xy"), r"unknown layout 'xy' \(allowed: nn, nt, tn, tt\)"),
         (lambda: ops.matmul(8, 8, 8, epilogue="bias_swish"), "unknown link 'swish'.*allowed.*silu"),
         (lambda: ops.pointwise(8, 8, ""), "empty chain; expected links"),
-        (lambda: ops.construct("conv", {}), "unknown operator 'conv'"),
+        (lambda: ops.construct("sort", {}), "unknown operator 'sort'"),
     ],
 )
 def test_a_wrong_size_dtype_or_operator_is_refused(construct: Callable[[], Workload], message: str) -> None:

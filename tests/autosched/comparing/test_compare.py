@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ import torch
 
 import autosched
 from autosched.baselines.baselines import baseline, library_settings
+from autosched.baselines.library_convolutions import with_benchmark
 from autosched.checking import reference
 from autosched.checking.random_inputs import random_inputs
 from autosched.comparing.compare import Comparison, Row
+from autosched.comparing.contenders import Absent, Contender, fastest_way
+from autosched.machine.element_types import torch_dtype
+from autosched.machine.timing import timer_for
 from search_spaces import InputError, Workload, ops
 from search_spaces.devices.target import cpu
 from search_spaces.workloads.workload import Scalar, Stage
@@ -30,6 +35,22 @@ OPERATORS = [
     ops.row_sum(5, 9),
     ops.gelu_scale(20, scale=3.0),
     ops.pointwise(5, 9, "bias_silu_gate_relu"),
+    ops.conv(2, 6, (5, 7), 4, 3, padding=1, groups=2, epilogue="bn_residual_relu"),
+]
+CONVOLUTIONS = [
+    ops.conv(2, 8, (9, 7), 6, 3, padding=1, stride=2, epilogue="bias_relu"),
+    ops.conv(2, 8, (9, 7), 6, 3, padding=1, layout="contiguous", epilogue="bias_gelutanh_residual_scale"),
+    ops.conv(1, 8, (9, 7), 8, (4, 3), padding="same", dilation=(2, 1), groups=8, epilogue="bn_hardswish"),
+    ops.conv(1, 8, (9, 7), 8, (2, 3), padding="same", epilogue="relu"),
+    ops.conv(1, 8, (9, 7), 8, 3, groups=2, epilogue="relu_colscale"),
+    ops.conv(1, 8, (9, 7), 8, 3, out_layout="contiguous"),
+    ops.conv(2, 4, 17, 6, 5, dilation=2, epilogue="bias_silu"),
+    ops.conv(1, 4, (5, 6, 4), 6, 3, padding=1, epilogue="bias"),
+    ops.conv(1, 8, (9, 7), 8, 3, dtype="bfloat16", epilogue="bias_silu_residual"),
+    ops.conv(1, 8, (9, 7), 8, 3, dtype="bfloat16", out_dtype="float32", epilogue="bias_relu"),
+    ops.conv(1, 8, (9, 7), 8, 3, dtype="float8_e4m3fn", epilogue="relu"),
+    ops.conv(1, 8, (9, 7), 8, 3, dtype="int8"),
+    ops.conv(1, 8, (9, 7), 8, 3, dtype="int8", out_dtype="bfloat16", epilogue="bias"),
 ]
 
 
@@ -51,7 +72,60 @@ def test_every_baseline_computes_the_operator(op: Workload) -> None:
             torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("op", [op for op in OPERATORS if op.name != "rmsnorm"], ids=lambda op: op.label)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("op", CONVOLUTIONS, ids=lambda op: op.label)
+def test_every_way_of_a_convolution_computes_it(op: Workload) -> None:
+    inputs, known = random_inputs(op, seed=1), baseline(op)
+    kept = [x.clone() for x in inputs]
+    expected = reference.evaluate(op, inputs)[0].double()
+    # Results and links of 16 bits are rounded after every call.
+    within = 1e-4 if op.outputs[0].dtype == op.inputs[0].dtype == "float32" else 0.05 * float(expected.abs().max())
+    assert known is not None
+    assert known.ways is not None
+    ways = known.ways(inputs)
+    assert len(ways) >= 2
+    for call in (lambda: known.eager(*inputs), *ways.values(), *ways.values()):
+        made = call()
+        assert made.dtype == torch_dtype(op.outputs[0].dtype)
+        torch.testing.assert_close(made.double(), expected, rtol=1e-4, atol=within)
+    assert all(torch.equal(x.float(), k.float()) for x, k in zip(inputs, kept, strict=True))
+
+
+@pytest.mark.parametrize("op", OPERATORS + CONVOLUTIONS[:2], ids=lambda op: op.label)
+def test_torch_compile_follows_a_whole_call(op: Workload) -> None:
+    known, inputs = baseline(op), random_inputs(op, seed=1)
+    assert known is not None
+    torch.compiler.reset()
+    compiled = torch.compile(known.eager, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(compiled(*inputs), known.eager(*inputs))
+
+
+def test_the_library_is_the_fastest_of_its_ways() -> None:
+    def refused() -> None:
+        raise RuntimeError("not for this device")
+
+    ways = {"slow": lambda: time.sleep(4e-3), "quick": lambda: None, "refused": refused}
+    timer = timer_for(autosched.cpu_target(1), "hot")
+    found = fastest_way("cuDNN library", "F.conv2d", ways, timer)
+    assert isinstance(found, Contender)
+    assert (found.way, found.note) == ("quick", "F.conv2d, quick: the fastest of 2 ways, allocates")
+    absent = fastest_way("cuDNN library", "F.conv2d", {"refused": refused}, timer)
+    assert isinstance(absent, Absent)
+    assert (absent.label, absent.why) == ("cuDNN library", "not available: not for this device")
+
+
+def test_searching_among_algorithms_is_over_after_every_call() -> None:
+    seen: list[bool] = []
+    cudnn = torch.backends.cudnn
+    kept = cudnn.benchmark, cudnn.allow_tf32
+    with_benchmark(lambda: seen.append(cudnn.benchmark), tf32=True)()
+    with pytest.raises(ZeroDivisionError):
+        with_benchmark(lambda: 1 / 0, tf32=True)()
+    assert seen == [True]
+    assert (cudnn.benchmark, cudnn.allow_tf32) == kept
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op.name not in ("rmsnorm", "conv")], ids=lambda op: op.label)
 def test_inputs_are_left_alone_by_the_library(op: Workload) -> None:
     known = baseline(op)
     assert known is not None
@@ -103,7 +177,9 @@ def test_the_library_multiplies_as_precisely_as_the_workload_asks(precision: str
     try:
         with library_settings(precision, autosched.cpu_target(1)):
             assert torch.get_float32_matmul_precision() == wanted
+            assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
         assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.cudnn.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
 

@@ -17,7 +17,7 @@ import autosched
 import best_spaces
 from autosched.backends import spaces
 from autosched.backends.cuda.backend import CudaBackend
-from autosched.backends.gpu.kernel import CudaKernel, TensorMap
+from autosched.backends.gpu.kernel import CudaKernel, TensorMap, Window
 from autosched.standalone import cuda_kernels
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.tuned import Tuned
@@ -127,6 +127,19 @@ def test_a_tensor_map_is_passed_with_the_innermost_size_first(monkeypatch: pytes
         'SOFTMAX.launch("softmax",(out_,),maps=(_TensorMap(x_,6,(1000,64),(2048,),(64,16),3),),'
         "blocks=8,threads=256,shared_bytes=100000,cluster=2,)"
     )
+
+
+def test_an_im2col_map_is_passed_with_its_corners_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("autosched.backends.gpu.tensor_maps", reason="needs cuda-bindings")
+    window = Window((-1, -2), (0, 1), (2, 3))
+    described = TensorMap("x", "float16", (2, 8, 6, 64), (3072, 384, 64, 1), (128, 32), 2, False, window)
+    kernel = CudaKernel("softmax", ("out",), 4, 8, 1, 0, 0, 0, (described,))
+    monkeypatch.setattr(cuda_kernels, "launched", lambda program, target: (kernel,))
+    one = tuned(ops.softmax(64, 1000))
+    kernels = cuda_kernels.CudaKernels(one.schedule.program, H200, "SOFTMAX")
+    statement = kernels.launch(one.schedule.program.kernels[0], {"x": "x_", "out": "out_"})
+    expected = "_TensorMap(x_,6,(64,6,8,2),(128,768,6144),(32,128),2,((-2,-1),(1,0),(3,2)))"
+    assert expected in statement.replace("\n", "").replace(" ", "")
 
 
 @pytest.mark.gpu

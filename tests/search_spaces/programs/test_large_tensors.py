@@ -18,6 +18,7 @@ from autosched import backends, ops
 from autosched.backends import spaces
 from autosched.backends.build import build, render
 from autosched.backends.triton import compile
+from convolutions import convolution
 from cuda_on_cpu import EmulatedProgram
 from search_spaces import InputError, Schedule, Target, Workload, target_named
 from search_spaces.programs.addressing import address, why_uncounted
@@ -33,6 +34,10 @@ LARGE: dict[str, Callable[[], Workload]] = {
     "product": lambda: ops.matmul(2**16, 2**16, 256, dtype="bfloat16"),
     "pooling": lambda: pooled(1024, 2048, 2048),
     "softmax": lambda: ops.softmax(2**16, 2**16, dtype="bfloat16"),
+    # A plane and a channel more than 2^31 elements.
+    "convolution": lambda: convolution((513, 512), (3, 3), 64, 64, batch=128, padding=1),
+    "convolution, channels first": lambda: convolution((512, 512), (3, 3), 65, 65, batch=128, padding=1, layout="nchw"),
+    "depthwise": lambda: convolution((512, 512), (3, 3), 65, 65, batch=128, padding=1, groups=65),
     "points": lambda: ops.pointwise(2**16, 65539, "bias_silu_residual", dtype="bfloat16"),
 }
 

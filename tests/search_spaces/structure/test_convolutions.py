@@ -101,6 +101,14 @@ def test_axes_are_classed_by_image_filter_and_tap() -> None:
     assert (form.m.extent, form.n.extent, form.k.extent) == (9, 24, 16)
 
 
+def test_what_has_more_dimensions_than_descriptors_is_read_by_pointers() -> None:
+    """Weights of three dimensions, in two groups, have six."""
+    workload = convolution((5, 6, 5), (3, 3, 3), channels=128, filters=128, padding=1, groups=2)
+    space = spaces.build(workload, SMALL).restricted("contraction")
+    (loads,) = (k for k in space.sketches[0].knobs if k.name == "b_load")
+    assert loads.values == ("pointer",)
+
+
 def test_groups_are_a_batch() -> None:
     form = contraction(convolution((9, 7), (3, 3), padding=1, groups=2, filters=16).scheduled)
     assert form is not None
@@ -236,10 +244,10 @@ def test_kernels_of_convolutions_compile(name: str, target: str, backend: str) -
     build(schedule.program, schedule.one_line, device, maker)
 
 
-@pytest.mark.parametrize("name", [x for x in CONVOLUTIONS if x not in ("integers", "block of activated")])
+@pytest.mark.parametrize("name", [x for x in CONVOLUTIONS if x != "integers"])
 def test_register_tiles_of_a_cpu_compute_convolutions(name: str) -> None:
     workload = CONVOLUTIONS[name]
-    schedule = space_of(workload, HERE).sample(np.random.default_rng(0))
+    schedule = best_spaces.build(workload, HERE).restricted("direct_contraction").sample(np.random.default_rng(0))
     assert dots(schedule)
     assert not fault(schedule, TrialData.drawn(workload, 0, torch.device("cpu")))
 
@@ -255,3 +263,18 @@ def test_fills_that_are_multiplied_are_no_zeros_beyond_the_end(dtype: str) -> No
     for schedule in drawn(space_of(workload), 3):
         result = interpreted(workload, schedule.program, [x.double() for x in inputs])
         assert_close(workload, result, inputs, schedule)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ops.conv(32, 3, (224, 224), 64, 7, stride=2, padding=3, dtype="float16"),
+        ops.conv(32, 28, (28, 28), 28, 3, padding=1, dtype="float16"),
+        ops.conv(32, 256, (14, 14), 256, 3, padding=1, dtype="bfloat16", layout="contiguous"),
+        ops.conv(1, 3, (64, 64), 96, 7, stride=4, padding=3, dtype="float16", layout="contiguous"),
+    ],
+    ids=lambda workload: workload.label,
+)
+def test_convolutions_of_few_or_scattered_channels_have_starts(workload: Workload) -> None:
+    """A class that is shorter than the usual tile, that cannot be a range, or whose copies have short rows."""
+    assert len(best_spaces.build(workload, target_named("h200")).seeds()) >= 4

@@ -233,6 +233,7 @@ def test_the_library_takes_strided_operands(workload: Workload) -> None:
         (Tensor("b", (1, 64, 64), "float8_e4m3fn", (4100, 64, 1)), None),
         (Tensor("b", (64, 64), "float32", (1, 64)), "elements of its last dimension are 64 apart"),
         (Tensor("b", (), "int64"), "it has no dimensions"),
+        (Tensor("b", (2, 2, 2, 2, 2, 64), "float16"), "it has 6 dimensions; descriptors have at most 5"),
     ],
 )
 def test_descriptors_need_aligned_strides(tensor: Tensor, reason: str | None) -> None:

@@ -85,7 +85,12 @@ class InterpretedProgram:
     def __call__(self, buffers: Sequence[torch.Tensor]) -> None:
         self.launch([t.data_ptr() for t in buffers])
 
-    def launch(self, addresses: Sequence[int]) -> None:
+    def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
+        name, _ = self._program.prepared[number]
+        return torch.empty(self._program.buffer(name).bytes, dtype=torch.uint8) if memory is None else memory
+
+    def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
+        # Whatever was prepared, it computes everything.
         arrays = [(b.role, _array(b, address)) for b, address in zip(self._buffers, addresses, strict=True)]
         made = interpret(self._program, [array for role, array in arrays if role == "input"])
         for output, values in zip((array for role, array in arrays if role == "output"), made, strict=True):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
+from program_convolutions import convolved
 from program_parts import assigned_whole, model_part, reduced_again, same
 from program_writer import FLOATS, HELD, RANKS, SIZES, STEPS, Program, Writer, drawn, integers, partner, pick
 
@@ -317,5 +318,5 @@ def _moved(writer: Writer) -> None:
 _KINDS: Mapping[Callable[[Writer], None], float] = {
     _pointwise: 5, _two: 4, _number: 2, _integer: 2, _boolean: 2, _reduced: 4, _viewed: 3, _sliced: 1.5, _assigned: 0.7,
     _multiplied: 2.5, _looked_up: 1, _normalised: 1.2, _created: 1, _moved: 3, reduced_again: 2.5, same: 3,
-    assigned_whole: 0.3, model_part: 1.5,
+    assigned_whole: 0.3, model_part: 1.5, convolved: 2.5,
 }  # fmt: skip

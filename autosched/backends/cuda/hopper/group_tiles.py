@@ -6,7 +6,6 @@ acc (n 64, m 192), swapped       3 pieces of 64 columns, each a row of 64 elemen
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper import instructions
@@ -17,9 +16,9 @@ from autosched.backends.cuda.registers.layouts import Layout, warp_mma_columns, 
 from autosched.backends.gpu.arguments import described, descriptor
 from autosched.backends.gpu.kernel import TensorMap
 from autosched.backends.gpu.warps import GROUP_ROWS, WARP_GROUP
-from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer
 from search_spaces.programs.tiles import Slice, Tile, sliced
+from search_spaces.workloads.expressions.affine import Affine
 
 # Largest number of columns of a transposed piece, and their granularity: the matrices of one instruction.
 _MOST_COLUMNS = 64
@@ -40,14 +39,6 @@ class GroupTile:
     axes: tuple[str, ...]
     buffer: Buffer
     slices: tuple[Slice, ...]
-
-    @staticmethod
-    def stored(s: Store, tile: Tile, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(tile, axes, buffer, s.slices)
-
-    @staticmethod
-    def brought(s: Load, axes: tuple[str, ...], buffer: Buffer) -> GroupTile:
-        return GroupTile(s.dst, axes, buffer, s.slices)
 
     @property
     def rows(self) -> int:
@@ -98,18 +89,17 @@ class GroupTile:
             CompileError: the hardware cannot describe it.
         """
         piece, buffer = self.piece, self.buffer
-        extents = iter((piece.lines, piece.neighbours))
-        boxed = [p if p.extent is None else dataclasses.replace(p, extent=next(extents)) for p in self.slices]
-        found = descriptor(buffer, tuple(boxed))
+        extents = dict(zip(sliced(self.slices), (piece.lines, piece.neighbours), strict=True))
+        found = descriptor(buffer, tuple(p.part(Affine(), extents[p.axis]) if p.axis else p for p in self.slices))
         return TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, piece.swizzle, False)
 
     def starts(self, indexing: Indexing) -> list[str]:
         """Coordinates of the piece `piece` in the tensor, innermost first."""
         lines = scaled(self._column if self.transposed else "0", self.piece.lines)
         neighbours = scaled(self._row if self.transposed else self._column, self.piece.neighbours)
-        moved = iter((lines, neighbours))
+        moved = dict(zip(sliced(self.slices), (lines, neighbours), strict=True))
         starts = [
-            sum_of(indexing.affine(p.start), next(moved) if p.extent is not None else "0")
+            sum_of(indexing.affine(p.start), _digit(p, moved.get(p.axis, "0")))
             for p in described(self.buffer, self.slices)
         ]
         return starts[::-1]
@@ -145,3 +135,8 @@ class GroupTile:
         if not self.transposed:
             return "piece" if self.pieces > 1 else "0"
         return "0" if self._across == 1 else "piece" if self.pieces == self._across else f"piece % {self._across}"
+
+
+def _digit(piece: Slice, positions: str) -> str:
+    """Movement of a slice by so many positions of its axis: by a digit of them along a side of a box."""
+    return positions if positions == "0" or not piece.flat else f"{positions} {piece.flat.text('/')}"

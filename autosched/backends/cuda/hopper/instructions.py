@@ -89,18 +89,31 @@ _KINDS = {
 _A_LINE = 4
 
 
-def tile_load(rank: int, shared: bool) -> str:
-    """A copy of a tile of a tensor to shared memory; `shared`: to that of several blocks of a cluster."""
-    name, kind = ("load_tile_to", ".multicast::cluster") if shared else ("load_tile", "")
+def load_name(shared: bool, window: bool) -> str:
+    """`load_pixels_to`: of pixels under a filter tap, to several blocks of a cluster."""
+    return f"load_{'pixels' if window else 'tile'}{'_to' if shared else ''}"
+
+
+def tile_load(rank: int, shared: bool, window: bool) -> str:
+    """A copy of a tile of a tensor to shared memory; `shared`: to that of several blocks of a cluster.
+
+    `window`: by an im2col map, with the distances of the tap.
+    """
+    name, kind = load_name(shared, window), ".multicast::cluster" if shared else ""
     starts, places = _starts(rank), ", ".join(f"%{3 + shared + i}" for i in range(rank))
+    taps = [f"tap_{i}" for i in range(rank - 2)] if window else []
+    behind = f", {{{', '.join(f'%{3 + shared + rank + i}' for i in range(rank - 2))}}}" if window else ""
+    operands = [f'"r"({x})' for x in starts] + [f'"h"((unsigned short){x})' for x in taps]
     return f"""\
 __device__ __forceinline__ void {name}(uint32 to, const TensorMap& map, uint32 barrier{
         ", unsigned short blocks" if shared else ""
-    }, {", ".join(f"int {x}" for x in starts)}) {{
+    }, {", ".join(f"int {x}" for x in (*starts, *taps))}) {{
     asm volatile(
-        "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{kind}"
-        " [%0], [%1, {{{places}}}], [%2]{", %3" if shared else ""};" ::"r"(to), "l"(&map), "r"(barrier),
-        {'"h"(blocks), ' if shared else ""}{", ".join(f'"r"({x})' for x in starts)} : "memory");
+        "cp.async.bulk.tensor.{rank}d.shared::cluster.global{".im2col" if window else ""}.mbarrier::complete_tx::bytes{
+        kind
+    }"
+        " [%0], [%1, {{{places}}}], [%2]{behind}{", %3" if shared else ""};" ::"r"(to), "l"(&map), "r"(barrier),
+        {'"h"(blocks), ' if shared else ""}{", ".join(operands)} : "memory");
 }}
 """
 

@@ -13,6 +13,7 @@ from autosched.backends.cuda.hopper.shared_tiles import ALIGNMENT
 from autosched.backends.cuda.resources import KEPT_REGISTERS
 from autosched.backends.gpu.roles import refuse, warp_roles
 from autosched.backends.gpu.warps import WARP, WARP_GROUP, WGMMA
+from search_spaces.programs.addressing import joined
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.statements import Fill, Load, Statement, Store, produced
 from search_spaces.programs.tile_program import Kernel, TileProgram, loop_extents
@@ -32,8 +33,9 @@ OFFERS = Offers(
     dot_registers=26,
     waits=True,
     walks=False,
+    through_registers=False,
     kept_registers=KEPT_REGISTERS,
-    words=frozenset(),
+    words=frozenset({"im2col descriptors"}),
 )
 BARRIER_BYTES = 8
 BARRIERS_ALIGNMENT = 16
@@ -67,15 +69,15 @@ class BlockPlan:
         if not isinstance(roles, ProductRoles):
             refuse(kernel, "its dots follow on other dots; expected a contraction")
         sums, tiles = roles.dot.dst.axes, _tiles(roles)
-        stores, loads = {}, {}
+        stores, loads, extents = {}, {}, loop_extents(roles.finishing) | loop_extents(kernel)
         for number, s in enumerate(roles.epilogue):
             match s:
                 case Store(via="descriptor", src=src, buffer=name):
-                    stores[number] = GroupTile.stored(s, tiles[src], sums, program.buffer(name))
+                    stores[number] = GroupTile(tiles[src], sums, *joined(program.buffer(name), s.slices, extents))
                 case Load(via="descriptor", dst=dst, buffer=name) if set(dst.axes) == {*sums}:
-                    loads[number] = GroupTile.brought(s, sums, program.buffer(name))
+                    loads[number] = GroupTile(dst, sums, *joined(program.buffer(name), s.slices, extents))
         _check_registers(roles)
-        ring = RingPlan.of(program, roles, loop_extents(roles.finishing) | loop_extents(kernel))
+        ring = RingPlan.of(program, roles, extents)
         stores, loads = _by_pieces(stores), _by_pieces(loads)
         # Tiles that cannot be loaded in pieces are read by pointers.
         extras = tuple(s for number, s in enumerate(roles.epilogue) if number in loads and isinstance(s, Load))

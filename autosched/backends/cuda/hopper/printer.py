@@ -48,7 +48,7 @@ class HopperPrinter:
         """Raises CompileError: it is no contraction that has such roles (see `programs.roles.products`)."""
         plan = BlockPlan.of(program, kernel)
         plan.ring.check_directions(plan.roles)
-        self._program, self._plan, self._roles, self.kernel = program, plan, plan.roles, kernel
+        self._plan, self._roles, self.kernel = plan, plan.roles, kernel
         anchored = {t.name: group_layout(t, t.axes) for t in plan.roles.accumulators}
         self._printer = KernelPrinter(program, plan.finishing, features, _Sums(anchored))
         for name in _OWN:
@@ -70,15 +70,15 @@ class HopperPrinter:
     def functions(self) -> list[str]:
         """The device functions in the text, except those of element types, operators and memory."""
         roles, plan = self._roles, self._plan
-        loads = {(len(o.map.box), o.shares > 1) for o in plan.ring.operands.values()}
-        loads |= {(len(t.map.box), False) for t in plan.loads.values()}
+        loads = {(len(o.map.shape), o.shares > 1, o.map.window is not None) for o in plan.ring.operands.values()}
+        loads |= {(len(t.map.shape), False, False) for t in plan.loads.values()}
         stored = {len(t.map.box) for t in plan.stores.values()}
         packed = sorted({t.buffer.dtype for t in plan.stores.values() if t.packed})
         moves = [function for name, function in instructions.MOVES.items() if f"{name}<" in self._text]
         ways = {tuple(plan.ring.operands[x].operand.along_k for x in roles.sides(d)) for d in roles.dots}
         return [
             instructions.BASE,
-            *(instructions.tile_load(rank, shared) for rank, shared in sorted(loads)),
+            *(instructions.tile_load(rank, shared, window) for rank, shared, window in sorted(loads)),
             *(instructions.tile_store(rank) for rank in sorted(stored)),
             *(instructions.write_pairs(name) for name in packed),
             *moves,
@@ -118,7 +118,7 @@ class HopperPrinter:
             block.write(f"const int {printer.indexing.variable(BLOCK)} = blockIdx.x % {roles.blocks};")
         self._begin()
         open_braces(block, f"if (group == {roles.groups})")
-        Producer(self._program, self._loops, plan.ring, extras, self._maps).write()
+        Producer(self._loops, plan.ring, extras, self._maps).write()
         block.close()
         open_braces(block, "else")
         stores = GroupStores(staging, plan.slots, plan.slot_bytes)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.backends.cuda.hopper.extras import Extras
+from autosched.backends.cuda.hopper.instructions import load_name
 from autosched.backends.cuda.hopper.loops import Loops
 from autosched.backends.cuda.hopper.ring import RingPlan
 from autosched.backends.cuda.language.scope import call, open_braces
@@ -24,14 +25,12 @@ from search_spaces.programs.roles.statements import (
     Tiles,
 )
 from search_spaces.programs.statements import Load
-from search_spaces.programs.tile_program import TileProgram
 
 
 @dataclass(frozen=True)
 class Producer:
     """Prints the role of that thread's warp group; `maps`: the names of tensor maps."""
 
-    program: TileProgram
     loops: Loops
     ring: RingPlan
     extras: Extras
@@ -93,7 +92,8 @@ class Producer:
         operand = self.ring.operands[load.dst.name]
         shared = operand.shares > 1
         everyone = [str(2**operand.shares - 1)] if shared else []
-        for place, starts in operand.loads(self.program, self.loops.printer.indexing):
+        name = load_name(shared, operand.map.window is not None)
+        for place, starts in operand.loads(self.loops.printer.indexing):
             to = "here" if place == "0" else f"here + {place}"
             arguments = (to, self.maps[operand.map], "full + 8 * slot", *everyone, *starts)
-            self.block.write(call("load_tile_to" if shared else "load_tile", *arguments) + ";")
+            self.block.write(call(name, *arguments) + ";")

@@ -6,18 +6,23 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
-from autosched.backends.cuda.language.index import Indexing, scaled, sum_of
+from autosched.backends.backend import CompileError
+from autosched.backends.cuda.hopper.shared_tiles import SharedOperand, SharedTile
+from autosched.backends.cuda.language.index import Indexing, grouped, scaled, sum_of
 from autosched.backends.gpu.arguments import described, loading_descriptor
-from autosched.backends.gpu.kernel import TensorMap
+from autosched.backends.gpu.kernel import TensorMap, Window
 from autosched.backends.gpu.roles import refuse
+from search_spaces.devices.architectures import TMA
+from search_spaces.errors import UnmatchedError
+from search_spaces.programs.addressing import joined
+from search_spaces.programs.im2col import Place, im2col_tile
 from search_spaces.programs.roles.halves import BLOCK, halved
 from search_spaces.programs.roles.products import ProductRoles
 from search_spaces.programs.roles.requests import k_major
 from search_spaces.programs.statements import Load
-from search_spaces.programs.tile_program import TileProgram
-from search_spaces.programs.tiles import Slice
+from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.expressions.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -32,16 +37,18 @@ class RingOperand:
     place: int
     shares: int
     map: TensorMap
+    first: tuple[Place, ...]
+    taps: tuple[Affine, ...] = ()
 
-    def loads(self, program: TileProgram, indexing: Indexing) -> Iterator[tuple[str, list[str]]]:
-        """Place in the slot, and coordinates in the tensor, innermost first, of every piece."""
+    def loads(self, indexing: Indexing) -> Iterator[tuple[str, list[str]]]:
+        """Place in the slot, coordinates in the tensor and distances of taps, innermost first, of every piece."""
         tile = self.operand.tile
-        buffer = program.buffer(self.load.buffer)
-        starts = [indexing.affine(p.start) for p in described(buffer, self.load.slices)][::-1]
+        starts = [_coordinate(p, indexing) for p in reversed(self.first)]
+        taps = [indexing.affine(x) for x in reversed(self.taps)]
         own = scaled(indexing.variable(BLOCK), tile.piece_bytes // self.shares) if self.shares > 1 else "0"
         for piece in range(tile.pieces):
             place = sum_of(str(self.place + piece * tile.piece_bytes), own)
-            yield place, [sum_of(starts[0], str(piece * tile.row)), *starts[1:]]
+            yield place, [sum_of(starts[0], str(piece * tile.row)), *starts[1:], *taps]
 
 
 @dataclass(frozen=True)
@@ -100,10 +107,30 @@ def _operand(
     elif roles.blocks > 1:
         shares = roles.blocks
         own = _part(load, load.dst.axes[0], tile.lines // shares)
-    box = dataclasses.replace(own, slices=_boxed(own, tile.row))
-    found = loading_descriptor(buffer, box, extents)
+    kind = _windowed if load.via == "im2col" else _boxed
+    made, first, taps = kind(buffer, own, tile, extents)
+    return RingOperand(own, operand, place, shares, made, first, taps)
+
+
+# The map of a piece of a tile, the place of the first piece, and the distances of taps.
+_Copied = tuple[TensorMap, tuple[Place, ...], tuple[Affine, ...]]
+
+
+def _boxed(buffer: Buffer, load: Load, tile: SharedTile, extents: Mapping[str, int]) -> _Copied:
+    buffer, slices = joined(buffer, load.slices, extents)
+    found = loading_descriptor(buffer, _piece(dataclasses.replace(load, slices=slices), tile.row), extents)
     made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, found.block, tile.swizzle, False)
-    return RingOperand(own, operand, place, shares, made)
+    return made, tuple(Place(p.start) for p in described(buffer, slices)), ()
+
+
+def _windowed(buffer: Buffer, load: Load, tile: SharedTile, extents: Mapping[str, int]) -> _Copied:
+    try:
+        found = im2col_tile(buffer, _piece(load, tile.row), extents, TMA)
+    except UnmatchedError as why:
+        raise CompileError(f"load of {load.buffer}: {why}") from None
+    window, box = Window(found.lower, found.upper, found.steps), (found.pixels, found.channels)
+    made = TensorMap(buffer.name, buffer.dtype, found.shape, found.strides, box, tile.swizzle, False, window)
+    return made, found.first, found.taps
 
 
 def _part(load: Load, axis: str, size: int) -> Load:
@@ -113,7 +140,16 @@ def _part(load: Load, axis: str, size: int) -> Load:
     return own
 
 
-def _boxed(load: Load, row: int) -> tuple[Slice, ...]:
-    """The slices of one piece of a tile: rows of `row` elements."""
+def _piece(load: Load, row: int) -> Load:
+    """The load of one piece of a tile: rows of `row` elements."""
     *outer, last = load.slices
-    return (*outer, dataclasses.replace(last, extent=row))
+    return dataclasses.replace(load, slices=(*outer, dataclasses.replace(last, extent=row)))
+
+
+def _coordinate(place: Place, indexing: Indexing) -> str:
+    start = indexing.affine(place.start)
+    if place.digit is None:
+        return start
+    number = indexing.affine(place.digit.start)
+    digit = "0" if number == "0" else f"({grouped(number)} {place.digit.text('/')})"
+    return sum_of(scaled(digit, place.step), start).replace("+ -", "- ")

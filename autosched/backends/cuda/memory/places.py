@@ -17,6 +17,8 @@ from autosched.backends.cuda.registers.layouts import Layout, vector
 from autosched.backends.cuda.registers.positions import Positions
 from autosched.backends.cuda.registers.tiles import Held
 from search_spaces.programs.addressing import Address, Dimension
+from search_spaces.programs.tiles import Slice
+from search_spaces.workloads.expressions.affine import Affine
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,27 @@ def vectors(address: Address, indexing: Indexing, looked_up: Mapping[str, Held] 
     """The axes of a tile along which memory has neighbours, and the most of these that may be moved at once."""
     found: dict[str, int] = {}
     for d in address.dimensions:
-        if d.is_plain and d.between == 1:
-            if any(other is not d and d.axis in _axes(other, looked_up) for other in address.dimensions):
+        if d.between == 1 and (d.is_plain or _is_digit(d)):
+            along = [o for o in address.dimensions if o is not d and d.axis in _axes(o, looked_up)]
+            if along and not (_is_digit(d) and all(_is_digit(o) and _number(o) == _number(d) for o in along)):
                 continue
             count = VECTOR_BYTES // element_bytes(address.buffer.dtype)
-            while count > 1 and not all(_is_whole(other, other is d, count, indexing) for other in address.dimensions):
+            while count > 1 and not all(_is_whole(other, d, count, indexing) for other in address.dimensions):
                 count //= 2
             found[d.axis] = count
     return found
+
+
+def _is_digit(d: Dimension) -> bool:
+    """True if positions along the axis are those of a digit of a number, and nothing else."""
+    piece = d.index
+    if not isinstance(piece, Slice) or piece.flat is None:
+        return False
+    return not (piece.before or piece.skew or d.is_clamped)
+
+
+def _number(d: Dimension) -> Affine | None:
+    return d.slice.flat.start if d.slice.flat else None
 
 
 def _axes(d: Dimension, looked_up: Mapping[str, Held]) -> tuple[str, ...]:
@@ -136,13 +151,26 @@ def _axes(d: Dimension, looked_up: Mapping[str, Held]) -> tuple[str, ...]:
     return (d.axis,)
 
 
-def _is_whole(d: Dimension, fastest: bool, count: int, indexing: Indexing) -> bool:
+def _is_whole(d: Dimension, fastest: Dimension, count: int, indexing: Indexing) -> bool:
     """True if a dimension adds multiples of `count` elements, and if it is the fastest, no vector crosses its end."""
+    if _is_digit(d) and d.axis == fastest.axis:
+        return _is_whole_digit(d, d is fastest, count, indexing)
     if not d.is_plain:
         return d.stride % count == 0
     piece = d.slice
     terms = [piece.start.offset, *(c for _, c in indexing.varying(piece.start))]
-    if not fastest and (piece.extent or 1) > 1:
+    if d is not fastest and (piece.extent or 1) > 1:
         terms.append(piece.step)
-    cut = fastest and d.exceeds and d.size % count != 0
+    cut = d is fastest and d.exceeds and d.size % count != 0
     return not cut and all(t * d.stride % count == 0 for t in terms)
+
+
+def _is_whole_digit(d: Dimension, fastest: bool, count: int, indexing: Indexing) -> bool:
+    """The same of a digit: the fastest one counts a vector's elements, and all others stay as they are in it."""
+    flat = d.slice.flat
+    assert flat is not None
+    terms = [flat.start.offset, *(c for _, c in indexing.varying(flat.start)), flat.size]
+    if fastest:
+        terms += [d.slice.start.offset, *(c for _, c in indexing.varying(d.slice.start))]
+        return flat.divisor == 1 and not d.may_leave and all(t % count == 0 for t in terms)
+    return flat.divisor % count == 0 and d.stride % count == 0 and all(t % count == 0 for t in terms[:-1])

@@ -13,12 +13,14 @@ from functools import cached_property, partial
 from autosched.backends.backend import CompileError
 from autosched.backends.llvm.bodies.gathers import looked_up, looked_up_once, lookup, strided_offsets
 from autosched.backends.llvm.bodies.microkernel import Cell, MicroKernel, vectors_of
+from autosched.backends.llvm.bodies.nests import Nest, NestPrinter
 from autosched.backends.llvm.bodies.operands import OperandTile, Panel, operand, panel
+from autosched.backends.llvm.bodies.row_blocks import LEAST, Place, RowBlocks
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, first_element, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import broadcast, index, plus
+from autosched.backends.llvm.ir.values import broadcast, first_lanes, index, minus, plus
 from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Dot,
@@ -51,7 +53,8 @@ class RegisterTile:
 @dataclass
 class ContractionPrinter:
     """Prints the statements of one program of a contraction kernel; `stored`: where along an axis the outputs of a
-    register tile begin, and how far they go; `within`: where in an operand's tile that is."""
+    register tile begin, and how far they go; `in_panels`: its columns are a panel that goes beyond the last column, and
+    is not moved back to end with it; `is_nest`: its dots are within loops of their own."""
 
     code: Code
     dot: Dot
@@ -59,7 +62,8 @@ class ContractionPrinter:
     columns: int
     stored: Mapping[str, tuple[Affine, int]]
     integral: frozenset[str]
-    within: Mapping[str, Affine]
+    in_panels: bool = False
+    is_nest: bool = False
     operands: dict[str, OperandTile] = field(default_factory=dict)
     panels: dict[str, Panel] = field(default_factory=dict)
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
@@ -70,17 +74,19 @@ class ContractionPrinter:
 
     def statement(self, s: Statement) -> None:
         match s:
+            case For() if nest := Nest.of(s):
+                printer = NestPrinter(self.code, nest, self.rows, self.columns, self.stored)
+                tile = nest.dot.dst
+                self.tiles[tile.name] = RegisterTile(tile, printer.product(self.tiles[tile.name].values))
             case For():
                 with self.code.turns(s):
                     self.body(s.body)
             case If():
                 self._if(s)
-            case Load() if self.dot.axis in s.dst.axes:
-                within = self.within.get(s.dst.name, Affine())
-                stored = {axis: (begin - within, size) for axis, (begin, size) in self.stored.items()}
-                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis, stored)
             case Load() if s.guarded or any(p.step != 1 for p in s.slices):
-                raise CompileError(f"load of {s.buffer}: an epilogue on a CPU reads no fill, and skips no element")
+                raise CompileError(f"load of {s.buffer}: a product on a CPU reads no fill, and skips no element")
+            case Load() if self.dot.axis in s.dst.axes:
+                self.operands[s.dst.name] = operand(self.code, s, self.dot.axis)
             case Load():
                 self._load(s)
             case View():
@@ -100,7 +106,7 @@ class ContractionPrinter:
                 self._store(s)
             case Prefetch():
                 cells, _ = self._at(s.buffer, s.slices, s.tile)
-                for _, address, left in cells:
+                for _, address, left, _ in cells:
                     if left > 0:
                         self.code.prefetch(address, write=True)
             case _:
@@ -146,11 +152,8 @@ class ContractionPrinter:
     def _column_axis(self) -> str:
         return self.dot.dst.axes[1]
 
-    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[tuple[Cell, IRValue, int]], int]:
-        """Every cell of a tile at its place in a buffer: the address, and how many columns of it exist.
-
-        And how far apart the columns are.
-        """
+    def _at(self, buffer: str, slices: Sequence[Slice], tile: Tile) -> tuple[Iterator[Place], int]:
+        """Every cell of a tile at its place in a buffer; and how far apart the columns are."""
         code, place = self.code, self.code.place(buffer, slices)
         dtype, between, below = place.buffer.dtype, place.between(self._column_axis), place.between(self._row_axis)
         valid = min([self.columns, *(d.size for d in place.dimensions if d.axis == self._column_axis)])
@@ -158,11 +161,22 @@ class ContractionPrinter:
         places = (
             ((r, v), code.address(first, r * below + v * code.lanes * between, dtype)) for r, v in self._cells(tile)
         )
-        return (((r, v), address, valid - v * code.lanes) for (r, v), address in places), between
+        left = [valid - v * code.lanes for v in range(vectors_of(self.columns, code.lanes))]
+        has_columns = self._column_axis in tile.axes
+        masks = [self._mask(v, left[v]) if has_columns and left[v] > 0 else None for v in range(len(left))]
+        return (((r, v), address, left[v], masks[v]) for (r, v), address in places), between
+
+    def _mask(self, v: int, left: int) -> IRValue | None:
+        """The columns of a vector that exist."""
+        if not self.in_panels:
+            return self.code.mask(left)
+        begin, size = self.stored[self._column_axis]
+        first = plus(self.code.b, self.code.affine(begin), index(v * self.code.lanes))
+        return first_lanes(self.code.b, minus(self.code.b, index(size), first), self.code.lanes)
 
     def _moved_back(self, d: Dimension) -> IRValue:
         """The start of a slice, moved back if the slice would exceed the buffer."""
-        if d.slice.extent is None:
+        if d.slice.extent is None or (self.in_panels and d.axis == self._column_axis):
             return self.code.affine(d.slice.start)
         return self.code.start(d.slice.start, d.slice.extent, d.size)
 
@@ -171,29 +185,47 @@ class ContractionPrinter:
         dtype, has_columns = code.buffers[s.buffer].dtype, self._column_axis in s.dst.axes
         whole = s.dst.name in self.integral
         cells, between = self._at(s.buffer, s.slices, s.dst)
-        for cell, address, left in cells:
+        if self._has_rows_together(s.buffer, s.slices) and not whole:
+            blocks = RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels)
+            values = dict.fromkeys(self._cells(s.dst), code.zeros(code.lanes)) | blocks.load(whole)
+            self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+            return
+        for cell, address, left, mask in cells:
             if has_columns and left <= 0:
                 values[cell] = constant(0.0, whole, code.lanes)
             elif has_columns and between == 1:
-                values[cell] = code.load(address, dtype, code.lanes, code.mask(left), whole)
+                values[cell] = code.load(address, dtype, code.lanes, mask, whole)
+            elif has_columns and between and self.in_panels:
+                apart = strided_offsets(code.b, between, index(0), code.lanes)
+                values[cell] = code.load_where(address, apart, dtype, mask, whole)
             else:
                 values[cell] = code.load_apart(address, between, dtype, left, whole)
         self.tiles[s.dst.name] = RegisterTile(s.dst, values)
+
+    def _has_rows_together(self, buffer: str, slices: Sequence[Slice]) -> bool:
+        """True if rows of a tile are neighbours in a buffer, and columns are not."""
+        place = self.code.place(buffer, slices)
+        below, between = place.between(self._row_axis), place.between(self._column_axis)
+        return self.is_nest and below == 1 < between and min(self.code.lanes, self.rows) >= LEAST
 
     def _store(self, s: Store) -> None:
         code, source = self.code, self.tiles[s.src]
         dtype = code.buffers[s.buffer].dtype
         cells, between = self._at(s.buffer, s.slices, source.tile)
-        for cell, address, left in cells:
+        if self._has_rows_together(s.buffer, s.slices):
+            RowBlocks(code, [*cells], self.rows, between, dtype, self.in_panels).store(source.values)
+            return
+        for cell, address, left, mask in cells:
             if left > 0 and between == 1:
-                code.store(source.values[cell], address, dtype, code.lanes, code.mask(left))
+                code.store(source.values[cell], address, dtype, code.lanes, mask)
             elif left > 0:
                 apart = strided_offsets(code.b, between, index(0), code.lanes)
-                code.store_each(source.values[cell], address, apart, dtype, code.mask(left))
+                code.store_each(source.values[cell], address, apart, dtype, mask)
 
     def _start(self, piece: Slice) -> IRValue:
         """The start of a slice, moved back with the register tile if its outputs would exceed the buffer."""
-        if piece.extent is None or piece.axis not in self.stored:
+        fixed = self.in_panels and piece.axis == self._column_axis
+        if piece.extent is None or piece.axis not in self.stored or fixed:
             return self.code.affine(piece.start)
         begin, size = self.stored[piece.axis]
         first = self.code.start(begin, piece.extent, size)
@@ -258,8 +290,7 @@ class ContractionPrinter:
         a, c = self._panel(s.a), self._panel(s.b)
         if c.own_stride != 1:
             raise CompileError("columns of the right operand must be neighbours: pack it in panels")
-        ending = [x for x in (self.operands[s.a], self.operands[s.b]) if x.ends]
-        ends = min(ending, key=lambda x: x.along(x.reduction).size)
+        ends = min((self.operands[s.a], self.operands[s.b]), key=lambda x: x.along(x.reduction).size)
         steps, shortest = ends.remaining_steps(code), ends.shortest_steps(code)
         unroll = min(s.unroll, shortest)
         code.b.comment(
@@ -288,6 +319,7 @@ def contraction_printer(code: Code, kernel: Kernel) -> ContractionPrinter | None
     stores = [s for s in statements(kernel.body) if isinstance(s, Store)]
     outputs = [(s, code.buffers[s.buffer]) for s in stores if code.buffers[s.buffer].role == "output"]
     stored = {p.axis: (p.start, n) for s, b in outputs for p, n in zip(s.slices, b.shape, strict=True) if p.axis}
-    views = [s for s in statements(kernel.body) if isinstance(s, View)]
-    within = {s.src: p.start for s in views for p in s.slices if p.axis in dots[0].dst.axes}
-    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), within)
+    nests = [n for s in statements(kernel.body) if isinstance(s, For) and (n := Nest.of(s))]
+    of_columns = [p for n in nests for p in n.b.slices if p.axis == dots[0].dst.axes[1]]
+    in_panels = any(not p.start.terms and stored[p.axis][1] % columns for p in of_columns)
+    return ContractionPrinter(code, dots[0], rows, columns, stored, tiles_of_integers(kernel), in_panels, bool(nests))

@@ -18,6 +18,7 @@ from autosched.backends.llvm.ir.text import I32, I64, Builder, IRValue
 from autosched.backends.llvm.ir.values import (
     both,
     broadcast,
+    constant_mask,
     in_order,
     index,
     int_constant,
@@ -61,6 +62,14 @@ class Positions:
         element = I32 if self.narrow else I64
         return b.icmp_unsigned("<", self.vector(b, at, lanes, element), int_constant(self.size, lanes, element))
 
+    @property
+    def existing(self) -> tuple[int, int] | None:
+        """The columns that exist, from the first to behind the last; None if not known or if columns go backwards."""
+        first = self.first.number
+        if first is None or self.step < 1:
+            return None
+        return max(0, -(first // self.step)), max(0, -((first - self.size) // self.step))
+
 
 @dataclass(frozen=True)
 class GuardedLoad:
@@ -78,8 +87,18 @@ class GuardedLoad:
     columns: Positions | None
 
     @staticmethod
-    def of(code: Code, s: Load, column: str, start_of: Callable[[Slice], IRValue], integral: bool) -> GuardedLoad:
-        """Find its place in the row that is printed; `start_of`: where a slice is in this row."""
+    def of(
+        code: Code,
+        s: Load,
+        column: str,
+        start_of: Callable[[Slice], IRValue],
+        integral: bool,
+        exists: bool = False,
+    ) -> GuardedLoad:
+        """Find its place in the row that is printed; `start_of`: where a slice is in this row.
+
+        `exists`: the row does.
+        """
         b, place = code.b, code.place(s.buffer, s.slices)
         inside: IRValue | None = None
         columns: Positions | None = None
@@ -92,9 +111,11 @@ class GuardedLoad:
             if d.axis == column:
                 columns = Positions.of(d, at)
                 return at
-            exists = b.icmp_unsigned("<", at, index(d.size))
-            inside = both(b, inside, exists)
-            return b.select(exists, at, index(0))
+            if exists:
+                return at
+            here = b.icmp_unsigned("<", at, index(d.size))
+            inside = both(b, inside, here)
+            return b.select(here, at, index(0))
 
         offset = code.offset(place, start)
         return GuardedLoad(s, integral, offset, place.between(column), inside, columns)
@@ -103,11 +124,11 @@ class GuardedLoad:
         """The one element of a load without columns."""
         return self._filled(code.b, self._once(code, self.offset), self.inside, 1)
 
-    def vector(self, code: Code, at: IRValue, mask: IRValue | None) -> IRValue:
-        """The elements of the columns from `at` on; masked-off lanes are arbitrary."""
+    def vector(self, code: Code, at: IRValue, mask: IRValue | None, exist: bool = False) -> IRValue:
+        """The elements of the columns from `at` on, which `exist`; masked-off lanes are arbitrary."""
         b, lanes = code.b, code.lanes
         inside = None if self.inside is None else broadcast(b, self.inside, lanes)
-        if self.columns is not None:
+        if self.columns is not None and not exist:
             inside = both(b, inside, self.columns.inside(b, at, lanes))
         if self.stride == 0:
             return self._filled(b, broadcast(b, self._once(code, self.offset), lanes), inside, lanes)
@@ -134,6 +155,8 @@ class GuardedLoad:
 
     def _apart(self, code: Code, at: IRValue, readable: IRValue | None) -> IRValue:
         b, lanes, buffer = code.b, code.lanes, self.load.buffer
+        if self.stride == 2 and code.buffers[buffer].dtype == "float32":
+            return every_other(code, code.anywhere(buffer, plus(b, self.offset, times(b, at, 2))), readable)
         columns = b.add(broadcast(b, at, lanes), in_order(lanes, I64))
         offsets = b.mul(columns, int_constant(self.stride, lanes, I64))
         offsets = b.add(offsets, broadcast(b, self.offset, lanes))
@@ -147,3 +170,16 @@ class GuardedLoad:
         if inside is None or (is_zero and self.load.fill == 0):
             return value
         return b.select(inside, value, constant(self.load.fill, self.integral, lanes))
+
+
+def every_other(code: Code, address: IRValue, readable: IRValue | None) -> IRValue:
+    """Every other float32 from an address on, as two loads of vectors and a shuffle; only these are read."""
+    b, lanes = code.b, code.lanes
+    mask = constant_mask(lanes, lanes) if readable is None else readable
+    nothing, halves = IRValue(mask.type, "zeroinitializer"), list[IRValue]()
+    for half in range(2):
+        turn = [lane // 2 + half * (lanes // 2) if lane % 2 == 0 else lanes for lane in range(lanes)]
+        part = shuffle(b, mask, nothing, turn)
+        halves.append(code.load(code.address(address, half * lanes), "float32", lanes, part))
+    low, high = halves
+    return shuffle(b, low, high, range(0, 2 * lanes, 2))

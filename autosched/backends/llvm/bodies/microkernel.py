@@ -73,14 +73,7 @@ class MicroKernel:
             node.add_incoming(value, head)
         current: dict[Cell, IRValue] = dict(sums)
         for step in range(unroll):
-            if self.prefetch_b:
-                self._prefetch(b_at, step)
-            row_of_b = [self._vector_of_b(b_at, step, v) for v in range(self.vectors)]
-            for r in range(self.rows):
-                at = code.address(a_at, r * self.a.own_stride + step * self.a.reduction_stride, self.a.dtype)
-                element = broadcast(b, code.load(at, self.a.dtype, 1), lanes)
-                for v in range(self.vectors):
-                    current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
+            self.step(current, a_at, b_at, step * self.a.reduction_stride, step * self.b.reduction_stride)
         a_next = code.address(a_at, unroll * self.a.reduction_stride, self.a.dtype)
         b_next = code.address(b_at, unroll * self.b.reduction_stride, self.b.dtype)
         left_next = minus(b, left, index(unroll))
@@ -90,17 +83,29 @@ class MicroKernel:
         b.position_at_end(after)
         return a_next, b_next, current
 
-    def _prefetch(self, b_at: IRValue, step: int) -> None:
+    def step(self, current: dict[Cell, IRValue], a_at: IRValue, b_at: IRValue, a_offset: int, b_offset: int) -> None:
+        """One step, at constant distances from two pointers, added to the tile."""
+        code, b, lanes = self.code, self.code.b, self.code.lanes
+        if self.prefetch_b:
+            self._prefetch(b_at, b_offset)
+        row_of_b = [self._vector_of_b(b_at, b_offset, v) for v in range(self.vectors)]
+        for r in range(self.rows):
+            at = code.address(a_at, r * self.a.own_stride + a_offset, self.a.dtype)
+            element = broadcast(b, code.load(at, self.a.dtype, 1), lanes)
+            for v in range(self.vectors):
+                current[r, v] = fma(b, element, row_of_b[v], current[r, v], lanes)
+
+    def _prefetch(self, b_at: IRValue, offset: int) -> None:
         """The row of b that many rows ahead, one line of cache per vector; beyond the end a prefetch does nothing."""
         ahead = self.prefetch_b * self.columns
         for v in range(self.vectors):
-            at = step * self.b.reduction_stride + ahead + v * self.code.lanes
+            at = offset + ahead + v * self.code.lanes
             self.code.prefetch(self.code.address(b_at, at, self.b.dtype))
 
-    def _vector_of_b(self, b_at: IRValue, step: int, v: int) -> IRValue:
+    def _vector_of_b(self, b_at: IRValue, offset: int, v: int) -> IRValue:
         code = self.code
         left = self.b.valid - v * code.lanes
         if left <= 0:
             return code.zeros(code.lanes)
-        address = code.address(b_at, step * self.b.reduction_stride + v * code.lanes, self.b.dtype)
+        address = code.address(b_at, offset + v * code.lanes, self.b.dtype)
         return code.load(address, self.b.dtype, code.lanes, None if self.b.packed else code.mask(left))

@@ -1,25 +1,22 @@
 """Operands of a register-blocked dot: packed into panels in scratch memory, or read where they are.
 
 An operand tile has two axes, the reduction axis and its own (m for a, n for b). A `Panel` is what one register tile
-reads of it: `width` positions of its own axis, over the whole reduction tile. A tile that skips elements, is shifted or
-exceeds its buffer, like the operands of convolutions, is always packed.
+reads of it: `width` positions of its own axis, over the whole reduction tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from autosched.backends.backend import CompileError
-from autosched.backends.llvm.bodies.guards import GuardedLoad
 from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus, poison, smaller, transpose_4x4
+from autosched.backends.llvm.ir.values import index, minus, poison, smaller, transpose_4x4
 from search_spaces.programs.addressing import Address, Dimension
 from search_spaces.programs.statements import Load, View
 from search_spaces.programs.tile_program import Buffer
-from search_spaces.programs.tiles import Panels, Slice
+from search_spaces.programs.tiles import Panels
 from search_spaces.workloads.expressions.affine import Affine
 
 # Elements between packed rows beyond their length, so that they do not all start in one cache set.
@@ -44,18 +41,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class OperandTile:
-    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place.
-
-    It begins at `begin` of `size` positions of its own axis. `in_order`: those along both axes are the buffer's.
-    """
+    """A loaded operand tile: `packed` is where its panels are, or None when it is read in place."""
 
     load: Load
     place: Address
     own: str
     reduction: str
-    begin: Affine
-    size: int
-    in_order: bool
     packed: IRValue | None
 
     @property
@@ -72,9 +63,13 @@ class OperandTile:
         return next(d for d in self.place.dimensions if d.axis == axis)
 
     @property
-    def ends(self) -> bool:
-        """True if the end of the buffer bounds the reduction."""
-        return not self.load.guarded and self.along(self.reduction).slice.step == 1
+    def begin(self) -> Affine:
+        """The first position of its own axis, of `size` in the buffer."""
+        return self.along(self.own).slice.start
+
+    @property
+    def size(self) -> int:
+        return self.along(self.own).size
 
     @property
     def own_stride(self) -> int:
@@ -96,32 +91,14 @@ class OperandTile:
         return min(self.steps, d.size - d.slice.start.maximum(code.extents))
 
 
-def operand(code: Code, load: Load, reduction: str, stored: Mapping[str, tuple[Affine, int]]) -> OperandTile:
-    """Make a loaded tile usable as an operand, copying it now when it is to be packed.
-
-    `stored`: where a tile of the outputs begins along their axes, and how many positions these have.
-
-    Raises:
-        CompileError: it cannot be read in place, and is not to be packed.
-    """
+def operand(code: Code, load: Load, reduction: str) -> OperandTile:
+    """Make a loaded tile usable as an operand, copying it now when it is to be packed."""
     own = next(x for x in load.dst.axes if x != reduction)
-    place = code.place(load.buffer, load.slices)
-    along, steps = (next(d for d in place.dimensions if d.axis == x) for x in (own, reduction))
-    begin, size = stored.get(own, (along.slice.start, along.size))
-    # Workspaces are as long as the kernel needs.
-    whole = place.buffer.role != "input" or along.size == size
-    in_order = whole and not load.guarded and along.slice.step == steps.slice.step == 1
-    begin = along.slice.start if in_order else begin
-    found = OperandTile(load, place, own, reduction, begin, size, in_order, None)
+    found = OperandTile(load, code.place(load.buffer, load.slices), own, reduction, None)
     if load.panels is None:
-        if not in_order:
-            raise CompileError(f"load of {load.buffer}: what is shifted, skips elements or is outside has to be packed")
         return found
     result = replace(found, packed=code.take_scratch(_packed_elements(load, own, reduction, load.panels)))
-    if in_order:
-        _pack(code, result, load.panels)
-    else:
-        _pack_each(code, result, load.panels)
+    _pack(code, result, load.panels)
     return result
 
 
@@ -181,63 +158,18 @@ def _pack(code: Code, source: OperandTile, panels: Panels) -> None:
 @contextmanager
 def _each_panel(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the panels of the tile that exist, with the address of each in the buffer and of its packed copy."""
-    with _each_position(code, source, panels) as (inside, position):
-        begin = _address_in_place(inside, source, source.begin + position, panels.width)
-        yield begin, _packed_at(code, source, panels, position)
-
-
-@contextmanager
-def _each_position(code: Code, source: OperandTile, panels: Panels) -> Iterator[tuple[Code, Affine]]:
-    """Loop over the panels that exist: which position of the tile each begins at."""
     extent = source.load.dst.extent(source.own)
     present = code.remaining(source.begin, extent, source.size)
     variable = f"{source.load.dst.name}.panel"
+    assert source.packed is not None
     with code.loop(present, variable, panels.width) as position:
         code.variables[variable] = position
         # The panels of this tile reach as far as the tile does.
-        yield replace(code, extents={**code.extents, variable: extent}), Affine.of((variable, 1))
+        inside = replace(code, extents={**code.extents, variable: extent})
+        begin = _address_in_place(inside, source, source.begin + Affine.of((variable, 1)), panels.width)
+        per_position = _panel_elements(source, panels) // panels.width
+        yield begin, code.address(source.packed, code.scaled(position, per_position))
     del code.variables[variable]
-
-
-def _packed_at(code: Code, source: OperandTile, panels: Panels, position: Affine) -> IRValue:
-    """Address of the packed panel that begins at a position of the tile."""
-    assert source.packed is not None
-    per_position = _panel_elements(source, panels) // panels.width
-    return code.address(source.packed, code.scaled(code.affine(position), per_position))
-
-
-def _pack_each(code: Code, source: OperandTile, panels: Panels) -> None:
-    """Copy a tile of which any element may be outside to its panels: vectors along them, or along their rows."""
-    code.b.comment(f"pack {source.load.buffer}, where it exists, in panels of {panels.width} along {panels.axis}")
-    b, width, lanes, steps = code.b, panels.width, code.lanes, source.steps
-    with _each_position(code, source, panels) as (inside, position):
-        target = _packed_at(code, source, panels, position)
-        first = inside.start(source.begin + position, width, source.size)
-        moved = minus(b, first, code.affine(source.begin))
-        if panels.interleaved:
-            with code.loop(index(steps), "pack.k") as k:
-                row = _row(code, source, source.own, {source.own: moved, source.reduction: k})
-                for at in range(0, width, lanes):
-                    value, mask = row.vector(code, index(at), code.mask(width - at)), code.mask(width - at)
-                    out = code.address(target, plus(b, code.scaled(k, width), index(at)))
-                    code.store(value, out, "float32", lanes, mask)
-            return
-        with code.loop(index(width), "pack.row") as r:
-            row = _row(code, source, source.reduction, {source.own: plus(b, moved, r)})
-            begin = code.address(target, code.scaled(r, steps + ROW_PADDING))
-            with code.loop(index(steps), "pack.k", lanes) as k:
-                mask = first_lanes(b, minus(b, index(steps), k), lanes) if steps % lanes else None
-                code.store(row.vector(code, k, mask), code.address(begin, k), "float32", lanes)
-
-
-def _row(code: Code, source: OperandTile, column: str, at: Mapping[str, IRValue]) -> GuardedLoad:
-    """A row of the tile along one of its axes, `at` these positions of it."""
-
-    def start(piece: Slice) -> IRValue:
-        begin = code.affine(piece.start)
-        return plus(code.b, begin, code.scaled(at[piece.axis], piece.step)) if piece.axis in at else begin
-
-    return GuardedLoad.of(code, source.load, column, start, integral=False)
 
 
 def _copy_step(code: Code, source: OperandTile, row: IRValue, out: IRValue, width: int, valid: int) -> None:

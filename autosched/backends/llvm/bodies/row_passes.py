@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,7 +15,7 @@ from autosched.backends.llvm.bodies.scans import RunningScan
 from autosched.backends.llvm.ir.integers import constant, identity, is_integral, to_float
 from autosched.backends.llvm.ir.operators import any_nan, folded, found_nan, mapped
 from autosched.backends.llvm.ir.text import F32, IRValue
-from autosched.backends.llvm.ir.values import broadcast, float_constant, plus, shuffle, vector
+from autosched.backends.llvm.ir.values import broadcast, float_constant, index, plus, shuffle, vector
 from search_spaces.programs.statements import Fill, Gather, Load, Map, Position, Reduce, Scan, Store
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -71,8 +72,17 @@ class PassEmission:
                 self.nans[r.dst.name] = code.b.stack_slot(vector(F32, code.lanes), f"{r.dst.name}.nan")
                 code.b.store(float_constant(0.0, code.lanes), self.nans[r.dst.name])
 
-    def vector(self, number: int, at: IRValue, mask: IRValue | None) -> None:
-        """All statements of the pass for the vector of columns that starts at `at`."""
+    def peeled(self, end: int, group: int) -> list[tuple[IRValue, IRValue, bool]]:
+        """The columns before an end in at most three parts of whole groups; True for the middle one without guards."""
+        known = [g.columns.existing for g in self.guards.values() if g.columns is not None]
+        least = max((k[0] if k else end for k in known), default=0)
+        most = min((k[1] if k else 0 for k in known), default=end)
+        middle = -(-least // group) * group, min(most, end) // group * group
+        ends = [0, *middle, end] if middle[0] < middle[1] else [0, end]
+        return [(index(a), index(b), (a, b) == middle) for a, b in itertools.pairwise(ends) if a < b]
+
+    def vector(self, number: int, at: IRValue, mask: IRValue | None, exist: bool) -> None:
+        """All statements of the pass for the vector of columns that starts at `at`; `exist`: also of guarded loads."""
         row, code, lanes = self.row, self.row.code, self.row.code.lanes
         values: dict[str, IRValue] = {}
         for name in self.walk.recalled:
@@ -81,7 +91,7 @@ class PassEmission:
         for place, s in enumerate(self.walk.statements):
             match s:
                 case Load(guarded=True):
-                    values[s.dst.name] = self.guards[place].vector(code, at, mask)
+                    values[s.dst.name] = self.guards[place].vector(code, at, mask, exist)
                 case Load():
                     values[s.dst.name] = self._load(s, *self.bases[place], at, mask)
                 case Gather():

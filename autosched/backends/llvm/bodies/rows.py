@@ -19,7 +19,8 @@ from autosched.backends.llvm.ir.code import Code
 from autosched.backends.llvm.ir.integers import constant, tiles_of_integers
 from autosched.backends.llvm.ir.operators import mapped
 from autosched.backends.llvm.ir.text import IRValue
-from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus
+from autosched.backends.llvm.ir.values import first_lanes, index, minus, plus, smaller
+from search_spaces.programs.addressing import Dimension
 from search_spaces.programs.statements import (
     Fill,
     For,
@@ -37,6 +38,17 @@ from search_spaces.programs.statements import (
 from search_spaces.programs.tile_program import Kernel
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Columns of a pass, in steps of some vectors; `masked`: the last one is cut. `exist`: also of guarded loads."""
+
+    first: IRValue
+    end: IRValue
+    step: int
+    masked: bool
+    exist: bool = False
+
+
 @dataclass
 class RowPrinter:
     """Prints the statements of one program."""
@@ -52,10 +64,38 @@ class RowPrinter:
     def body(self, body: Sequence[Statement]) -> None:
         """The whole body for every row of the program that exists."""
         if not self.row.row_axis:
+            self._each_row(body)
+            return
+        rows, unit = self._rows(), self.row.unit
+        present = self.code.remaining(rows.slice.start, (rows.slice.extent or 1) * unit, rows.size)
+        with self.code.loop(present, f"{self.row.row_axis}.row", unit) as number:
+            self.row.number = self._moved_back(rows, number) if unit > 1 else number
+            self._each_row(body)
+
+    def _moved_back(self, rows: Dimension, number: IRValue) -> IRValue:
+        """The first of the next unrolled rows; where too few are left, some are computed again."""
+        start, unit = rows.slice.start, self.row.unit
+        if not any(n % unit for n in (rows.size, start.offset, *(c for _, c in start.terms))):
+            return number
+        last = minus(self.code.b, index(rows.size - unit), self.code.affine(start))
+        return smaller(self.code.b, number, last)
+
+    def _each_row(self, body: Sequence[Statement]) -> None:
+        """The body in two versions, if many of its loads need a guard at the edges of a buffer only.
+
+        The other one has none of these guards.
+        """
+        inside = self.row.all_inside(body)
+        if inside is None:
             self.row_body(body)
             return
-        with self.code.loop(self._present_rows(), f"{self.row.row_axis}.row") as number:
-            self.row.number = number
+        slots = dict(self.row.slots)
+        with self.code.choice(inside, "inside") as otherwise:
+            self.row.inside = True
+            self.row_body(body)
+            self.row.inside = False
+            otherwise()
+            self.row.slots = slots
             self.row_body(body)
 
     def row_body(self, body: Sequence[Statement]) -> None:
@@ -65,12 +105,12 @@ class RowPrinter:
             else:
                 self._single(piece)
 
-    def _present_rows(self) -> IRValue:
-        """Number of rows of this program's tile that are inside the buffers."""
+    def _rows(self) -> Dimension:
+        """A dimension of a buffer that runs along the rows of this program's tile, and shows how many there are."""
         for s in _stores_first(statements(self.row.kernel.body)):
             for d in self.code.place(s.buffer, s.slices).dimensions:
                 if d.slice.extent is not None and d.axis == self.row.row_axis:
-                    return self.code.remaining(d.slice.start, d.slice.extent, d.size)
+                    return d
         raise CompileError(f"kernel {self.row.kernel.name}: nothing says how much there is along {self.row.row_axis}")
 
     # -- values per row
@@ -118,17 +158,18 @@ class RowPrinter:
         if count.number is not None:
             left = count.number % group
             whole = index(count.number - left)
-            parts = [(index(0), whole, group, False)] if whole.number else []
-            parts += [(whole, count, lanes, left % lanes != 0)] if left else []
+            parts = [_Part(a, b, group, False, e) for a, b, e in emission.peeled(count.number - left, group)]
+            parts += [_Part(whole, count, lanes, left % lanes != 0)] if left else []
             for part in reversed(parts) if emission.backwards else parts:
-                self._walk(emission, *part)
+                self._walk(emission, part)
         else:
             rest = code.b.srem(count, index(group))
             whole = minus(code.b, count, rest)
-            named = [("whole", whole, (index(0), whole, group, False)), ("rest", rest, (whole, count, lanes, True))]
+            parts = [_Part(index(0), whole, group, False), _Part(whole, count, lanes, True)]
+            named = [("whole", whole, parts[0]), ("rest", rest, parts[1])]
             for name, some, part in reversed(named) if emission.backwards else named:
                 with code.when(code.b.icmp_signed(">", some, index(0)), name):
-                    self._walk(emission, *part)
+                    self._walk(emission, part)
         emission.finish()
 
     def _prefetched(self, walk: Pass) -> frozenset[str]:
@@ -140,17 +181,17 @@ class RowPrinter:
         self.brought |= loaded
         return new
 
-    def _walk(self, emission: PassEmission, first: IRValue, end: IRValue, step: int, masked: bool) -> None:
+    def _walk(self, emission: PassEmission, part: _Part) -> None:
         code, b = self.code, self.code.b
-        columns, vectors = minus(b, end, first), range(step // code.lanes)
-        with code.loop(columns, "c", step) as position:
+        columns, vectors = minus(b, part.end, part.first), range(part.step // code.lanes)
+        with code.loop(columns, "c", part.step) as position:
             if emission.backwards:
-                position = minus(b, _last(code, columns, step), position)
-            at = plus(b, position, first)
+                position = minus(b, _last(code, columns, part.step), position)
+            at = plus(b, position, part.first)
             for number in reversed(vectors) if emission.backwards else vectors:
                 here = plus(b, at, index(number * code.lanes))
-                mask = first_lanes(b, minus(b, end, here), code.lanes) if masked else None
-                emission.vector(number, here, mask)
+                mask = first_lanes(b, minus(b, part.end, here), code.lanes) if part.masked else None
+                emission.vector(number, here, mask, part.exist)
 
     def _count(self, walk: Pass) -> IRValue:
         """Number of columns of the tile that exist."""
@@ -187,7 +228,9 @@ def row_printer(code: Code, kernel: Kernel) -> RowPrinter:
     tiles = {t.name: t for s in statements(kernel.body) for t in produced(s)}
     axes = row_axes(kernel)
     carried = carried_tiles(kernel.body, axes.column)
-    return RowPrinter(Row(code, kernel, axes, tiles, tiles_of_integers(kernel)), carried)
+    stored = (p.step for s in statements(kernel.body) if isinstance(s, Store) for p in s.slices if p.axis == axes.row)
+    unit = next(stored, 1) if axes.row else 1
+    return RowPrinter(Row(code, kernel, axes, tiles, tiles_of_integers(kernel), unit), carried)
 
 
 def _stores_first(body: Iterable[Statement]) -> list[Load | Store]:

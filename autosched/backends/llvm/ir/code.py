@@ -147,6 +147,22 @@ class Code:
         b.branch(after)
         b.position_at_end(after)
 
+    @contextmanager
+    def choice(self, condition: IRValue, name: str) -> Iterator[Callable[[], None]]:
+        """The body up to a call of what is yielded if the condition holds, else the rest of it."""
+        b = self.b
+        then, other, after = (b.append_basic_block(f"{name}{part}") for part in ("", ".not", ".end"))
+        b.cbranch(condition, then, other)
+        b.position_at_end(then)
+
+        def otherwise() -> None:
+            b.branch(after)
+            b.position_at_end(other)
+
+        yield otherwise
+        b.branch(after)
+        b.position_at_end(after)
+
     def affine(self, form: Affine) -> IRValue:
         """The value of an affine form of the variables in scope."""
         total = index(0)
@@ -248,6 +264,17 @@ class Code:
             element = self.b.load(self.address(base, offset, dtype), _STORED[dtype], DTYPES[dtype].bytes)
             stored = self.b.insert_element(stored, element, lane)
         return self._widen(stored, dtype, lanes, integral)
+
+    def load_where(
+        self, base: IRValue, offsets: IRValue, dtype: str, mask: IRValue | None, integral: bool = False
+    ) -> IRValue:
+        """A vector of elements, each of a lane that is not masked off from an offset of its own; the others are 0."""
+        lanes, stored = self.lanes, vector(_STORED[dtype], self.lanes)
+        every = constant_mask(lanes, lanes) if mask is None else mask
+        name = f"llvm.masked.gather.{overload(lanes, _element_suffix(dtype))}.{overload(lanes, 'p0')}"
+        align, zero = int_constant(DTYPES[dtype].bytes, 1), IRValue(stored, "zeroinitializer")
+        found = self.b.call(name, stored, [self.b.gep(base, offsets, _STORED[dtype]), align, every, zero])
+        return self._widen(found, dtype, lanes, integral)
 
     def store_each(self, value: IRValue, base: IRValue, offsets: IRValue, dtype: str, mask: IRValue | None) -> None:
         """Write a vector, each lane that is not masked off to an offset of its own."""

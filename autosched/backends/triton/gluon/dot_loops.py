@@ -71,7 +71,7 @@ class GroupDots:
         """An operand in its slot, in either layout; of rows, the group's part."""
         of_rows = load in self.roles.rows_read
         text = self.ring.place(load, ahead)
-        text += "" if len(self.blocks[load]) == len(load.dst.shape) else f".reshape({list(load.dst.shape)})"
+        text += "" if self.blocks[load] == load.dst.shape else f".reshape({list(load.dst.shape)})"
         if of_rows and self.roles.shares_tile:
             dimension = load.dst.axes.index(dot.dst.axes[0])
             text += f".slice(half * {self.roles.rows}, {self.roles.rows}{', 1' if dimension else ''})"

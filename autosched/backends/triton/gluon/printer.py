@@ -49,7 +49,7 @@ from search_spaces.programs.roles.statements import (
     Settle,
 )
 from search_spaces.programs.statements import Fill, For, Load
-from search_spaces.programs.tile_program import TileProgram, loop_extents
+from search_spaces.programs.tile_program import TileProgram, loop_digits, loop_extents
 from search_spaces.workloads.dtypes import dtype
 
 # Imports of a kernel's module. Triton 3.9 renamed the copies by descriptor.
@@ -115,7 +115,10 @@ class _Printer:
             block.write(call("load_tile", name, f"[{starts}]", "extras_full.index(half)", moves.place(name)))
             return True
 
-        RoleBody(roles, root, indexing, protocol, own, self._trips(indexing)).write(roles.producer.body)
+        # Digits of the loop's variable are defined, once their own variables are.
+        variables = self._variables() if roles.loop.digits else ()
+        role = RoleBody(roles, root, indexing, protocol, own, self._trips(indexing), variables=variables)
+        role.write(roles.producer.body)
         return self._function("load", self._load_arguments(), root)
 
     def _protocol(self, block: Block, indexing: Indexing, extra: Count, named: bool) -> Protocol:
@@ -236,7 +239,8 @@ class _Printer:
     def _scope(self) -> tuple[Scope, Block, Indexing]:
         root = Scope()
         block = Block(root)
-        return root, block, Indexing(self._extents(), python_identifiers(), block)
+        digits = loop_digits(self._roles.kernel)
+        return root, block, Indexing(self._extents(), python_identifiers(), block, digits)
 
     def _trips(self, indexing: Indexing) -> Callable[[For], tuple[str, str]]:
         return lambda loop: ("0", self._iterations(indexing))

@@ -39,13 +39,14 @@ def windows_of(result: Result, x: Value, size: Any, step: Any, padding: Any, spa
     """The windows along the last dimensions; a single number serves all of them."""
     count = len(size) if len(size) > 1 else len(x.shape) - 1 if len(x.shape) < 3 else None
     rank = count or (2 if len(x.shape) < 5 else 3)
-    sizes, steps, before, apart = (_all(v, rank) for v in (size, step or size, padding, spacing))
+    sizes, steps, before, apart = (of_dims(v, rank) for v in (size, step or size, padding, spacing))
     first = len(x.shape) - rank
     found = zip(range(first, len(x.shape)), sizes, steps, before, apart, result.shape[first:], strict=True)
     return [Window(*each) for each in found]
 
 
-def _all(given: Any, rank: int) -> list[int]:
+def of_dims(given: Any, rank: int) -> list[int]:
+    """A number for each of so many dimensions, of which a single one serves all."""
     values = [given] if isinstance(given, int) else list(given)
     return values * rank if len(values) == 1 else values
 

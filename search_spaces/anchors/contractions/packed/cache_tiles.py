@@ -8,7 +8,7 @@ from functools import partial
 
 from search_spaces.decisions.decision import Decision, modulo
 from search_spaces.decisions.loops.unrolling import unrolling
-from search_spaces.decisions.memory.packing import IN_PLACE, PANELS, ROWS, packing
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS, PREPARED, ROWS, packing
 from search_spaces.decisions.memory.prefetching import prefetching_rows
 from search_spaces.decisions.programs.ordering import nesting, order
 from search_spaces.decisions.tiles.register_tiles import REGISTER_ROWS, register_tiles, register_tiling
@@ -32,9 +32,10 @@ def cache_decisions(form: Contraction, target: Target) -> tuple[Decision, ...]:
     """All decisions of a contraction on a CPU."""
     a, b = form.tensors
     by_rows = (ROWS,) if form.map_of(a).runs_along(form.k.name) else ()
-    packing_a: tuple[KnobValue, ...] = (*((IN_PLACE,) if form.is_plain(a) else ()), *by_rows, PANELS)
-    in_place = form.is_plain(b) and form.map_of(b).runs_along(form.n.name)
-    packing_b: tuple[KnobValue, ...] = (IN_PLACE, PANELS) if in_place else (PANELS,)
+    once_a, once_b = ((PREPARED,) if form.constant_of(x) else () for x in (a, b))
+    packing_a: tuple[KnobValue, ...] = (IN_PLACE, *by_rows, PANELS, *once_a)
+    in_place = (IN_PLACE,) if form.map_of(b).runs_along(form.n.name) else ()
+    packing_b: tuple[KnobValue, ...] = (*in_place, PANELS, *once_b)
     tiles = register_tiles([r for r in REGISTER_ROWS if r <= form.m.extent], target)
     m = counted("m", _cuts(form.m.extent, GRID_PIECES))
     n = nested("n", form.n.extent, ("grid", "sweep"), _column_cuts(form.n.extent))
@@ -61,8 +62,8 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
     with columns of its own.
     """
     by_name = {d.name: d.knob for d in decisions}
-    packed_a = next(way for way in by_name["pack_a"].values if way != IN_PLACE)
-    packed_b = by_name["pack_b"].values[-1]
+    ways_a, ways_b = by_name["pack_a"].values, by_name["pack_b"].values
+    packed_a, packed_b = PREPARED if PREPARED in ways_a else ways_a[1], ways_b[-1]
     few_rows = form.m.extent < 2 * SHORTEST_REDUCTION
     steps = (32, 128) if few_rows else (256, 512)
     found = []
@@ -77,8 +78,8 @@ def cache_starts(form: Contraction, target: Target, decisions: Sequence[Decision
                 m=1 if 1 in by_name["m"].values else by_name["m"].values[0],
                 n=nearest(by_name["n"], pieces, sweeps),
                 k=nearest(by_name["k"], form.k.extent / step, step),
-                pack_a=by_name["pack_a"].values[0] if few_rows else packed_a,
-                pack_b=by_name["pack_b"].values[0] if few_rows else packed_b,
+                pack_a=IN_PLACE if few_rows else packed_a,
+                pack_b=ways_b[0] if few_rows and packed_b != PREPARED else packed_b,
                 order="row_major",
                 inner="i_pack_j",
                 unroll=2,

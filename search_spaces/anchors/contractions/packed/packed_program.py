@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.anchors.contractions.packed.cache_tiles import column_tiles, row_tiles
-from search_spaces.decisions.memory.packing import IN_PLACE, PANELS
+from search_spaces.anchors.contractions.packed.prepared_panels import PreparedPanels
+from search_spaces.decisions.memory.packing import IN_PLACE, PANELS, PREPARED
 from search_spaces.devices.target import Target
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.lowering import Emitter, buffers, slices_at, start_of, workspace_name
@@ -41,13 +42,19 @@ def packed_program(workload: Workload, form: Contraction, target: Target, values
     parts = _Parts(workload, form, values)
     grid = [*(GridAxis(f"{x.name}.0", x.extent) for x in form.outer)]
     grid += GridAxis("m.0", parts.grid_m), GridAxis("n.0", parts.grid_n)
-    before = () if parts.pack_in_i else (parts.load_a(),)
+    before = () if parts.pack_in_i else parts.load_a()
     loop = For("k.0", parts.steps, (*before, parts.sweep()))
     for x in reversed(form.around):
         loop = For(f"{x.name}.0", x.extent, (loop,))
     launch = Launch(lanes=target.lanes, vectors=1)
     kernel = Kernel(workload.name, Grid(tuple(grid)), (loop,), launch)
-    return TileProgram(workload.name, buffers(workload, *parts.workspaces()), (kernel,))
+    once = tuple(filter(None, parts.prepared))
+    return TileProgram(
+        workload.name,
+        buffers(workload, *parts.workspaces(), *(p.workspace for p in once)),
+        (*(k for p in once for k in p.kernels(target)), kernel),
+        prepared=tuple((p.workspace.name, p.tensor.name) for p in once),
+    )
 
 
 def _where_all(
@@ -80,6 +87,12 @@ class _Parts:
         loops = (*((f"{x.name}.0", x.extent) for x in form.around), ("k.0", self.steps))
         self.loops = tuple((variable, extent) for variable, extent in loops if extent > 1)
         self.pack_in_i = values.word("inner") == "i_pack_j"
+        self.prepared = tuple(
+            PreparedPanels(workload, form, access, own, width) if values[f"pack_{side}"] == PREPARED else None
+            for side, access, own, width in zip(
+                "ab", form.tensors, (form.m, form.n), (self.rows, self.columns), strict=True
+            )
+        )
 
     @property
     def sums_in_output(self) -> bool:
@@ -95,30 +108,31 @@ class _Parts:
         shape = (*batch, self.grid_m * self.cache_m, self.grid_n * self.sweeps * self.cache_n, self.rows, self.columns)
         return (Buffer(workspace_name(self.workload, "partial"), shape, "float32", "workspace"),)
 
-    def load_a(self) -> Load:
-        """The cache tile of a, or the one row panel of it of loop i's iteration."""
+    def load_a(self) -> tuple[Load, ...]:
+        """The cache tile of a, or the one row panel of it of loop i's iteration; nothing if it is prepared."""
+        if self.prepared[0]:
+            return ()
         place = Slice(start_of(("m.0", self.block_m)), self.block_m, self.form.m.name)
         if self.pack_in_i:
             place = Slice(start_of(("m.0", self.block_m), ("i", self.rows)), self.rows, self.form.m.name)
         packing = self.values["pack_a"]
         panels = None if packing == IN_PLACE else Panels(self.form.m.name, self.rows, packing == PANELS)
-        return self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels)
+        return (self._load(self.form.tensors[0], "a_panel" if self.pack_in_i else "a", place, panels),)
 
     def sweep(self) -> For:
         """The loop over the parts of the block's columns: load the cache tile of b, then compute its register tiles."""
         place = Slice(self.n_start, self.sweep_n, self.form.n.name)
         panels = None if self.values["pack_b"] == IN_PLACE else Panels(self.form.n.name, self.columns)
-        load = self._load(self.form.tensors[1], "b", place, panels)
+        load = () if self.prepared[1] else (self._load(self.form.tensors[1], "b", place, panels),)
         bound = Bound(self.n_start, self.form.n.extent)
-        return For("n.1", self.sweeps, (load, self._register_loops()), bound=bound)
+        return For("n.1", self.sweeps, (*load, self._register_loops()), bound=bound)
 
     def _load(self, access: Access, name: str, piece: Slice, panels: Panels | None) -> Load:
         along_k = Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
         place = {**self.outer, **self.around, piece.axis: piece, along_k.axis: along_k}
         slices = slices_at(access, place)
         element = next(t.dtype for t in self.workload.inputs if t.name == access.tensor)
-        dst, fill, guarded = Tile.along(slices, name, element), access.fill or 0.0, access.fill is not None
-        return Load(dst, access.tensor, slices, fill, panels=panels, guarded=guarded)
+        return Load(Tile.along(slices, name, element), access.tensor, slices, panels=panels)
 
     def _register_loops(self) -> For:
         """The loops over register tiles, in the order of the knob `inner`."""
@@ -129,15 +143,14 @@ class _Parts:
         bounds = {"i": Bound(m_start, form.m.extent), "j": Bound(n_start, form.n.extent)}
         extents = {"i": self.cache_m, "j": self.cache_n}
         slow, fast = self.values.word("inner")[0], self.values.word("inner")[-1]
-        between = (self.load_a(),) if self.pack_in_i else ()
+        between = self.load_a() if self.pack_in_i else ()
         inner = For(fast, extents[fast], body, bound=bounds[fast])
         return For(slow, extents[slow], (*between, inner), bound=bounds[slow])
 
     def _register_tile(self, m_start: Affine, n_start: Affine) -> list[Statement]:
         form = self.form
         c = Tile("c", (form.m.name, form.n.name), (self.rows, self.columns))
-        views = [] if self.pack_in_i else [self._view("a", form.tensors[0], form.m.name, "i", self.rows)]
-        views.append(self._view("b", form.tensors[1], form.n.name, "j", self.columns))
+        views = self._panels()
         rows, columns = Slice(m_start, self.rows, form.m.name), Slice(n_start, self.columns, form.n.name)
         place = {**self.outer, rows.axis: rows, columns.axis: columns}
         dot = Dot(c, "a_panel", "b_panel", form.k.name)
@@ -164,6 +177,20 @@ class _Parts:
             Slice(Affine(), self.rows, self.form.m.name),
             Slice(Affine(), self.columns, self.form.n.name),
         )
+
+    def _panels(self) -> list[Statement]:
+        """The panels of both operands for one register tile: of prepared ones, or views of cache tiles."""
+        form, (once_a, once_b) = self.form, self.prepared
+        place, k = {**self.outer, **self.around}, Slice(start_of(("k.0", self.tile_k)), self.tile_k, self.form.k.name)
+        found: list[Statement] = []
+        if once_a:
+            found.append(once_a.load("a_panel", start_of(("m.0", self.cache_m), ("i", 1)), place, k))
+        elif not self.pack_in_i:
+            found.append(self._view("a", form.tensors[0], form.m.name, "i", self.rows))
+        if once_b:
+            number = start_of(("n.0", self.sweeps * self.cache_n), ("n.1", self.cache_n), ("j", 1))
+            return [*found, once_b.load("b_panel", number, place, k)]
+        return [*found, self._view("b", form.tensors[1], form.n.name, "j", self.columns)]
 
     def _view(self, tile: str, access: Access, axis: str, variable: str, width: int) -> View:
         """The panel of an operand for one register tile, over the whole reduction tile."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from search_spaces.anchors.contractions.class_tiles import class_tiles
+from search_spaces.anchors.contractions.class_tiles import CLASSES, ClassTiles, class_tiles
 from search_spaces.anchors.contractions.dot_knobs import (
     MIN_ROWS,
     LeastTile,
@@ -20,10 +20,12 @@ from search_spaces.anchors.contractions.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.anchors.contractions.dot_tiles import DotTile
-from search_spaces.anchors.contractions.operand_copies import Operand, operand, operand_copy
+from search_spaces.anchors.contractions.operand_copies import COPIED, Operand, copied_operand, operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.rules.range_rules import with_ranges
 from search_spaces.anchors.contractions.rules.specialization import WARPS, specialization_rules
+from search_spaces.anchors.contractions.windows import why_no_window
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.descriptors import why_not_describable
 from search_spaces.devices.group_dots import block_shape
 from search_spaces.devices.target import Target
@@ -49,7 +51,7 @@ def dot_rules(
 ) -> tuple[Rule, ...]:
     """The rules of a contraction, in the order in which they are reported."""
     reads = {
-        (name, str(how)): tuple(_brought(workload, x, str(how)) for x in _moved(form, side))
+        (name, str(how)): tuple(_brought(form, x, str(how)) for x in _moved(form, side))
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
@@ -62,10 +64,8 @@ def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
     return tuple(dict.fromkeys(a for e in side for a in whole_tiles(e, form)))
 
 
-def _brought(workload: Workload, access: Access, how: str) -> Operand:
-    if how in ("copied", "transposed"):
-        return operand_copy(workload, access, how == "transposed").operand
-    return operand(workload, access)
+def _brought(form: Contraction, access: Access, how: str) -> Operand:
+    return copied_operand(form, access, how).operand if how in COPIED else operand(form.workload, access)
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ class _DotRules:
             Rule(("specialize", "ctas", "subtiles"), _why_no_cluster_of_subtiles),
             *(Rule(("m", "n", "k", "swap", side), self._why_too_narrow(side)) for side in ("a_load", "b_load")),
             Rule(("m", "n", "swap", "store"), self._why_not_stored),
+            Rule(("split", "grid", "store"), self._why_no_partials),
+            *self._of_windows(),
             *specialization_rules(self.workload, self.form, self.target, self.reads, self.offers),
             *(
                 Rule(("m", "n", "k", *others), self._why_too_much_in_flight)
@@ -150,7 +152,7 @@ class _DotRules:
         if values["tail"] != "peeled":
             return None
         tile, loads = self._tile(values), (values["a_load"], values["b_load"])
-        if tile.shared or not tile.has_tail or "pointer" not in loads:
+        if tile.shared or not tile.has_tail or not any(map(is_by_pointers, loads)):
             return "tail=peeled is for the last step of an uneven k, read by pointers, where one program does all steps"
         return None
 
@@ -203,7 +205,7 @@ class _DotRules:
 
     def _why_too_narrow(self, side: str) -> Callable[[Values], str | None]:
         def why(values: Values) -> str | None:
-            moved = self.reads[side, values.word(side)] if values[side] != "pointer" else ()
+            moved = self.reads[side, values.word(side)] if not is_by_pointers(values[side]) else ()
             return self._why_not_described(values, [(x.axes[-1], x.dtype) for x in moved])
 
         return why
@@ -213,9 +215,40 @@ class _DotRules:
             return None
         return self._why_not_described(values, [(self.form.axes[-1].name, t.dtype) for t in self.workload.outputs])
 
+    def _why_no_partials(self, values: Values) -> str | None:
+        if values["store"] != "descriptor" or not self._tile(values).shared:
+            return None
+        by, needed = self.target.features.descriptors, 1 + len(self.form.axes)
+        if by is None or needed <= by.dimensions:
+            return None
+        return f"store=descriptor of partial sums of {needed} dimensions; expected at most {by.dimensions}"
+
+    def _of_windows(self) -> Iterator[Rule]:
+        """Rules of im2col descriptors: the producer uses them, and the tile is one."""
+        for side, operands in zip(LOADS, self.form.operands, strict=True):
+            if (side, "im2col") in self.reads:
+                (access,) = (e for e in operands if isinstance(e, Access))
+                yield Rule((side, "specialize"), _why_no_producer(side))
+                yield Rule(("m", "n", "k", side), self._why_no_window(side, access))
+
+    def _why_no_window(self, side: str, access: Access) -> Callable[[Values], str | None]:
+        by = self.target.features.descriptors
+
+        @lru_cache(1024)
+        def why_none(*classes: ClassTiles) -> str | None:
+            return why_no_window(self.form, access, dict(zip(CLASSES, classes, strict=True)), by)
+
+        def why(values: Values) -> str | None:
+            if values[side] != "im2col":
+                return None
+            return why_none(*(class_tiles(self.form, values, x) for x in CLASSES))
+
+        return why
+
     def _why_not_described(self, values: Values, moved: Sequence[tuple[str, str]]) -> str | None:
         # Descriptors move a tile at one index of every other axis.
-        extents = {x: values.tile(x) for x in "mnk" if x in values}
+        tiles = [class_tiles(self.form, values, x) for x in "mnk" if x in values]
+        extents = {axis: size for t in tiles for axis, size in t.extents.items()}
         return why_too_narrow(moved, defaultdict(lambda: 1, extents), self.target.features.descriptors)
 
     def _why_too_many_sums(self, values: Values) -> str | None:
@@ -295,6 +328,15 @@ _WHERE_IT_LIES = ("pointer", "descriptor")
 # Decisions that need a single loop, except with these values.
 _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("none",)))
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and partials=atomic"
+
+
+def _why_no_producer(side: str) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        if values[side] == "im2col" and values["specialize"] == "none":
+            return f"{side}=im2col is for a producer; expected specialize=cooperative or pingpong"
+        return None
+
+    return why
 
 
 def _why_no_cluster_of_subtiles(values: Values) -> str | None:

@@ -1,11 +1,10 @@
-"""Rules of tiles over several axes of a class: addressing by pointers, and a single loop."""
+"""Rules of tiles over several axes of a class: the addressing of ranges and of boxes, and a single loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from search_spaces.anchors.contractions.class_tiles import (
-    BOX,
     CLASSES,
     FUSED,
     MOVED,
@@ -14,11 +13,18 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.rules.specialization import KINDS
+from search_spaces.anchors.contractions.operand_tiles import moved_by
+from search_spaces.anchors.contractions.windows import moves_one_dimension
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
+from search_spaces.decisions.tiles.class_axes import BOXES
+from search_spaces.programs.boxes import why_no_box
+from search_spaces.programs.lowering import slices_at
+from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.expressions.affine import Affine
 
 
 def with_ranges(form: Contraction, rules: Sequence[Rule], knobs: Mapping[str, Knob]) -> tuple[Rule, ...]:
@@ -36,15 +42,45 @@ def _with_axes(rule: Rule, ranged: Sequence[str]) -> Rule:
 def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str, Knob]) -> Iterator[Rule]:
     """Rules of tiles over several axes of a class."""
     if ranged:
-        yield Rule(ranged, lambda values: why_not_ranged(form, {x[0]: values[x] == RANGE for x in ranged}))
+        yield Rule(ranged, _why_not_sliced(form, ranged))
     for axes in ranged:
         yield Rule((axes, axes[0]), _why_too_long(form, knobs[axes[0]]))
         for moved in MOVED[axes[0]]:
-            yield Rule((axes, moved), _why_no_descriptor(axes, moved))
+            yield Rule((axes, moved, "specialize"), _why_no_descriptor(form, axes, moved))
+    sized = tuple(x for axes in ranged for x in (axes, axes[0]))
+    if sized:
+        for moved in ("a_load", "b_load", "store", "epilogue_load"):
+            yield Rule((*sized, moved), _why_out_of_order(form, sized[::2], moved))
     if "k_axes" in ranged:
         for knob, value, kinds in _NEEDED:
             yield Rule(("k_axes", knob), _why_other_loops(knob, value, kinds))
         yield Rule(("k", "k_axes", "split"), lambda values: _why_no_steps(form, values))
+
+
+def _why_not_sliced(form: Contraction, ranged: Sequence[str]) -> Callable[[Values], str | None]:
+    def why(values: Values) -> str | None:
+        boxed = [x[0] for x in ranged if values[x] in BOXES]
+        return why_not_ranged(form, {x[0]: values[x] == RANGE for x in ranged}, boxed)
+
+    return why
+
+
+def _why_out_of_order(form: Contraction, classes: Sequence[str], moved: str) -> Callable[[Values], str | None]:
+    """A descriptor moves the positions of a box in their order in memory."""
+
+    def why(values: Values) -> str | None:
+        tiles = [class_tiles(form, values, axes[0]) for axes in classes]
+        if is_by_pointers(values[moved]) or not any(t.boxed for t in tiles):
+            return None
+        place = {x.name: Slice(Affine(), x.extent, x.name) for x in (form.m, form.n, form.k)}
+        place |= {x: piece for t in tiles for x, piece in t.place(Affine()).items()}
+        for access, strides in moved_by(form, moved, values.word(moved)):
+            where = {v: place.get(v, Slice(Affine())) for i in access.index for v in i.axes}
+            if reason := why_no_box(slices_at(access, where), strides):
+                return f"{moved}={values[moved]} of {access.tensor}: {reason}"
+        return None
+
+    return why
 
 
 def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | None]:
@@ -52,6 +88,8 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
 
     def why(values: Values) -> str | None:
         tiles = class_tiles(form, values, name)
+        if tiles.boxed:
+            return tiles.why_no_box()
         if tiles.ranged or fits(tiles.size, tiles.positions) or tiles.size == least:
             return None
         return f"{name}={tiles.size} is longer than {tiles.positions} positions by a smaller tile; {name}_axes=range"
@@ -59,11 +97,15 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
     return why
 
 
-def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
+def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Values], str | None]:
+    merged = moves_one_dimension(form, axes[0], moved)
+
     def why(values: Values) -> str | None:
-        if values[axes] == RANGE and values[moved] != "pointer":
-            return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
-        return None
+        if values[axes] != RANGE or is_by_pointers(values[moved]) or values[moved] == "im2col":
+            return None
+        if merged and values[moved] == "descriptor" and values["specialize"] != "none":
+            return None
+        return f"{axes}=range runs along several dimensions, by pointers; expected {moved}=pointer"
 
     return why
 
@@ -72,7 +114,6 @@ def _why_no_descriptor(axes: str, moved: str) -> Callable[[Values], str | None]:
 _NEEDED = (
     ("grid", STREAM_K, (FUSED, RANGE)),
     ("tail", "peeled", (RANGE,)),
-    *(("specialize", kind, (BOX, RANGE)) for kind in KINDS[1:]),
 )
 
 

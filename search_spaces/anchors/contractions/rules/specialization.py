@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from search_spaces.anchors.contractions.dot_tiles import DotTile
 from search_spaces.anchors.contractions.operand_copies import Operand
+from search_spaces.anchors.contractions.operand_tiles import LOADS
+from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.devices.group_dots import GroupDots, LoadedTile, block_shape
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
@@ -83,6 +85,24 @@ class _Specialization:
                     "unless it runs along k"
                 )
         return None
+
+    def why_not_in_rows(self, values: Values) -> str | None:
+        """Dot units read operands in rows of a whole tile, along k or along its positions."""
+        if values["specialize"] == "none":
+            return None
+        tile = self.tile(values)
+        sides = {x for t in (*tile.output.classes.values(), tile.reduced) if t.boxed for x in t.axes}
+        read = [x for knob in LOADS for x in self.reads[knob, values.word(knob)]]
+        cut = next((x for x in read if x.axes[-1] in {axis.name for axis in sides}), None)
+        return (
+            f"specialize={values['specialize']} needs whole rows of {cut.buffer}; got sides of boxes" if cut else None
+        )
+
+    def why_not_ended(self, values: Values) -> str | None:
+        tile = self.tile(values)
+        if values["specialize"] == "none" or not tile.reaches or self.form.ends_at_zeros(tile.reduced.outermost):
+            return None
+        return f"specialize={values['specialize']} needs zeros beyond the end of k, or whole tiles of it"
 
     def _dots(self, values: Values, a_load: str, b_load: str) -> Iterator[GroupDots]:
         """The dots of a warp group, for each pair of reads of the operands."""
@@ -202,6 +222,8 @@ def specialization_rules(
             for others in dict.fromkeys(((), shared))
         ),
         Rule(("specialize", "stages"), why_no_stages),
+        Rule(("specialize", "k"), asked.why_not_ended),
+        Rule(("specialize", "swap", "m", "n", "k", *LOADS), asked.why_not_in_rows),
         Rule(("specialize", "swap", "k", "split", "a_load", "b_load"), asked.why_not_through_registers),
         Rule((*own, "warps", *shared), asked.why_no_dots),
         *([Rule((*own, "warps", "max_registers", *shared), asked.why_no_registers)] if offers.dot_registers else []),
@@ -233,7 +255,7 @@ def _beside(offers: Offers) -> dict[str, tuple[KnobValue, ...]]:
 
 def _why_by_pointers(side: str) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if values["specialize"] != "none" and values[side] == "pointer":
+        if values["specialize"] != "none" and is_by_pointers(values[side]):
             return f"specialize={values['specialize']} brings operands by descriptor, not by pointers"
         return None
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
-from search_spaces.anchors.contractions.class_tiles import CLASSES, FUSED, MOVED, RANGE, class_positions, fits
+from search_spaces.anchors.contractions.class_tiles import (
+    BOX,
+    CLASSES,
+    FUSED,
+    MOVED,
+    RANGE,
+    class_positions,
+    class_tiles,
+    fits,
+    why_not_ranged,
+)
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.operand_tiles import LOADS
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
+from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
 from search_spaces.schedules.limits import USUAL, Offers
@@ -64,6 +78,8 @@ _FEW_TILES_STARTS = (
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
+# Rows and columns of most tiles.
+_USUAL_ROWS = 128
 # Consecutive tiles of one axis in the grid, so that operands of a few waves stay in the cache.
 _START_GROUP = 8
 # Products with a shorter side of at most this count as thin, and have other starts.
@@ -109,27 +125,88 @@ class _Starts:
         self.knobs = {d.name: d.knob for d in decisions}
         self.specialized = len(self.knobs["specialize"].values) > 1
         self.element_bytes = dtype(form.dtype).bytes
+        ranged = [x for x in CLASSES if RANGE in getattr(self.knobs.get(f"{x}_axes"), "values", ())]
+        by = target.features.descriptors
+        sides = zip(LOADS, form.operands, strict=True)
+        windows = [e for x, side in sides if "im2col" in self.knobs[x].values for e in side if isinstance(e, Access)]
+        # The classes of the positions of windows.
+        self.windows = {window_class(form, a, ranged, by) for a in windows}
 
-    def _start(self, m: int, n: int, k_bytes: int, **others: KnobValue) -> Values:
-        """A start with these tiles, and with the fastest addressing unless `others` have another."""
+    def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, /, **others: KnobValue) -> Values:
+        """A start with these tiles, and with the fastest addressing unless `others` have another.
+
+        `windows`: by im2col descriptors, if there are windows; otherwise by any others.
+        """
         sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
-        values |= {name: nearest(self.knobs[name], size) for name, size in sizes.items()}
+        for x in LOADS:
+            if "im2col" in self.knobs[x].values:
+                values[x] = "im2col" if windows else self.knobs[x].values[-2]
+        values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
+        values |= self._within_axes(values)
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
-        """Ranges of each class whose tile is longer than one axis, moved by pointers; and `others`.
+        """Boxes of each class whose operand descriptors move, if `others` ask for those; and `others`.
 
-        Loops over reduced axes are fused, so that they are pipelined from end to end, unless warp groups share one.
+        Ranges of each class whose tile is longer than one axis else, moved by pointers. Loops over reduced axes are
+        fused, so that they are pipelined from end to end.
         """
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
-        long = [x for x in several if not fits(values.tile(x), class_positions(self.form, x, ranged=False))]
-        moved = {name: "pointer" for x in long for name in MOVED[x]}
-        fused = {"k_axes": FUSED} if "k" in several and not self.specialized else {}
-        return Values({**others, **fused, **{f"{x}_axes": RANGE for x in long}, **moved})
+        if "im2col" in (values["a_load"], values["b_load"]):
+            return Values({**others, **self._windows(several)})
+        fused = {"k_axes": FUSED} if "k" in several else {}
+        boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
+        apart = [x for x in several if f"{x}_axes" not in boxes]
+        long = self._ranges_of(values, apart)
+        moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
+        return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
+
+    def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
+        """Those of the classes whose tile is longer than one axis, as far as they may be ranges together."""
+        found: list[str] = []
+        for x in apart:
+            longer = not fits(values.tile(x), class_positions(self.form, x, ranged=False))
+            if longer and RANGE in self.knobs[f"{x}_axes"].values:
+                together = why_not_ranged(self.form, dict.fromkeys((*found, x), True))
+                found += [x] if together is None else []
+        return found
+
+    def _within_axes(self, values: Values) -> Values:
+        """Shorter tiles of the classes that lie along one of several axes and are longer than that."""
+        found = Values()
+        for x in CLASSES:
+            if f"{x}_axes" in self.knobs and values.get(f"{x}_axes") in (None, BOX, FUSED):
+                positions, knob = class_positions(self.form, x, ranged=False), self.knobs[x]
+                short = [v for v in knob.values if fits(v[-1] if isinstance(v, tuple) else 1, positions)]
+                if short and not fits(values.tile(x), positions):
+                    found[x] = nearest(knob.restricted(short), values.tile(x))
+        return found
+
+    def _boxes(self, values: Values) -> Values:
+        """Patches of each class of which tiles along one axis would reach beyond its end, if there are any."""
+        found = Values()
+        for x in CLASSES:
+            axes = f"{x}_axes"
+            one, patch = (class_tiles(self.form, {**values, axes: kind}, x) for kind in (BOX, PATCH))
+            if self._has_patches(x) and one.reaches and patch.why_no_box() is None:
+                found[axes] = PATCH
+        return found
+
+    def _has_patches(self, name: str) -> bool:
+        axes = f"{name}_axes"
+        return axes in self.knobs and PATCH in self.knobs[axes].values
+
+    def _windows(self, several: Sequence[str]) -> dict[str, KnobValue]:
+        """Ranges of the positions that im2col descriptors read, and one loop over all taps and channels."""
+        ranged = {x for x in self.windows if x in several}
+        moved = {knob for x in ranged for knob in MOVED[x] if "im2col" not in self.knobs[knob].values}
+        pointed = [x for x in moved if not all(moves_one_dimension(self.form, c, x) for c in ranged if x in MOVED[c])]
+        fused = {"k_axes": FUSED} if "k" in several else {}
+        return {**fused, **{f"{x}_axes": RANGE for x in ranged}} | {x: _by_pointers(self.knobs[x]) for x in pointed}
 
     def of_one_dot(self) -> Iterator[Values]:
         """Specialised programs first; thin products are swapped so that the wide side is the rows of the dot."""
@@ -142,16 +219,41 @@ class _Starts:
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
-            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
-            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
-        swap, thin = form.m.extent <= form.n.extent, min(form.m.extent, form.n.extent)
+            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._ranged)
+            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
+            if self._ranged:
+                yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            if self._as_given:
+                yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
+        rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
+        swap, thin = rows <= columns, min(rows, columns)
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
 
+    @cached_property
+    def _ranged(self) -> Values:
+        """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
+        return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
+
+    @cached_property
+    def _as_given(self) -> Values:
+        """Operands of several reduced axes by pointers, where they could be copied: a copy may have short rows, too."""
+        copied = [x for x in LOADS if "copied" in self.knobs[x].values]
+        return Values(dict.fromkeys(copied, "pointer")) if len(self.form.reduced) > 1 else Values()
+
+    def _size(self, name: str, wanted: float) -> KnobValue:
+        """The usual tile that is closest, or this one."""
+        knob = self.knobs[name]
+        usual = [
+            v for v in knob.values if not isinstance(v, tuple) or v[-1] == wanted or v[-1] not in self.offers.tiles
+        ]
+        return nearest(knob.restricted(usual or knob.values), wanted)
+
     def _of_warp_groups(self, tiles: Sequence[tuple[int, int, int, str, int, int, int]]) -> Iterator[Values]:
         """Specialised programs, those of few tiles first, each also with rows and columns swapped."""
-        whole = Values({x: nearest(self.knobs[x], 128) for x in "mn"})
+        whole = Values({x: self._size(x, _USUAL_ROWS) for x in CLASSES})
+        whole |= self._boxes(whole)
         few = _FEW_TILES_STARTS if tiles_in(self.form, whole) <= self.target.num_sms / 2 else ()
         for grid, of_grid in (("tiles", few), ("persistent", tiles)):
             for m, n, k_bytes, kind, warps, stages, subtiles in of_grid:
@@ -159,8 +261,10 @@ class _Starts:
                     own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages}
                     columns = "a_load" if swapped else "b_load"
                     turned = (x for x in ("a_load", "b_load") if x == columns or self.element_bytes == 1)
-                    own |= {x: _along_k(self.knobs[x]) for x in turned}
-                    yield self._start(m, n, k_bytes, grid=grid, swap=swapped, subtiles=subtiles, **own)
+                    own |= {x: _along_k(self.knobs[x]) for x in turned if "im2col" not in self.knobs[x].values}
+                    # Im2col descriptors, which not all backends have, go with the tiles offered, if boxes can be moved.
+                    windows = bool(self.windows) and not self._ranged
+                    yield self._start(m, n, k_bytes, windows, grid=grid, swap=swapped, subtiles=subtiles, **own)
 
     def _offered(self) -> Iterator[Values]:
         """Tiles of warp groups besides the usual ones.
@@ -170,13 +274,13 @@ class _Starts:
         units = self.target.wave_groups
         assert units is not None
         plain = all(isinstance(result, Access) for _, result in self.form.results)
-        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms):
+        for tile, swapped in offered_starts(self.form, self.knobs, self.offers, self.target.num_sms, self.windows):
             m, n = (tile.columns, tile.rows) if swapped else (tile.rows, tile.columns)
             whole = plain or (tile.blocks > 1 and tile.rows <= tile.columns)
             own = tile.values(swapped, units.waves) | {"subtiles": 1 if whole else 2}
-            own |= {x: _along_k(self.knobs[x]) for x in ("a_load", "b_load")}
-            values = self._start(m, n, _SWIZZLED_BYTES, grid="persistent", **own)
-            several = tiles_in(self.form, values) > self.target.num_sms // tile.blocks
+            own |= {x: _along_k(self.knobs[x]) for x in LOADS if "im2col" not in self.knobs[x].values}
+            values = self._start(m, n, _SWIZZLED_BYTES, bool(self.windows), grid="persistent", **own)
+            several = tiles_in(self.form, values) * tile.split > self.target.num_sms // tile.blocks
             yield values if several else Values({**values, "grid": "tiles"})
 
     def of_several(self) -> Iterator[Values]:
@@ -196,4 +300,9 @@ class _Starts:
 
 def _along_k(loads: Knob) -> KnobValue:
     """The value that lets the operand run along k, as dot units want it."""
-    return "transposed" if "transposed" in loads.values else fastest(loads)
+    return next((way for way in ("transposed", "prepared_k") if way in loads.values), fastest(loads))
+
+
+def _by_pointers(loads: Knob) -> KnobValue:
+    """The value that loads by pointers, of a prepared copy if there is one."""
+    return "prepared_k_pointer" if "prepared_k_pointer" in loads.values else "pointer"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from autosched.backends.backend import LoadError
-from autosched.backends.gpu.kernel import CudaKernel, TensorMap
+from autosched.backends.gpu.kernel import CudaKernel, TensorMap, Window, kernels_from_json, kernels_to_json
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -62,12 +62,25 @@ class FakeDriver:
     failures: list[Any] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     maps: list[Encoding] = field(default_factory=list)
+    windows: list[Any] = field(default_factory=list)
     version: int = 13020
 
     def __post_init__(self) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int
         kinds = (pointer, number, ctypes.c_uint32, pointer, *[pointer] * 4, *[number] * 4)
         self.encoder = ctypes.CFUNCTYPE(number, *kinds)(self._encode)
+        window = (pointer, pointer, ctypes.c_uint32, ctypes.c_uint32, pointer)
+        kinds = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, *window, *[number] * 4)
+        self.window_encoder = ctypes.CFUNCTYPE(number, *kinds)(self._encode_window)
+
+    def _encode_window(self, made, kind, rank, address, shape, strides, lower, upper, channels, pixels, steps, *others):
+        """Writes where the map lies and a bit that must stay."""
+        corners = (list((ctypes.c_int * (rank - 2)).from_address(at)) for at in (lower, upper))
+        self.windows.append((*corners, channels, pixels, list((ctypes.c_uint32 * rank).from_address(steps))))
+        sizes = (list((ctypes.c_uint64 * n).from_address(at)) for n, at in ((rank, shape), (rank - 1, strides)))
+        self.maps.append(Encoding(kind, *sizes, [], others[1]))
+        (ctypes.c_uint64 * 16).from_address(made)[:] = [address, 0xFFFFFFFF, *[0] * 14]
+        return 0
 
     def _encode(self, made, kind, rank, address, shape, strides, box, steps, interleave, swizzle, promotion, fill):
         """Writes where the map lies and which bit is set that CUTLASS clears; refuses what the driver would."""
@@ -142,8 +155,8 @@ class FakeDriver:
         return self._ok(self.version)
 
     def cuGetProcAddress(self, name, version, flags):
-        assert name == b"cuTensorMapEncodeTiled"
-        return self._ok(ctypes.cast(self.encoder, ctypes.c_void_p).value, 0)
+        made = {b"cuTensorMapEncodeTiled": self.encoder, b"cuTensorMapEncodeIm2col": self.window_encoder}[name]
+        return self._ok(ctypes.cast(made, ctypes.c_void_p).value, 0)
 
     def cuGetErrorString(self, status):
         return self._ok(b"said the driver")
@@ -382,10 +395,10 @@ MAP = TensorMap("a", "float16", (4, 16), (24, 1), (2, 8), 1)
 MAPPED = CudaKernel("first", ("b",), 1, 4, 1, 0, 0, 2, (MAP,))
 
 
-def mapped(driver: FakeDriver, *calls: list[torch.Tensor]) -> list[tuple[int, list[int]]]:
+def mapped(driver: FakeDriver, *calls: list[torch.Tensor], kernel: CudaKernel = MAPPED) -> list[tuple[int, list[int]]]:
     """The first two words of the map that each call's kernel was given."""
     driver.parameter_counts["first"] = 8
-    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (kernel,))
     found, launch = [], driver.cuLaunchKernelEx
 
     def watched(description, function, parameters, extra):
@@ -408,6 +421,26 @@ def test_a_descriptor_is_a_map_of_its_tensor_followed_by_sizes_and_strides(drive
     # Innermost first; strides in bytes, without the one that is always the same.
     half = int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16)
     assert driver.maps == [Encoding(half, [16, 4], [48], [8, 2], 1)]
+
+
+# Of 2 images of 8 rows of 6 columns of 64 channels.
+WINDOW = Window((-1, -2), (0, 1), (2, 3))
+WINDOWED = replace(MAP, shape=(2, 8, 6, 64), strides=(3072, 384, 64, 1), box=(128, 32), swizzle=2, window=WINDOW)
+
+
+def test_an_im2col_map_has_corners_and_steps_of_columns_before_those_of_rows(driver):
+    (a, b, out), driver.version = tensors(), 13010
+    found = mapped(driver, [a, b, out], kernel=replace(MAPPED, maps=(WINDOWED,)))
+    assert driver.windows == [([-2, -1], [1, 0], 32, 128, [1, 3, 2, 1])]
+    half = int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16)
+    assert driver.maps == [Encoding(half, [64, 6, 8, 2], [128, 768, 6144], [], 2)]
+    # Only tiled maps of old drivers have the wrong bit.
+    assert found == [[a.data_ptr(), 0xFFFFFFFF]]
+
+
+def test_an_im2col_map_is_the_same_after_a_journey_as_json():
+    kernel = replace(MAPPED, maps=(WINDOWED, MAP))
+    assert kernels_from_json(kernels_to_json([kernel])) == (kernel,)
 
 
 def test_where_no_sizes_follow_a_map_is_all_that_is_passed_of_a_descriptor(driver):

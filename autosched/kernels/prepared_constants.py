@@ -1,0 +1,167 @@
+"""Constants in the layouts that a kernel reads: made once for a tensor, and again after it has changed.
+
+A tensor is known by its identity, its address and its version counter, which PyTorch raises with every change in place
+(`Tensor._version`). What the counter does not see is not seen here either: writes through `tensor.data`, or by code
+that PyTorch does not know of. A change is prepared in the same memory, so that a CUDA graph that has captured the
+kernel reads it as well, from then on.
+
+Nothing is prepared while a CUDA graph is captured, nor of tensors without a version counter (those of inference mode):
+the call then prepares for itself, and a replay of the graph does the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from autosched.backends.backend import Launcher
+from autosched.kernels.dispatch import Argument
+from autosched.machine.torch_internals import current_stream
+from search_spaces import InputError, TileProgram
+
+# Fills a prepared workspace: its number, the address of the constant, and memory of an earlier call.
+_Prepare = Callable[[int, int, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A constant in the layout of one workspace; `streams`: those that have used the memory."""
+
+    tensor: weakref.ref[Tensor]
+    version: int
+    address: int
+    memory: Tensor
+    streams: set[int] = field(default_factory=set)
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """True if it was made of the tensor as it is now."""
+        return self.tensor() is tensor and self.version == tensor._version and self.address == tensor.data_ptr()
+
+
+class PreparedWeight:
+    """A constant that a kernel takes in the place of a tensor.
+
+    Changes of the tensor are certain to count after `update`: before it, kernels that read the tensor itself see them,
+    and those that read another layout do not. `memories`: the prepared workspaces made of it, by their numbers.
+    """
+
+    def __init__(self, tensor: Tensor, argument: Argument, place: int, constants: PreparedConstants | None) -> None:
+        self.tensor = tensor
+        self._argument, self._place, self._constants = argument, place, constants
+        numbers = [] if constants is None else [n for n, at in enumerate(constants.places) if at == place]
+        read = argument.usable(tensor)
+        self.memories = {n: constants.made(n, read.data_ptr()) for n in numbers if constants is not None}
+
+    def update(self) -> None:
+        """Prepare the present values of the tensor, in the same memory: CUDA graphs that read it read these."""
+        read = self._argument.usable(self.tensor)
+        for number, memory in self.memories.items():
+            assert self._constants is not None
+            self._constants.made(number, read.data_ptr(), memory)
+
+    def check_for(self, constants: PreparedConstants | None, place: int) -> None:
+        """Raise InputError unless it was prepared for this input of this kernel."""
+        if constants is not self._constants or place != self._place:
+            raise InputError(f"{self._argument.name} was prepared by another kernel or for another input of this one")
+
+
+# Of calls with tensors only.
+NO_WEIGHTS: Mapping[int, PreparedWeight] = MappingProxyType({})
+
+
+class PreparedConstants:
+    """The prepared workspaces of a kernel, for every constant that it was called with and that still exists.
+
+    `places`: for each prepared workspace, the number of the constant among the kernel's inputs.
+    """
+
+    def __init__(self, launcher: Launcher, places: Sequence[int], device: torch.device) -> None:
+        self.places = tuple(places)
+        self._prepare: _Prepare = launcher.prepare
+        self._device = device
+        self._known: dict[tuple[int, int, int], _Prepared] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
+        """Prepared workspaces of a program whose inputs, in order, are a kernel's inputs of these numbers."""
+        names = [b.name for b in program.buffers if b.role == "input"]
+        return PreparedConstants(launcher, [order[names.index(read)] for _, read in program.prepared], device)
+
+    def addresses(
+        self,
+        tensors: Sequence[Tensor],
+        inputs: Sequence[int],
+        offsets: Sequence[int] = (),
+        weights: Mapping[int, PreparedWeight] = NO_WEIGHTS,
+    ) -> tuple[int, ...]:
+        """The addresses of the prepared workspaces; none if this call has to prepare for itself.
+
+        `tensors`: the kernel's inputs, of which those at `places` are used; `inputs`: the addresses of their elements,
+        or of a copy that the kernel can read; `offsets`: where in the tensors the inputs begin, if not at their start;
+        `weights`: inputs, by their numbers, that were prepared by the caller.
+        """
+        found = []
+        for number, place in enumerate(self.places):
+            offset = offsets[place] if offsets else 0
+            if place in weights:
+                found.append(weights[place].memories[number].data_ptr())
+                continue
+            memory = self._memory((number, id(tensors[place]), offset), tensors[place], inputs[place])
+            if memory is None:
+                return ()
+            found.append(memory.data_ptr())
+        return tuple(found)
+
+    def made(self, number: int, address: int, memory: Tensor | None = None) -> Tensor:
+        """The memory of a prepared workspace, filled from the constant at this address when this returns."""
+        made = self._prepare(number, address, memory)
+        if self._device.type == "cuda":
+            # Other streams may use it next.
+            torch.cuda.current_stream(self._device).synchronize()
+        return made
+
+    def _memory(self, key: tuple[int, int, int], tensor: Tensor, address: int) -> Tensor | None:
+        if tensor.is_inference():
+            return None
+        known = self._known.get(key)
+        if known is None or not known.is_of(tensor):
+            if self._is_captured():
+                return None
+            known = self._made(key, tensor, address)
+        if self._device.type == "cuda":
+            self._use(known)
+        return known.memory
+
+    def _made(self, key: tuple[int, int, int], tensor: Tensor, address: int) -> _Prepared:
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and known.is_of(tensor):
+                return known
+            same = known is not None and known.tensor() is tensor
+            version, at = tensor._version, tensor.data_ptr()
+            memory = self.made(key[0], address, known.memory if known is not None and same else None)
+            forgotten = weakref.ref(tensor, lambda _: self._known.pop(key, None))
+            found = self._known[key] = _Prepared(forgotten, version, at, memory, {current_stream_of(self._device)})
+            return found
+
+    def _is_captured(self) -> bool:
+        return self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+    def _use(self, known: _Prepared) -> None:
+        """Keep the memory until the present stream is done with it."""
+        stream = current_stream_of(self._device)
+        if stream not in known.streams:
+            known.memory.record_stream(torch.cuda.current_stream(self._device))
+            known.streams.add(stream)
+
+
+def current_stream_of(device: torch.device) -> int:
+    """The stream of a GPU that calls are launched on; 0 on a CPU."""
+    return current_stream(device.index or 0) if device.type == "cuda" else 0

@@ -1,0 +1,233 @@
+"""Traced convolutions: eager's numbers and strides, in as few kernels as they need, with what surrounds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autosched import InputError, trace
+from autosched.machine.devices import cpu_target
+from autosched.tracing import loaded
+from traced_convolutions import COMBINATIONS, R, checked, laid_out, made, name_of
+from traced_gradients import graded, wanted
+from untuned import untuned_kernels
+
+Function = Callable[..., Any]
+X, W, B = R(2, 4, 7, 6), R(8, 4, 3, 3), R(8)
+# Of a 1 x 1 and of a depthwise convolution of 8 channels.
+POINT, EACH = R(4, 8, 1, 1), R(8, 1, 3, 3)
+MEAN, VAR, GAIN, SHIFT = R(8), R(8).abs() + 0.5, R(8), R(8)
+
+
+@pytest.mark.parametrize("kind", COMBINATIONS, ids=name_of)
+def test_a_convolution_gives_the_numbers_and_strides_of_eager(kind: Mapping[str, Any]) -> None:
+    function, given = made(kind)
+    traced = checked(function, *given)
+    # What a single window reads of larger images may be gathered first.
+    if kind["kind"] == "ordinary" and kind["size"] > 1:
+        assert len(traced.steps) == 1, str(traced)
+
+
+def conv(x: Tensor, w: Tensor = W, b: Tensor | None = None, padding: int = 1) -> Tensor:
+    return F.conv2d(x, w, b, padding=padding, groups=x.shape[1] // w.shape[1])
+
+
+def norm(x: Tensor, mean: Tensor, var: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+    return F.batch_norm(x, mean, var, gain, shift)
+
+
+def squeezed(x: Tensor, w: Tensor, s: Tensor) -> Tensor:
+    return conv(x, w) * s.sigmoid()[:, :, None, None]
+
+
+# name: a function of one kernel, and its arguments.
+AFTER: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
+    "bias": (conv, X, W, B),
+    "activation": (lambda x, w, b: F.silu(conv(x, w, b)), X, W, B),
+    "inference batch norm": (lambda x, w, *n: norm(conv(x, w), *n), X, W, MEAN, VAR, GAIN, SHIFT),
+    "batch norm and activation": (
+        lambda x, w, *n: F.relu6(norm(conv(x, w), *n)), X, W, MEAN, VAR, GAIN, SHIFT,
+    ),
+    "residual": (lambda x, w, b, r: F.relu(conv(x, w, b) + r), X, W, B, R(2, 8, 7, 6)),
+    "scale of channels": (lambda x, w, b, s: conv(x, w, b) * s[:, None, None], X, W, B, R(8)),
+    "squeeze and excite": (squeezed, X, W, R(2, 8)),
+    "what multiplies by a number": (lambda x, w: (conv(x, w) * 0.5 + 1).clamp(-1, 1), X, W),
+    "pixel shuffle": (lambda x, w, b: F.pixel_shuffle(conv(x, w, b), 2), X, W, B),
+    "a part of it": (lambda x, w, b: conv(x, w, b).chunk(2, 1)[0] * 2, X, W, B),
+    "tokens": (lambda x, w, b: F.conv2d(x, w, b, stride=3).flatten(2).transpose(1, 2), X, W, B),
+    "depthwise": (lambda x, w, b: F.gelu(conv(x, w, b)), R(2, 8, 7, 6), EACH, B),
+    "pointwise": (lambda x, w: F.relu(conv(x, w, padding=0)), R(2, 8, 7, 6), POINT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AFTER)
+@pytest.mark.parametrize("layout", ["first", "last"])
+def test_what_follows_a_convolution_is_computed_in_its_kernel(name: str, layout: str) -> None:
+    function, *given = AFTER[name]
+    traced = checked(function, *(laid_out(x, layout) if x.dim() == 4 else x for x in given))
+    assert len(traced.steps) == 1, str(traced)
+
+
+def reflected(x: Tensor, w: Tensor) -> Tensor:
+    return conv(F.pad(x, (1, 1, 1, 1), mode="reflect"), w, padding=0)
+
+
+# name: the function, its arguments, and the most kernels of it.
+NEIGHBOURS: dict[str, tuple[Function, tuple[Tensor, ...], int]] = {
+    "relu": (lambda x, w: conv(F.relu(x), w), (X, W), 2),
+    "gelu": (lambda x, w: conv(F.gelu(x), w), (X, W), 2),
+    "a sum": (lambda x, y, w: conv(x + y, w), (X, R(2, 4, 7, 6), W), 2),
+    "batch norm": (lambda x, w, *n: conv(norm(x, *n), w), (X, W, *(t[:4] for t in (MEAN, VAR, GAIN, SHIFT))), 2),
+    "padding by reflection": (reflected, (X, W), 2),
+    "padding with zeros": (lambda x, w: conv(F.pad(x, (1, 0, 2, 1)), w), (X, W), 1),
+    "padding with a number": (lambda x, w: conv(F.pad(x, (1, 1, 1, 1), value=2.0), w, padding=0), (X, W), 2),
+    "a part of channels": (lambda x, w: conv(x[:, 2:6], w), (R(2, 8, 7, 6), W), 1),
+    "every other row": (lambda x, w: conv(x[:, :, ::2], w), (X, W), 2),
+    "an enlarged image": (lambda x, w: conv(F.interpolate(x, scale_factor=2), w), (X, W), 2),
+    "a pooled image": (lambda x, w: conv(F.max_pool2d(x, 2), w), (X, W), 2),
+    "shuffled pixels": (lambda x, w: conv(F.pixel_unshuffle(x[:, :1, :6], 2), w), (X, W), 2),
+    "concatenated channels": (lambda x, y, w: conv(torch.cat((x, y), 1), w), (X[:, :3], X[:, 3:], W), 2),
+    "scaled weights": (lambda x, w, s: conv(x, w * s[:, None, None, None]), (X, W, R(8)), 2),
+    "another convolution": (lambda x, w, v: conv(F.relu(conv(x, w)), v, padding=0), (X, W, POINT), 2),
+    "depthwise and pointwise": (
+        lambda x, d, p: F.relu(conv(F.relu6(conv(x, d)), p, padding=0)), (R(2, 8, 7, 6), EACH, POINT), 2,
+    ),
+    "a residual block": (
+        lambda x, w, v: F.relu(x + conv(F.relu(conv(x, w)), v, padding=0)), (X, W, POINT), 2,
+    ),
+    "concatenation behind it": (lambda x, w, b: torch.cat((x, conv(x, w, b)), 1), (X, W, B), 2),
+    "branches": (lambda x, w, v: torch.cat((conv(x, w), F.conv2d(x, v)), 1), (X, W, R(3, 4, 1, 1)), 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_other_neighbours_of_a_convolution_take_few_kernels_more(name: str) -> None:
+    function, given, most = NEIGHBOURS[name]
+    assert len(checked(function, *given).steps) <= most
+
+
+# name: the function, its arguments.
+EDGES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
+    "one pixel": (conv, X[:, :, :1, :1], W, B),
+    "a kernel larger than the image": (lambda x, w: F.conv2d(x, w, padding=3), X[:, :, :2, :3], R(8, 4, 7, 7)),
+    "windows beside the image": (lambda x, w: F.conv2d(x, w, padding=(0, 3), stride=(1, 20)), X[..., :1], POINT[:, :4]),
+    "an image without a batch": (conv, X[0], W, B),
+    "a line without a batch": (lambda x, w: F.conv1d(x, w, padding=1), R(4, 9), R(8, 4, 3)),
+    "a transposed one without a batch": (lambda x, w: F.conv_transpose2d(x, w, stride=2), X[0], R(4, 3, 2, 2)),
+    "one number for all dimensions": (
+        lambda x, w: torch.convolution(x, w, None, [2], [1], [1], False, [0], 1), X, W,
+    ),
+    "a step beyond the taps": (lambda x, w: F.conv2d(x, w, stride=4), X, R(8, 4, 2, 2)),
+    "even taps with the image's size": (lambda x, w: F.conv2d(x, w, padding="same"), X, R(8, 4, 2, 4)),
+    "residues without taps": (
+        lambda x, w, b: F.conv_transpose2d(x, w, b, stride=3, output_padding=2), X, R(4, 3, 1, 2), R(3),
+    ),
+    "a batch by vmap": (torch.vmap(conv, in_dims=(0, None)), R(3, 2, 4, 7, 6), W),
+    "weights by vmap": (torch.vmap(conv, in_dims=(None, 0)), X, R(3, 8, 4, 3, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_of_convolutions_are_those_of_eager(name: str) -> None:
+    checked(*EDGES[name])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_without_images_there_is_no_kernel(transposed: bool) -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.relu(F.conv_transpose2d(x, w) if transposed else F.conv2d(x, w))
+
+    given = (X[:0], W.transpose(0, 1) if transposed else W)
+    traced = trace(function, *given)
+    assert not traced.workloads
+    assert loaded(traced, {})(*given).shape == function(*given).shape
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_numbers_at_an_edge_reach_their_own_windows_alone(transposed: bool) -> None:
+    """What padding multiplies is 0."""
+    x = X.clone()
+    x[0, 0, 0, 0], x[0, 1, -1, -1], x[1, 2, 0, -1] = math.nan, math.inf, -math.inf
+    if transposed:
+        checked(lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1), x, R(4, 3, 3, 3))
+    else:
+        checked(lambda x, w: F.conv2d(x, w, padding=2), x, W)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["batch norm and activation", "residual", "squeeze and excite", "pointwise"])
+def test_narrow_convolutions_and_what_follows_are_rounded_as_eager_does_or_less(name: str, dtype: torch.dtype) -> None:
+    function, *given = AFTER[name]
+    checked(function, *(x.to(dtype) for x in given), tolerance=2.0**-8 if dtype is torch.float16 else 2.0**-5)
+
+
+def test_autocast_narrows_convolutions() -> None:
+    def function(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.relu(conv(x, w, b))
+
+    traced = checked(function, X, W, B, tolerance=2.0**-5)
+    assert traced.results[0].dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float64])
+def test_element_types_without_kernels_are_refused_by_name(dtype: torch.dtype) -> None:
+    with pytest.raises(InputError, match=str(dtype).removeprefix("torch.")):
+        trace(lambda x, w: F.conv2d(x, w), X.to(dtype), W.to(dtype))
+
+
+# Gradients
+
+GRADIENTS: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
+    "3 x 3": (conv, X, W, B),
+    "strided": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), X, W),
+    "strided beyond the taps": (lambda x, w: F.conv2d(x, w, stride=3), X, R(8, 4, 2, 2)),
+    "dilated": (lambda x, w: F.conv2d(x, w, dilation=2, padding=2), X, W),
+    "grouped": (conv, X, R(6, 2, 3, 3), R(6)),
+    "depthwise": (lambda x, w: F.silu(conv(x, w)), R(2, 8, 7, 6), EACH),
+    "pointwise": (lambda x, w: F.gelu(conv(x, w, padding=0)), R(2, 8, 7, 6), POINT),
+    "a line": (lambda x, w: F.conv1d(x, w, stride=2, padding=1), R(2, 4, 9), R(8, 4, 3)),
+    "volumes": (lambda x, w: F.conv3d(x, w, padding=1), R(2, 2, 3, 4, 5), R(3, 2, 2, 3, 3)),
+    "transposed": (lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1), X, R(4, 3, 3, 3), R(3)),
+    "transposed in groups": (lambda x, w: F.conv_transpose2d(x, w, stride=2, groups=2), X, R(4, 3, 2, 2)),
+    "channels last": (conv, laid_out(X, "last"), laid_out(W, "last"), B),
+    "an image without a batch": (conv, X[0], W, B),
+    "two of them": (lambda x, w, v: conv(F.relu(conv(x, w)), v, padding=0), X, W, POINT),
+    "norm of a batch": (
+        lambda x, w, g, s: F.relu(F.batch_norm(conv(x, w), None, None, g, s, training=True)), X, W, GAIN, SHIFT,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_convolutions_are_those_of_float64(name: str) -> None:
+    function, *arguments = GRADIENTS[name]
+    given = tuple(x.detach().requires_grad_() for x in arguments)
+    slope = R(*function(*given).shape)
+    traced = trace(function, *given, backward=True)
+    for got, want in zip(graded(traced, given, slope), wanted(function, given, slope), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["strided", "grouped", "transposed", "channels last"])
+def test_kernels_of_gradients_have_the_numbers_and_strides_of_eager(name: str) -> None:
+    function, *arguments = GRADIENTS[name]
+    given = tuple(x.detach().requires_grad_() for x in arguments)
+    traced = trace(function, *given, backward=True)
+    kernel = loaded(traced, untuned_kernels((*traced.forward.workloads, *traced.backward.workloads), cpu_target()))
+    slope = R(*function(*given).shape)
+    found, eager = (torch.autograd.grad((of(*given) * slope).sum(), given) for of in (kernel, function))
+    for got, want in zip(found, eager, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)
+
+
+def test_gradients_are_computed_where_they_are_wanted_alone() -> None:
+    given = X, W.clone().requires_grad_()
+    traced = trace(conv, *given, backward=True)
+    assert len(traced.backward.steps) == 1, str(traced)

@@ -1,0 +1,83 @@
+"""Contractions of images with channels first, which are copied with channels last beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import best_spaces
+from autosched import backends
+from autosched.backends import spaces
+from autosched.backends.build import build
+from autosched.checking.correctness import error_ratio, expect
+from autosched.checking.random_inputs import random_inputs
+from autosched.checking.trial_data import TrialData
+from autosched.machine import devices
+from convolutions import convolution
+from schedule_checks import fault, tried
+from scheduled_tensors import interpreted
+from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
+
+H200, A100 = target_named("h200"), target_named("a100")
+FIRST = {
+    "3x3": convolution((9, 7), (3, 3), 32, 24, padding=1, layout="nchw", batch=2),
+    "three channels": convolution((12, 12), (3, 3), 3, 16, padding=1, stride=2, layout="nchw"),
+    "volumes": convolution((5, 4, 6), (3, 3, 3), padding=1, layout="nchw"),
+    "groups": convolution((9, 7), (3, 3), 32, 32, padding=1, stride=2, groups=2, batch=2, layout="nchw"),
+    "three channels last": convolution((12, 12), (3, 3), 3, 16, padding=1, stride=2),
+}
+
+
+def relaid(space: SearchSpace, most: int) -> list[Schedule]:
+    """Some schedules with such copies."""
+    return [s for s in tried(space, 12 * most, 0) if s.sketch == "relaid_contraction"][:most]
+
+
+def names(workload: Workload, target: Target) -> set[str]:
+    return {s.name for s in best_spaces.build(workload, target).sketches}
+
+
+@pytest.mark.parametrize("target", [H200, A100], ids=str)
+@pytest.mark.parametrize("workload", FIRST.values(), ids=FIRST)
+def test_a_contraction_of_a_copy_gives_the_same_result(workload: Workload, target: Target) -> None:
+    inputs = random_inputs(workload, 0, torch.device("cpu"))
+    expected = expect(workload, inputs)
+    schedules = relaid(best_spaces.build(workload, target), 5)
+    assert schedules
+    for schedule in schedules:
+        (out,) = interpreted(workload, schedule.program, [t.numpy() for t in inputs])
+        error = error_ratio(torch.from_numpy(np.ascontiguousarray(out)), expected[0])
+        assert error <= 1, schedule.one_line
+
+
+@pytest.mark.parametrize("backend", ["triton", "cuda"])
+def test_kernels_compile(backend: str) -> None:
+    workload = replace(FIRST["3x3"], inputs=tuple(replace(t, constant=t.name == "w") for t in FIRST["3x3"].inputs))
+    for schedule in relaid(spaces.build(workload, H200, [backends.named(backend)]), 2):
+        assert build(schedule.program, schedule.one_line, H200, backends.named(schedule.backend)).binaries
+
+
+def test_rows_of_a_copy_begin_where_descriptors_can_read() -> None:
+    (schedule, *_) = relaid(best_spaces.build(FIRST["three channels"], H200), 1)
+    copy = next(b for b in schedule.program.buffers if b.name.endswith("_relaid"))
+    assert copy.shape[-1] == 3
+    assert copy.strides[-2:] == (8, 1)
+    assert copy.room_bytes > copy.bytes
+
+
+def test_there_is_no_copy_where_channels_are_neighbours_or_nothing_is_shifted() -> None:
+    assert "relaid_contraction" not in names(convolution((9, 7), (3, 3), 32, 24, padding=1), H200)
+    assert "relaid_contraction" not in names(convolution((9, 7), (1, 1), 32, 24, layout="nchw"), H200)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("workload", FIRST.values(), ids=FIRST)
+def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
+    target = devices.gpu_target()
+    data = TrialData.drawn(workload, 0, torch.device("cuda"))
+    schedules = relaid(best_spaces.build(workload, target), 6)
+    assert [found for s in schedules if (found := fault(s, data, target))] == []
