@@ -35,8 +35,10 @@ def _is_merged(s: Load | Store, buffer: Buffer) -> bool:
         return False
     *_, row, column = s.slices
     size = buffer.shape[-1]
+    if not (row.axis and column.axis):
+        return False
     plain = row == Slice(row.start, row.extent, row.axis) and column == Slice(Affine(), size, column.axis)
-    return plain and bool(row.axis) and buffer.strides[-2:] == (size, 1)
+    return plain and buffer.strides[-2:] == (size, 1)
 
 
 def _merged(s: Statement, buffers: Mapping[str, Buffer]) -> Statement:
