@@ -34,6 +34,8 @@ def _is_merged(s: Load | Store, buffer: Buffer, axes: tuple[str, ...]) -> bool:
         return False
     *_, row, column = s.slices
     size = buffer.shape[-1]
+    if not (row.axis and column.axis):
+        return False
     plain = row == Slice(row.start, row.extent, row.axis) and column == Slice(Affine(), size, column.axis)
     return plain and buffer.strides[-2:] == (size, 1)
 

@@ -14,6 +14,7 @@ import torch
 import best_spaces
 from autosched import backends
 from autosched.backends.build import build
+from autosched.backends.llvm.bodies.merged_rows import with_merged_rows
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
@@ -22,6 +23,9 @@ from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Workload
 from search_spaces.programs.statements import Load, statements
+from search_spaces.programs.tile_program import Buffer, Grid, Kernel
+from search_spaces.programs.tiles import Slice, Tile
+from search_spaces.workloads.expressions.affine import Affine
 
 # Ranks by number of dimensions: sizes, and taps of each.
 RANKS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -169,3 +173,11 @@ def test_panels_of_a_packed_product_are_prepared_from_weights_as_pytorch_lays_th
     space = best_spaces.build(workload, HERE).restricted("contraction", pack_b=["prepared"])
     data = TrialData.drawn(workload, 0, torch.device("cpu"))
     assert not fault(space.sample(np.random.default_rng(0)), data)
+
+
+def test_copies_along_no_axis_of_the_last_dimension_are_no_rows() -> None:
+    slices = (Slice(Affine(), 4, "r"), Slice(Affine(offset=1)))
+    copied = Load(Tile.along(slices, "t"), "x", slices)
+    kernel = Kernel("copy", Grid(()), (copied,), auxiliary=True)
+    buffers = {"x": Buffer("x", (4, 3), "float32", "input")}
+    assert with_merged_rows(kernel, buffers) == (kernel, buffers)
