@@ -3,7 +3,7 @@
     out[o] = sum over i, r with step*i + spacing*r - before = o of x[i] * w[r]
 
 Every residue of o by the step has a set of taps of its own. With the residues as columns, like filters, one sum of
-products computes all of them, if each has about as many taps:
+products computes all of them, if each has as many taps (missing ones would multiply infinities by 0):
 
     out[step*u + e - before] = sum over t of x[u - t] * w[step*t + e]
 
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from autosched.tracing.operators.joining_rules import joined, padded
+from autosched.tracing.operators.joining_rules import joined
 from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, constant_number, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
@@ -29,18 +29,14 @@ from search_spaces.workloads.strides import memory_order
 
 # Rounding of the sums of a result or a part of it, with what is added before.
 Finish = Callable[[Result, Value], Value]
-# Products of padded taps for each that there is, at most: kernels of their own, and one that collects their results,
-# cost as much.
-_MOST_PADDED = 2.0
 
 
 def transposed(result: Result, x: Value, weight: Value, geometry: Geometry, groups: int, finish: Finish) -> Value:
     """A transposed convolution with weights [channels, filters of a group, taps …]."""
     stride, _, dilation = geometry
     taps = weight.shape[2:]
-    steps = [-(-k // s) for k, s in zip(taps, stride, strict=True)]
-    added = math.prod(n * s for n, s in zip(steps, stride, strict=True)) / math.prod(taps)
-    if max(stride) > 1 and set(dilation) == {1} and added <= _MOST_PADDED:
+    even = all(k % s == 0 for k, s in zip(taps, stride, strict=True))
+    if max(stride) > 1 and set(dilation) == {1} and even:
         return _by_columns(result, x, weight, geometry, groups, finish)
     turned = _exchanged(result, weight, groups)
     sizes = zip(result.shape[2:], taps, *geometry, strict=True)
@@ -60,7 +56,7 @@ def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, gro
     windows, firsts = list[Window](), list[int]()
     for dim, (size, k, step, before) in enumerate(zip(sizes, weight.shape[2:], stride, padding, strict=True), 2):
         first, last = before // step, (size - 1 + before) // step
-        taps = -(-k // step)
+        taps = k // step
         windows.append(Window(dim, taps, 1, taps - 1 - first, 1, last - first + 1))
         firsts.append(before % step)
     image = covered(result, x, windows, 0.0)
@@ -79,7 +75,7 @@ def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, gro
         weight_loops = (1, along, 2, *(n for d in range(count) for n in (beyond + d, 4 + 2 * d)))
         apart = (batch, groups, own, *(n for u, s in zip(positions, stride, strict=True) for n in (u, s)))
         split = replace(of_all, strides=_split_strides(of_all, own, stride))
-        taps_of = _taps_by_residue(result, weight, groups, stride, [w.size for w in windows])
+        taps_of = _taps_by_residue(weight, groups, stride, [w.size for w in windows])
         sums = reshape(product(split, image, taps_of, apart, image_loops, weight_loops), whole)
     made = finish(of_all, sums)
     for dim, (first, size) in enumerate(zip(firsts, sizes, strict=True), 2):
@@ -87,14 +83,9 @@ def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, gro
     return made
 
 
-def _taps_by_residue(result: Result, weight: Value, groups: int, stride: Sequence[int], steps: Sequence[int]) -> Value:
-    """Weights [groups, channels, filters, taps, residue …] with taps in reverse, and zeros for those that there are
-    not.
-    """
+def _taps_by_residue(weight: Value, groups: int, stride: Sequence[int], steps: Sequence[int]) -> Value:
+    """Weights [groups, channels, filters, taps, residue …] with taps in reverse."""
     channels, own = weight.shape[:2]
-    whole = (channels, own, *(n * s for n, s in zip(steps, stride, strict=True)))
-    if whole != weight.shape:
-        weight = padded(result.part("taps", whole, weight.dtype), weight, [0] * len(whole), 0.0)
     apart = (groups, channels // groups, own, *(n for pair in zip(steps, stride, strict=True) for n in pair))
     weight = reshape(weight, apart)
     for d, n in enumerate(steps):
