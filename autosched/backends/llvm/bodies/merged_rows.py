@@ -22,18 +22,15 @@ def with_merged_rows(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Ker
     whole = len(moves) + sum(isinstance(s, Map) for s in kernel.body) == len(kernel.body)
     axes = made[0].axes if made else ()
     alike = all(t.axes == axes and t.shape == made[0].shape for t in made) and len(axes) == 2
-    if not (kernel.auxiliary and whole and alike):
-        return kernel, buffers
-    places = {(s.buffer, _is_merged(s, buffers[s.buffer], axes)) for s in moves}
-    if not all(merged for _, merged in places):
+    if not (kernel.auxiliary and whole and alike and all(_is_merged(s, buffers[s.buffer], axes) for s in moves)):
         return kernel, buffers
     body = tuple(_merged(s, buffers) for s in kernel.body)
-    return replace(kernel, body=body), {**buffers, **{name: _buffer(buffers[name]) for name, _ in places}}
+    return replace(kernel, body=body), {**buffers, **{s.buffer: _buffer(buffers[s.buffer]) for s in moves}}
 
 
 def _is_merged(s: Load | Store, buffer: Buffer, axes: tuple[str, ...]) -> bool:
-    """True if the last dimension is copied whole, and rows follow each other; rows and columns are these axes."""
-    if tuple(piece.axis for piece in s.slices[-2:]) != axes:
+    """True if the last dimension, along the second axis, is copied whole, and rows, along the first, follow it."""
+    if len(s.slices) < 2 or tuple(x.axis for x in s.slices[-2:]) != axes:
         return False
     *_, row, column = s.slices
     size = buffer.shape[-1]
