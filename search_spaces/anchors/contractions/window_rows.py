@@ -1,11 +1,11 @@
 """Rows of windows: columns and channels of a window as one summed axis, where a pixel is shorter than a vector.
 
 Before:  sum over r, s, c of x[n, 2*p + r - 3, 2*q + s - 3, c] * w[f, r, s, c]        3 channels: 6 bytes
-After:   x_rows[n, h, 4*w + c] = x[n, h, w, c], 0 for c = 3;  w_rows[f, r, 4*s + c + 4] = w[f, r, s, c], 0 elsewhere
-         sum over r, t of x_rows[n, 2*p + r - 3, 8*q + t - 16] * w_rows[f, r, t]      32 values of t: aligned vectors
+After:   x_rows[n, h, 4*w + c] = x[n, h, w, c];  w_rows[f, r, 4*s + c] = w[f, r, s, c];  both 0 for c = 3
+         sum over r, t of x_rows[n, 2*p + r - 3, 8*q + t - 12] * w_rows[f, r, t]                 28 values of t
 
-The channels of a pixel are padded to a power of two, and a row of the window at its front, so that it begins at an
-aligned address. (CUTLASS has iterators for "few channels", and leaves the padding to its users.)
+The channels of a pixel are padded to a power of two, so that a row of the window is one of aligned vectors. It has no
+other pixels, which might be infinite. (CUTLASS has iterators for "few channels", and leaves the padding to its users.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WARPS = 4
 class RowCopy:
     """A copy of a tensor whose last dimension joins two of the tensor's: `of` has `channels` positions for each of it.
 
-    `before`: further positions before the first; `others`: the tensor's dimensions, in the order of the copy's.
+    `others`: the tensor's other dimensions, in the order of the copy's.
     """
 
     workload: Workload
@@ -46,8 +46,10 @@ class RowCopy:
     of: int
     channel: int
     channels: int
-    before: int
-    length: int
+
+    @property
+    def length(self) -> int:
+        return self.tensor.shape[self.of] * self.channels
 
     @property
     def made(self) -> Tensor:
@@ -74,7 +76,7 @@ class RowCopy:
             place[last] = Slice(start_of((f"d{last}.0", rows)), rows, "row")
             counts[last] = -(-self.tensor.shape[last] // rows)
             sides = {"row": rows, "t": columns}
-        place[self.of] = Slice(Affine(offset=-self.before), columns, "t", flat=Flat(begin, self.channels))
+        place[self.of] = Slice(Affine(), columns, "t", flat=Flat(begin, self.channels))
         place[self.channel] = Slice(Affine(), columns, "t", flat=Flat(begin, 1, self.channels))
         piece = Tile("piece", tuple(sides), tuple(sides.values()), self.tensor.dtype)
         grid = (*(GridAxis(f"d{d}.0", n) for d, n in counts.items()), GridAxis("t.0", -(-self.length // columns)))
@@ -127,25 +129,13 @@ def _rows(
     if index.step(tap) != 1:
         return None
     pixel = padded(summed[channel])
-    front = (index.offset * pixel % aligned) // pixel
-    length = -(-(summed[tap] + front) * pixel // aligned) * aligned
     names = Names({x.name for s in workload.stages for x in s.loops})
-    t = Axis(names.fresh("t"), length)
-    copy = RowCopy(
-        workload,
-        own,
-        _others(own, columns, short[channel]),
-        columns,
-        short[channel],
-        pixel,
-        0,
-        own.shape[columns] * pixel,
-    )
-    turned = RowCopy(
-        workload, of, _others(of, weights[tap], weights[channel]), weights[tap], weights[channel], pixel, front, length
-    )
+    t = Axis(names.fresh("t"), summed[tap] * pixel)
+    copy = RowCopy(workload, own, _others(own, columns, short[channel]), columns, short[channel], pixel)
+    taps, of_each = weights[tap], weights[channel]
+    turned = RowCopy(workload, of, _others(of, taps, of_each), taps, of_each, pixel)
     along = Affine.of(
-        *((x, step * pixel) for x, step in index.terms if x != tap), (t.name, 1), offset=(index.offset - front) * pixel
+        *((x, step * pixel) for x, step in index.terms if x != tap), (t.name, 1), offset=index.offset * pixel
     )
     reads = {
         image.tensor: Access(copy.made.name, (*(image.index[d] for d in copy.others), along), 0.0),

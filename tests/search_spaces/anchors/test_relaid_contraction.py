@@ -64,7 +64,7 @@ def test_kernels_compile(backend: str) -> None:
         assert build(schedule.program, schedule.one_line, H200, backends.named(schedule.backend)).binaries
 
 
-def test_rows_of_a_window_are_aligned_vectors_of_padded_pixels() -> None:
+def test_rows_of_a_window_are_those_of_padded_pixels() -> None:
     constant = replace(
         FIRST["a stem"], inputs=tuple(replace(t, constant=t.name == "w") for t in FIRST["a stem"].inputs)
     )
@@ -72,8 +72,7 @@ def test_rows_of_a_window_are_aligned_vectors_of_padded_pixels() -> None:
     buffers = {b.name: b for b in schedule.program.buffers if b.role == "workspace"}
     image, weights = (next(b for name, b in buffers.items() if name.endswith(f"{x}_rows")) for x in ("in0", "in1"))
     assert image.shape == (2, 20, 18 * 4), "a pixel of 3 channels takes 4"
-    # 7 pixels and the one before them, so that -3 * 4 - 4 elements from a pixel on is a multiple of 16 bytes.
-    assert weights.shape[-1] == 8 * 4
+    assert weights.shape[-1] == 7 * 4, "pixels around the window may be infinite, and 0 times that is NaN"
     assert schedule.program.prepared == ((weights.name, "in1"),)
 
 
