@@ -14,7 +14,7 @@ from search_spaces.anchors.points.unrolling import is_shared
 from search_spaces.schedules.knobs import padded
 from search_spaces.structure.axes import Structure
 from search_spaces.structure.reads.memory_walks import largest_walk, memory_walks
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.walking import distinct_accesses
 from search_spaces.workloads.workload import Axis
 
 # Points of a tile that give every thread some vectors: a tile of whole axes with fewer takes a third one, and a
@@ -94,7 +94,7 @@ def _are_few(axes: Sequence[Axis]) -> bool:
 
 def _together(structure: Structure, a: Axis, b: Axis) -> bool:
     """True if the axes index a dimension together."""
-    forms = (i for s in structure.workload.stages for access in accesses(s.expression) for i in access.index)
+    forms = (i for s in structure.workload.stages for access in distinct_accesses(s.expression) for i in access.index)
     return any({a.name, b.name} <= {v for v, _ in form.terms} for form in forms)
 
 

@@ -20,7 +20,7 @@ from search_spaces.structure.axes import Structure
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.operators import ROUNDINGS
-from search_spaces.workloads.expressions.walking import accesses
+from search_spaces.workloads.expressions.walking import distinct_accesses
 from search_spaces.workloads.stages import JOINED_BY
 from search_spaces.workloads.workload import Axis, Stage
 
@@ -35,7 +35,7 @@ def is_shared(structure: Structure, axis: Axis) -> bool:
     read: dict[tuple[str, tuple[tuple[tuple[str, int], ...], ...]], set[tuple[int, ...]]] = {}
     taps = {x.name for x in structure.reduced}
     for stage in (*structure.outputs, *structure.folds):
-        for access in accesses(structure.body_of(stage)):
+        for access in distinct_accesses(structure.body_of(stage)):
             along = [dict(index.terms).get(axis.name, 0) for index in access.index]
             windows = (c and not taps.isdisjoint(i.axes) for i, c in zip(access.index, along, strict=True))
             if any(abs(c) > 1 for c in along) or any(windows):
