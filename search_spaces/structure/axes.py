@@ -155,6 +155,9 @@ def windowed(workload: Workload) -> Structure:
         UnmatchedError: the reason that it has none.
     """
     structure_of(workload)
+    form = contraction(workload)
+    if form and min(math.prod(x.extent for x in axes) for axes in (form.rows, form.columns)) >= _FEW:
+        raise UnmatchedError(f"the product has rows and columns for dots, {_FEW} of each or more")
     windows = {s.name for s in workload.stages if window_of(s)}
     workload = inlined_reads(workload, in_loops=True)
     folds = {s.name: s for s in workload.stages if s.reduction}
