@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.expression import Access
 from search_spaces.workloads.workload import Axis, Tensor, Workload
+
+# The least that descriptors move along the last dimension.
+_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,16 @@ class OperandMap:
         )
 
     def is_box(self, axes: Collection[str]) -> bool:
-        """True if every dimension moves along at most one tiled axis, one position at a time, with 0 outside."""
-        return not self.access.fill and all(i.step(x) in (0, 1) for i in self.access.index for x in axes)
+        """True if every dimension moves along at most one tiled axis, one position at a time, with 0 outside.
+
+        Rows of boxes begin at whole vectors: from a tap to the next they do not slide along the last dimension. (On an
+        H100 descriptors of Triton 3.6 that do are illegal instructions.)
+        """
+        last = self.access.index[-1]
+        vector = max(1, _VECTOR_BYTES // dtype(self.tensor.dtype).bytes)
+        aligned = last.offset % vector == 0 and all(c % vector == 0 for x, c in last.terms if x not in axes)
+        steps = all(i.step(x) in (0, 1) for i in self.access.index for x in axes)
+        return not self.access.fill and steps and (aligned or not any(last.step(x) for x in axes))
 
     def axes(self, tiled: Collection[str]) -> tuple[str, ...]:
         """The tiled axis along each dimension, "" for a single position."""

@@ -55,7 +55,7 @@ class RowCopy:
     def made(self) -> Tensor:
         shape = (*(self.tensor.shape[d] for d in self.others), self.length)
         name = workspace_name(self.workload, f"{self.tensor.name}_rows")
-        return Tensor(name, shape, self.tensor.dtype, constant=self.tensor.constant)
+        return Tensor(name, shape, self.tensor.dtype)
 
     @property
     def workspace(self) -> Buffer:

@@ -29,7 +29,7 @@ FIRST = {
     "groups": convolution((9, 7), (3, 3), 32, 32, padding=1, stride=2, groups=2, batch=2, layout="nchw"),
     "three channels last": convolution((12, 12), (3, 3), 3, 16, padding=1, stride=2),
     "a stem": convolution((20, 18), (7, 7), 3, 24, padding=3, stride=2, batch=2),
-    "a line of pairs": convolution((40,), (9,), 2, 16, padding=4, dtype="bfloat16"),
+    "a line of pairs": convolution((40,), (9,), 2, 16, padding=4),
     "float32": convolution((12, 12), (3, 3), 3, 16, padding=1, dtype="float32", precision="tf32"),
     "six channels": convolution((9, 10), (3, 3), 6, 16, padding=1),
 }
