@@ -13,7 +13,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.operand_tiles import moved_by
+from search_spaces.anchors.contractions.operand_tiles import LOADS, moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.programs.persistence import STREAM_K
@@ -51,6 +51,8 @@ def _range_rules(form: Contraction, ranged: tuple[str, ...], knobs: Mapping[str,
     if sized:
         for moved in ("a_load", "b_load", "store", "epilogue_load"):
             yield Rule((*sized, moved), _why_out_of_order(form, sized[::2], moved))
+        for moved in LOADS:
+            yield Rule((*sized, moved, "specialize"), _why_no_producer(form, sized[::2], moved))
     if "k_axes" in ranged:
         for knob, value, kinds in _NEEDED:
             yield Rule(("k_axes", knob), _why_other_loops(knob, value, kinds))
@@ -79,6 +81,18 @@ def _why_out_of_order(form: Contraction, classes: Sequence[str], moved: str) -> 
             if reason := why_no_box(slices_at(access, where), strides):
                 return f"{moved}={values[moved]} of {access.tensor}: {reason}"
         return None
+
+    return why
+
+
+def _why_no_producer(form: Contraction, classes: Sequence[str], moved: str) -> Callable[[Values], str | None]:
+    """Boxes of several sides are loaded by a producer: see `dot_rules`."""
+
+    def why(values: Values) -> str | None:
+        if values["specialize"] != "none" or is_by_pointers(values[moved]):
+            return None
+        boxed = next((axes for axes in classes if class_tiles(form, values, axes[0]).boxed), None)
+        return f"{moved}={values[moved]} of {boxed}={values[boxed]} is for a producer" if boxed else None
 
     return why
 

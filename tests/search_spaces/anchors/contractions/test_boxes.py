@@ -109,10 +109,10 @@ def kinds(space: SearchSpace) -> Iterator[SearchSpace]:
             yield part
 
 
-def test_blocks_of_a_cluster_share_no_box_that_is_reshaped() -> None:
-    """Triton 3.6 computes wrong results of these."""
-    assert boxed(space_of(CONVOLUTIONS["valid"]), specialize=["cooperative"], ctas=[2]) is not None
-    part = boxed(space_of(CONVOLUTIONS["valid"]), specialize=["none"], ctas=[2])
+def test_boxes_are_loaded_by_a_producer() -> None:
+    """Triton 3.6 pipelines its own loads of boxes, which are reshaped, into wrong results."""
+    assert boxed(space_of(CONVOLUTIONS["valid"]), specialize=["cooperative"]) is not None
+    part = boxed(space_of(CONVOLUTIONS["valid"]), specialize=["none"])
     with pytest.raises(AutoschedError):
         assert part is None or part.sample(np.random.default_rng(0)) is None
 
@@ -162,25 +162,12 @@ def test_padding_multiplies_to_zero_beside_infinities(name: str) -> None:
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(wanted), err_msg=schedule.one_line)
 
 
-@pytest.mark.parametrize("name", ["3x3", "one row"])
-def test_triton_kernels_with_boxes_compute_convolutions(triton_interpreter: Any, name: str) -> None:
-    workload, inputs = CONVOLUTIONS[name], random_inputs(CONVOLUTIONS[name], seed=3)
-    part = boxed(space_of(workload), specialize=["none"], partials=["workspace"])
-    assert part
-    for schedule in drawn(part, 2):
-        text = backends.named("triton").render(schedule.program, schedule.one_line, SMALL)
-        result = triton_interpreter.computed(text, workload, schedule.program, inputs)
-        for value, expected in zip(result, expect(workload, inputs), strict=True):
-            assert error_ratio(torch.from_numpy(value), expected) <= 1, schedule.one_line
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "backend"),
     [
-        *itertools.product(["3x3"], KINDS, ["triton"]),
+        *itertools.product(["3x3"], KINDS[1:], ["triton"]),
         ("volumes", "cooperative", "triton"),
         ("block", "cooperative", "triton"),
-        ("one row", "none", "triton"),
         ("3x3", "cooperative", "cuda"),
         ("3x3", "pingpong", "cuda"),
         ("block", "cooperative", "cuda"),
