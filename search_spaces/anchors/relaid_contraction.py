@@ -11,7 +11,7 @@ channels. The copy costs its bytes twice over, as the transpositions of cuDNN do
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -43,9 +43,10 @@ def derive(workload: Workload, target: Target, offers: Offers) -> tuple[Sketch, 
         raise UnmatchedError("its sums are no products of rows and columns over common axes")
     if rows := window_rows(workload):
         return _of_copies(workload, *rows, target, offers)
-    copies = tuple(copy for tensor in workload.inputs if (copy := _copy(workload, tensor)))
-    if not copies:
+    images = tuple(copy for tensor in workload.inputs if (copy := _copy(workload, tensor)))
+    if not images:
         raise UnmatchedError("what it sums over are neighbours in memory, or tiles are slices without a copy")
+    copies = (*images, *_copies_of_factors(workload, images))
     return _of_copies(workload, _changed(workload, {c.tensor.name: c for c in copies}), copies, target, offers)
 
 
@@ -122,6 +123,24 @@ def _copy(workload: Workload, tensor: Tensor) -> _Copy | None:
     if last == len(tensor.shape) - 1 and tensor.effective_strides[last] == 1 and rows % TMA.alignment_bytes == 0:
         return None
     return _Copy(workload, tensor, (*(d for d in range(len(tensor.shape)) if d != last), last))
+
+
+def _copies_of_factors(workload: Workload, images: Sequence[_Copy]) -> Iterator[_Copy]:
+    """Copies of what images are multiplied by, if its neighbours in memory are taps: descriptors move rows of channels.
+
+    Constants are copied by the contraction itself, once.
+    """
+    names = {c.tensor.name for c in images}
+    for stage in (s for s in workload.stages if s.reduction):
+        read = {a.tensor: a for a in accesses(stage.expression)}
+        summed = {read[c.tensor.name].index[c.order[-1]].axis for c in images if c.tensor.name in read}
+        for tensor in workload.inputs:
+            if tensor.name in names or tensor.name not in read or tensor.constant:
+                continue
+            index = read[tensor.name].index
+            last = max((d for d, i in enumerate(index) if i.is_axis and i.axis in summed), default=-1)
+            if 0 <= last < len(index) - 1 and all(i.is_axis for i in index):
+                yield _Copy(workload, tensor, (*(d for d in range(len(index)) if d != last), last))
 
 
 def _changed(workload: Workload, copies: Mapping[str, _Copy]) -> Workload:
