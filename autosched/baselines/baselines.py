@@ -96,14 +96,15 @@ def library_settings(precision: str, target: Target) -> Iterator[None]:
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    # Products by default do not cut float32 to tf32, convolutions do.
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    # Products by default do not cut float32 to tf32, convolutions do. PyTorch's property cannot be set once its own
+    # test helpers are imported.
+    torch._C._set_cudnn_allow_tf32(precision == "tf32")
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(usual)
-        torch.backends.cudnn.allow_tf32 = tf32
+        torch._C._set_cudnn_allow_tf32(tf32)
 
 
 def library_name(workload: Workload, device: torch.device) -> str:

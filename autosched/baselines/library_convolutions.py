@@ -183,13 +183,15 @@ def with_benchmark(call: Callable[[], T], tf32: bool) -> Callable[[], T]:
     """The call with PyTorch's search among algorithms, which costs the host less than a microsecond once it has run."""
 
     def run() -> T:
-        cudnn = torch.backends.cudnn
-        before = cudnn.benchmark, cudnn.allow_tf32
-        cudnn.benchmark, cudnn.allow_tf32 = True, tf32 or before[1]
+        benchmark, usual = torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32
+        # PyTorch's properties refuse to be set once its own test helpers are imported.
+        torch._C._set_cudnn_benchmark(True)
+        torch._C._set_cudnn_allow_tf32(tf32 or usual)
         try:
             return call()
         finally:
-            cudnn.benchmark, cudnn.allow_tf32 = before
+            torch._C._set_cudnn_benchmark(benchmark)
+            torch._C._set_cudnn_allow_tf32(usual)
 
     return run
 

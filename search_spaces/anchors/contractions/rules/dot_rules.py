@@ -226,12 +226,18 @@ class _DotRules:
     def _of_windows(self) -> Iterator[Rule]:
         """Rules of descriptors of windows: a producer uses them; of im2col descriptors the tile is one."""
         for side, operands in zip(LOADS, self.form.operands, strict=True):
-            plain = all(self.form.is_plain(a) for e in operands for a in whole_tiles(e, self.form))
-            if not plain and (side, "descriptor") in self.reads:
+            reshaped = any(self._is_reshaped(a) for e in operands for a in whole_tiles(e, self.form))
+            if reshaped and (side, "descriptor") in self.reads:
                 yield Rule((side, "specialize"), _why_no_producer(side))
             if (side, "im2col") in self.reads:
                 (access,) = (e for e in operands if isinstance(e, Access))
                 yield Rule(("m", "n", "k", side), self._why_no_window(side, access))
+
+    def _is_reshaped(self, access: Access) -> bool:
+        """True if tiles of it do not move along its last two dimensions alone."""
+        tiled = {self.form.m.name, self.form.n.name, self.form.k.name}
+        moved = [bool(tiled & {*i.axes}) for i in access.index]
+        return not self.form.is_plain(access) or sum(moved) != sum(moved[-2:])
 
     def _why_no_window(self, side: str, access: Access) -> Callable[[Values], str | None]:
         by = self.target.features.descriptors
@@ -334,7 +340,7 @@ _STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and par
 
 def _why_no_producer(side: str) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        # Triton 3.6 pipelines loads of boxes that are then reshaped into wrong results: its own loop has none.
+        # Triton 3.6 pipelines loads of tiles that are then reshaped into races: its own loop has none.
         if values[side] in ("im2col", "descriptor") and values["specialize"] == "none":
             return f"{side}={values[side]} of windows is for a producer; expected specialize=cooperative or pingpong"
         return None

@@ -229,4 +229,4 @@ def test_a_cpu_computes_them_too(workload: Workload) -> None:
 
 @pytest.mark.parametrize("name", ["several reduced", "several reduced, uneven", "two outputs"])
 def test_one_dot_of_two_tensors_is_tiled_on_a_cpu_whatever_its_axes(name: str) -> None:
-    assert [s.name for s in best_spaces.build(WORKLOADS[name], CPU).sketches] == ["contraction"]
+    assert "contraction" in [s.name for s in best_spaces.build(WORKLOADS[name], CPU).sketches]
