@@ -227,8 +227,8 @@ class _DotRules:
         """Rules of descriptors of windows: a producer uses them; of im2col descriptors the tile is one."""
         for side, operands in zip(LOADS, self.form.operands, strict=True):
             reshaped = any(self._is_reshaped(a) for e in operands for a in whole_tiles(e, self.form))
-            if reshaped and (side, "descriptor") in self.reads:
-                yield Rule((side, "specialize"), _why_no_producer(side))
+            if (side, "im2col") in self.reads or (reshaped and (side, "descriptor") in self.reads):
+                yield Rule((side, "specialize"), _why_no_producer(side, reshaped))
             if (side, "im2col") in self.reads:
                 (access,) = (e for e in operands if isinstance(e, Access))
                 yield Rule(("m", "n", "k", side), self._why_no_window(side, access))
@@ -338,10 +338,11 @@ _ONE_LOOP = (("grid", ("tiles", "persistent", "stream_k")), ("specialize", ("non
 _STREAMED = "grid=stream_k shares the reduction itself: it needs split=1 and partials=atomic"
 
 
-def _why_no_producer(side: str) -> Callable[[Values], str | None]:
+def _why_no_producer(side: str, reshaped: bool) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
         # Triton 3.6 pipelines loads of tiles that are then reshaped into races: its own loop has none.
-        if values[side] in ("im2col", "descriptor") and values["specialize"] == "none":
+        made = ("im2col", "descriptor") if reshaped else ("im2col",)
+        if values[side] in made and values["specialize"] == "none":
             return f"{side}={values[side]} of windows is for a producer; expected specialize=cooperative or pingpong"
         return None
 
