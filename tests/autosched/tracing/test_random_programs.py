@@ -10,7 +10,7 @@ from autosched.machine.devices import cpu_target
 from program_check import Finding, check
 from random_programs import generate
 
-_PROGRAMS = 32
+_PROGRAMS = 24
 _GOOD = ("right", "refused", "no_program")
 
 

@@ -60,6 +60,7 @@ CONVOLUTIONS = {
     "weights": weights_gradient(4, 16, 64, 64),
 }
 every = pytest.mark.parametrize("name", CONVOLUTIONS)
+some = pytest.mark.parametrize("name", ["3x3", "valid", "grouped", "one row", "volumes", "weights"])
 KINDS = ("none", "cooperative", "pingpong")
 
 
@@ -122,7 +123,7 @@ def test_schedules_with_boxes_compute_convolutions(name: str) -> None:
     workload = CONVOLUTIONS[name]
     inputs, found = random_inputs(workload, seed=3), 0
     for part in kinds(space_of(workload)):
-        for schedule in drawn(part, 3):
+        for schedule in drawn(part, 1):
             assert any(sum(n > 1 for n in sides) > 2 for sides in moved(schedule))
             result = interpreted(workload, schedule.program, [x.double() for x in inputs])
             for value, expected in zip(result, expect(workload, inputs), strict=True):
@@ -131,7 +132,7 @@ def test_schedules_with_boxes_compute_convolutions(name: str) -> None:
     assert found
 
 
-@every
+@some
 def test_producers_and_consumers_of_boxes_compute_what_the_program_says(name: str) -> None:
     workload, rng = CONVOLUTIONS[name], np.random.default_rng(1)
     inputs = [x.float().numpy() for x in random_inputs(workload, seed=0)]
