@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from cost_models.windows import Window, joined, windows_of
+from cost_models.windows import Window, joined, may_overlap, windows_of
 from search_spaces.programs.statements import (
     Deinterleave,
     Dot,
@@ -288,7 +288,7 @@ class _Counter:
         buffer = self._buffers[s.buffer]
         element = DTYPES[buffer.dtype].bytes
         variables, covered = self._reach(s.slices, buffer.shape)
-        windows = self._windows(s) if isinstance(s, Load) and _may_overlap(s.slices) else ()
+        windows = self._windows(s) if isinstance(s, Load) and may_overlap(s.slices) else ()
         return Traffic(
             statement=s,
             place=buffer.name,
@@ -346,16 +346,6 @@ class _Counter:
             if reach > size:
                 covered *= reach / size
         return frozenset([self._counted.get(v, v) for v in variables] if self._counted else variables), covered
-
-
-def _may_overlap(slices: tuple[Slice, ...]) -> bool:
-    """False where a tile moves along each dimension by its own extents, as nearly everywhere."""
-    for piece in slices:
-        terms = piece.start.terms
-        ranged = piece.flat is not None and not piece.is_side
-        if len(terms) > 1 or (terms and (ranged or abs(terms[0][1]) < abs(piece.step) * piece.side)):
-            return True
-    return False
 
 
 def _flops(s: Map) -> int:

@@ -111,3 +111,13 @@ def joined(loads: Sequence[tuple[Window, ...]]) -> tuple[Window, ...] | None:
         found.append(replace(own[0], positions=positions, span=span, offset=offsets[0]))
     one, together = (math.prod(w.positions for w in windows) for windows in (loads[0], found))
     return tuple(found) if together < len(loads) * one or any(w.overlaps for w in found) else None
+
+
+def may_overlap(slices: tuple[Slice, ...]) -> bool:
+    """False where a tile moves along each dimension by its own extents, as nearly everywhere."""
+    for piece in slices:
+        terms = piece.start.terms
+        ranged = piece.flat is not None and not piece.is_side
+        if len(terms) > 1 or (terms and (ranged or abs(terms[0][1]) < abs(piece.step) * piece.side)):
+            return True
+    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import InputError, unknown_name
@@ -66,16 +66,7 @@ def conv(
     Raises:
         InputError: a size, type, layout or epilogue is not allowed.
     """
-    for name, count in (("n", n), ("c", c), ("k", k), ("groups", groups)):
-        check_shape(name, (count,))
-    if c % groups or k % groups:
-        raise InputError(f"c={c} and k={k} in {groups} groups; expected multiples of that number")
-    if dtype not in OPERANDS:
-        raise unknown_name("dtype", str(dtype), OPERANDS)
-    if fast_accum and dtype not in FLOAT8:
-        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
-    if constant not in CONSTANTS:
-        raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
+    _check({"n": n, "c": c, "k": k, "groups": groups}, dtype, fast_accum, constant)
     window = Window.of(size, kernel, stride, padding, dilation)
     weight_layout, out_layout = weight_layout or layout, out_layout or layout
     element = "float32" if dtype == "tf32" else dtype
@@ -119,6 +110,21 @@ def conv(
         output_strides=(strides,),
         arguments=(*counts, *((name, value) for name, value, usual in given if value != usual)),
     )
+
+
+def _check(counts: Mapping[str, int], dtype: str, fast_accum: bool, constant: str) -> None:
+    """Raise InputError for a number, type or operand that is not allowed."""
+    for name, count in counts.items():
+        check_shape(name, (count,))
+    c, k, groups = counts["c"], counts["k"], counts["groups"]
+    if c % groups or k % groups:
+        raise InputError(f"c={c} and k={k} in {groups} groups; expected multiples of that number")
+    if dtype not in OPERANDS:
+        raise unknown_name("dtype", str(dtype), OPERANDS)
+    if fast_accum and dtype not in FLOAT8:
+        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
+    if constant not in CONSTANTS:
+        raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ _RANDOM = "it draws random numbers"
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a module; `right` is also what was only traced, with nothing left and a space for each kernel.
+    """Outcome of a module; `right` is also what was only traced, with nothing left and a space for each kernel.
 
     `random`: the same, but for random numbers, which PyTorch draws.
     """
@@ -220,7 +220,7 @@ def _worker(path: Path, options: argparse.Namespace, rows: Any) -> None:
     except autosched.AutoschedError as error:
         rows.put(Row(name_of(path), "wrong", str(error)))
     except Exception:
-        # Whatever it is, it is what the table counts.
+        # A module is anyone's code, and so may the error be: the table counts it, with where it was raised.
         rows.put(Row(name_of(path), "crashed", traceback.format_exc(limit=-3)))
 
 
@@ -262,9 +262,8 @@ def _signal_of(code: int | None) -> str:
 def chosen(options: argparse.Namespace) -> list[Path]:
     """The files of the levels whose names match, in KernelBench's order."""
     files = [p for level in options.levels for p in (options.folder / f"level{level}").glob("*.py")]
-    number = re.compile(r"\d+")
     matching = [p for p in files if re.search(options.only, name_of(p))]
-    return sorted(matching, key=lambda p: (p.parent.name, int(number.match(p.stem)[0])))  # type: ignore[index]
+    return sorted(matching, key=lambda p: (p.parent.name, int(p.stem.partition("_")[0])))
 
 
 def run(options: argparse.Namespace) -> None:

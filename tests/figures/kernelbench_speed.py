@@ -1,4 +1,4 @@
-"""How fast KernelBench's modules become on a GPU: a sample, tuned at full size, against eager and torch.compile.
+"""Speed of KernelBench's modules on a GPU: a sample, tuned at full size, against eager and torch.compile.
 
 python tests/figures/kernelbench_speed.py FOLDER OUT.jsonl [--sample 60] [--seed 0] [--levels 1 2] [--trials 48]
     [--seconds 1500] [--each 240] [--gpus 1] [--only REGEX]

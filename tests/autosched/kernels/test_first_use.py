@@ -24,6 +24,7 @@ from autosched.machine.devices import cpu_target, gpu_target
 from autosched.measuring import LocalMeasurer
 from autosched.tracing import DynamicKernel, TracedKernel, loaded
 from autosched.tracing.callables import dynamic
+from needed import needs_gpu
 from search_spaces import AutoschedError, Target
 from tuning_logs import TuningLog, TuningRecord
 from untuned import untuned_kernels, untuned_record
@@ -261,7 +262,7 @@ def test_sizes_beside_the_tuned_ones_are_right(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sizes_beside_the_tuned_ones_are_right_on_a_gpu(dtype: torch.dtype) -> None:
     check_scores(dtype, gpu_target())

@@ -17,6 +17,7 @@ import best_spaces
 from autosched import ops
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices
+from needed import needs_gpu
 from schedule_checks import tried
 from search_spaces import InputError, Schedule, Target, Workload
 from untuned import untuned_kernel
@@ -258,7 +259,7 @@ def _schedule(workload: Workload) -> Schedule:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 class TestOnAGpu:
     op = ops.matmul(64, 50, 70, dtype="float16", layout="nt", constant="b")
 

@@ -9,6 +9,7 @@ import torch
 
 from autosched.machine.devices import cpu_target, gpu_target
 from autosched.machine.telemetry import DeviceMonitor, device_uuid, monitor_for
+from needed import needs_gpu
 from tuning_logs import DeviceState
 
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -118,7 +119,7 @@ def test_without_a_driver_there_is_no_device_and_no_state() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_the_state_of_a_real_gpu_is_plausible_and_quickly_read() -> None:
     with monitor_for(gpu_target()) as monitor:
         state = monitor.state()

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import fake_backend
 from autosched.backends import spaces
 from autosched.machine import devices
 from autosched.measuring import LocalMeasurer, TrialLimits
 from fake_backend import schedule
+from needed import needs_gpu
 from search_spaces import InputError, Schedule, ops
 from waiting import eventually
 
@@ -159,7 +159,7 @@ def test_an_unknown_policy_is_refused_before_anything_is_under_way(measurer: Loc
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_a_gpu_that_reports_a_lasting_error_is_given_a_new_process() -> None:
     schedules = [schedule(b) for b in ("is fine", "breaks the device", "is fine", "exits", "is fine")]
     with LocalMeasurer(devices.gpu_target(), backend=fake_backend.LOCATION) as measurer:

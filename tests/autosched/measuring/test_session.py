@@ -29,6 +29,7 @@ from autosched.measuring.local.jobs import Prepare, Ready, Release, Setup, Task
 from autosched.measuring.local.trial_server import TrialServer
 from autosched.measuring.session import local_measurer
 from fake_backend import schedule
+from needed import needs_gpu
 from search_spaces import (
     Axis,
     InputError,
@@ -214,7 +215,7 @@ def test_the_memory_of_the_last_workload_is_given_back_after_its_search() -> Non
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_the_memory_of_a_gpu_is_given_back_after_a_search() -> None:
     worker = server(devices.gpu_target())
     before = torch.cuda.memory_allocated()

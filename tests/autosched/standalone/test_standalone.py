@@ -31,6 +31,7 @@ from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.tuned import Tuned
 from best_spaces import build
 from isolated_python import IsolatedPython
+from needed import needs_gpu
 from row_kinds import kind_of
 from search_spaces import Axis, InputError, Reduction, Schedule, Stage, Workload, ops, target_named
 from search_spaces import Tensor as TensorSpec
@@ -467,7 +468,7 @@ def test_other_things_than_operators_and_kernels_are_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("name", CASES)
 def test_the_self_test_passes_on_a_gpu(name: str, tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text(workload_text(tuned(*CASES[name])), encoding="utf-8")

@@ -22,6 +22,7 @@ from autosched.standalone import cuda_kernels
 from autosched.standalone.file import traced_text, workload_text
 from autosched.standalone.tuned import Tuned
 from isolated_python import IsolatedPython
+from needed import needs_gpu
 from search_spaces import Target, Workload, ops, target_named
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -143,7 +144,7 @@ def test_an_im2col_map_is_passed_with_its_corners_and_steps(monkeypatch: pytest.
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("target", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("op", [ops.softmax(300, 1000), ops.layernorm(64, 3000)], ids=lambda op: op.name)
 def test_the_self_test_passes_on_a_gpu(op: Workload, target: str, tmp_path: Path) -> None:

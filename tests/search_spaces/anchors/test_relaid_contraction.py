@@ -17,6 +17,7 @@ from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
 from autosched.machine import devices
 from convolutions import convolution
+from needed import needs_gpu
 from schedule_checks import fault, tried
 from scheduled_tensors import interpreted
 from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
@@ -82,7 +83,7 @@ def test_there_is_no_copy_where_channels_are_neighbours_or_nothing_is_shifted() 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("workload", FIRST.values(), ids=FIRST)
 def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
     target = devices.gpu_target()

@@ -24,6 +24,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
+from needed import needs_gpu
 from scheduled_tensors import interpreted
 from search_spaces import Axis, EmptySearchSpaceError, InputError, Reduction, Stage, Tensor, Workload, ops
 from search_spaces.devices.target import GPUS, cpu
@@ -435,7 +436,7 @@ MEASURED = [
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("workload", MEASURED, ids=label)
 def test_tuned_kernels_of_narrow_types_are_right(workload: Workload, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"

@@ -22,6 +22,7 @@ from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import empty, random_inputs
 from autosched.machine import devices
 from autosched.machine.element_types import torch_dtype
+from needed import needs_gpu
 from schedule_checks import faults
 from scheduled_tensors import interpreted, launched_on
 from search_spaces import Axis, InputError, Reduction, Stage, Target, Tensor, Workload, ops
@@ -361,7 +362,7 @@ MEASURED = [
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("workload", MEASURED, ids=label)
 def test_every_layout_is_tuned_and_replayed_on_a_gpu(workload: Workload, tmp_path: Path) -> None:
     check_tuned(workload, devices.gpu_target(), 12, tmp_path / "log.jsonl")

@@ -102,7 +102,7 @@ class NestPrinter:
         return Panel(base, place.between(own), place.between(self.nest.dot.axis), place.buffer.dtype, valid, packed)
 
     def _moved_back(self, own: str) -> IRValue:
-        """How far the register tile is moved back, so that its outputs do not exceed the buffer."""
+        """Distance by which the register tile is moved back, so that its outputs do not exceed the buffer."""
         if own not in self.stored:
             return index(0)
         begin, size = self.stored[own]

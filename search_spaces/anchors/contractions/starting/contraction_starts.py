@@ -166,7 +166,7 @@ class _Starts:
         return Values({**others, **fused, **boxes, **{f"{x}_axes": RANGE for x in long}, **moved})
 
     def _ranges_of(self, values: Values, apart: Sequence[str]) -> list[str]:
-        """Those of the classes whose tile is longer than one axis, as far as they may be ranges together."""
+        """Classes whose tile is longer than one axis, as far as they may be ranges together."""
         found: list[str] = []
         for x in apart:
             longer = not fits(values.tile(x), class_positions(self.form, x, ranged=False))

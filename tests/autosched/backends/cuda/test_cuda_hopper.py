@@ -18,6 +18,7 @@ from autosched.backends.cuda.hopper.shared_tiles import SharedOperand
 from autosched.backends.cuda.source import launched
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
+from needed import needs_nvrtc
 from search_spaces import Schedule, SearchSpace, Workload, ops, target_named
 from search_spaces.schedules.knobs import KnobValue
 
@@ -27,8 +28,6 @@ ALONE = {"triton": TritonBackend().limits}
 BOTH = {**ALONE, "cuda": BACKEND.limits}
 SQUARE = ops.matmul(4096, 4096, 4096, dtype="bfloat16", layout="nt")
 FUSED = ops.matmul(16384, 3072, 768, dtype="float16", layout="nt", epilogue="bias_gelu_residual")
-
-needs_nvrtc = pytest.mark.skipif(nvrtc.why_unavailable(90) is not None, reason=f"{nvrtc.why_unavailable(90)}")
 
 
 def space(workload: Workload) -> SearchSpace:

@@ -10,6 +10,7 @@ from autosched.backends.cuda.backend import CudaBackend
 from autosched.backends.cuda.source import launched
 from autosched.checking.trial_data import TrialData
 from convolutions import block, convolution
+from needed import needs_hopper, needs_nvrtc
 from schedule_checks import fault
 from search_spaces import Workload
 from search_spaces.schedules.knobs import KnobValue
@@ -42,14 +43,6 @@ each_epilogue = pytest.mark.parametrize("epilogue", EPILOGUES)
 HUGE = convolution((4096, 4096), (3, 3), 64, 64, batch=3, padding=1, dtype="bfloat16")
 every = pytest.mark.parametrize("name", WINDOWS)
 each_share = pytest.mark.parametrize("share", SHARES)
-needs_nvrtc = pytest.mark.skipif(nvrtc.why_unavailable(90) is not None, reason=f"{nvrtc.why_unavailable(90)}")
-
-
-def hopper() -> bool:
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-
-
-on_hopper = pytest.mark.skipif(not hopper(), reason="needs a GPU of compute capability 9.0")
 
 
 @needs_nvrtc
@@ -109,21 +102,21 @@ def test_the_map_has_the_corners_of_the_window() -> None:
 
 
 @pytest.mark.gpu
-@on_hopper
+@needs_hopper
 @every
 def test_windows_are_right_on_a_gpu(name: str) -> None:
     assert not wrong(WINDOWS[name], 6)
 
 
 @pytest.mark.gpu
-@on_hopper
+@needs_hopper
 @each_share
 def test_shares_of_the_work_are_right_on_a_gpu(share: str) -> None:
     assert not wrong(LARGE, 3, **SHARES[share])
 
 
 @pytest.mark.gpu
-@on_hopper
+@needs_hopper
 @each_epilogue
 def test_epilogues_are_right_on_a_gpu(epilogue: str) -> None:
     assert not wrong(BLOCK, 3, **EPILOGUES[epilogue])

@@ -17,6 +17,7 @@ from autosched.backends.gpu.kernel import kernels_from_json
 from autosched.backends.triton import compile as triton_compile
 from autosched.backends.triton.backend import TritonBackend
 from autosched.backends.triton.source import kernel_arguments
+from needed import needs_hopper
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.statements import Dot, Fill, For, Load, Map, Reduce, Split, Statement, Store
@@ -352,9 +353,7 @@ class TestRefusing:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
-)
+@needs_hopper
 class TestOnGpu:
     @pytest.mark.parametrize("name", PRODUCTS)
     def test_it_computes_the_product(self, name):

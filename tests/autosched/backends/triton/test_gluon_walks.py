@@ -14,6 +14,7 @@ import torch
 from autosched.backends.backend import CompileError
 from autosched.backends.gpu.cubin import read_cubin
 from autosched.backends.triton.backend import TritonBackend
+from needed import needs_hopper
 from search_spaces import target_named
 from search_spaces.programs.grid import Grid, GridAxis
 from search_spaces.programs.roles.divisions import divided_by_rows
@@ -288,9 +289,7 @@ class TestRefusing:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
-)
+@needs_hopper
 class TestOnGpu:
     @pytest.mark.parametrize("name", ATTENTIONS)
     def test_it_computes_the_attention(self, name):

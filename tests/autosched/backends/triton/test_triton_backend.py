@@ -28,6 +28,7 @@ from autosched.checking.reference import evaluate
 from autosched.machine import devices
 from best_spaces import build
 from machine_code import machine_code
+from needed import needs_gpu
 from scheduled_tensors import launched_on
 from search_spaces import Schedule, Workload, ops, target_named
 from search_spaces.programs.grid import Grid, GridAxis
@@ -415,7 +416,7 @@ def test_kernels_survive_their_json():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 class TestOnGpu:
     @pytest.mark.parametrize("name", WORKLOADS)
     def test_sampled_schedules_compute_the_workload(self, name):

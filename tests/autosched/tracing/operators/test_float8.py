@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import autosched
+from needed import needs_gpu
 
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 # Beside every limit: the largest numbers, halves between neighbours, subnormal ones, and what is no number.
@@ -65,7 +66,7 @@ def test_what_a_computation_puts_beyond_8_bits_is_infinite_as_in_pytorch(tmp_pat
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 def test_a_gpu_casts_to_8_bits_as_pytorch_does(dtype: torch.dtype, tmp_path: Path) -> None:
     x = numbers("cuda", large=False).clamp(-440, 440)

@@ -24,6 +24,7 @@ from autosched.checking.trial_data import TrialData
 from autosched.machine import devices
 from autosched.strategies.evolution.transfer import adapted
 from convolutions import block, convolution, weights_gradient
+from needed import needs_hopper
 from schedule_checks import fault
 from scheduled_tensors import interpreted, taken
 from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
@@ -151,7 +152,7 @@ def test_producers_and_consumers_of_boxes_compute_what_the_program_says(name: st
 
 @pytest.mark.parametrize("name", ["3x3", "volumes"])
 def test_padding_multiplies_to_zero_beside_infinities(name: str) -> None:
-    """Where edges of images are infinite or no numbers, so are exactly the pixels whose windows hold them."""
+    """Infinities and NaN at edges of images reach exactly the pixels whose windows hold them."""
     workload = CONVOLUTIONS[name]
     inputs = random_inputs(workload, seed=3)
     inputs[0][:, 0], inputs[0][..., -1, :] = torch.inf, torch.nan
@@ -191,9 +192,7 @@ MEASURED = {
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
-)
+@needs_hopper
 @pytest.mark.parametrize(("name", "backend"), [*itertools.product(MEASURED, ["triton", "cuda"])])
 def test_kernels_with_boxes_are_right_on_a_gpu(name: str, backend: str) -> None:
     target, workload = devices.gpu_target(), MEASURED[name]
