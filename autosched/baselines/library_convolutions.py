@@ -108,7 +108,8 @@ class LibraryConvolution:
 
     def _by_cudnn(self, name: str, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Call]]:
         calls: dict[str, Call] = {name: lambda: self._in_place(inputs)}
-        if self.links in _FUSED_BY_CUDNN and self.padding != "same" and self.widened is None:
+        same = self.made == inputs[0].dtype and self.widened is None
+        if self.links in _FUSED_BY_CUDNN and self.padding != "same" and same:
             calls[f"{name}, fused"] = lambda: self._fused(inputs)
         for way, call in calls.items():
             yield f"{way}, benchmark", with_benchmark(call, inputs[0].element_size() < _TF32_BYTES)

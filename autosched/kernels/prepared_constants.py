@@ -1,8 +1,9 @@
 """Constants in the layouts that a kernel reads: made once for a tensor, and again after it has changed.
 
-A tensor is known by its identity, or that of the tensor that it is a view of, its address, its strides, and its version
-counter, which PyTorch raises with every change in place (`Tensor._version`). What the counter does not see is not seen
-here either: writes through `tensor.data`, or by code that PyTorch does not know of. A change is prepared in the same
+A tensor is known by its identity, or that of the tensor that it is a view of, its place in a storage, its strides, and
+its version counter, which PyTorch raises with every change in place (`Tensor._version`); a step of an optimizer, whose
+fused kernels do not raise it, counts as a change of all. What the counter does not see is not seen here either: writes
+into the same storage through `tensor.data`, or by code that PyTorch does not know of. A change is prepared in the same
 memory, so that a CUDA graph that has captured the kernel reads it as well, from then on.
 
 Nothing is prepared while a CUDA graph is captured, nor of tensors without a version counter (those of inference mode):
@@ -19,6 +20,8 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autosched.backends.backend import Launcher
 from autosched.kernels.dispatch import Argument
@@ -29,23 +32,28 @@ from search_spaces import InputError, TileProgram
 _Prepare = Callable[[int, int, Tensor | None], Tensor]
 
 
-# Number of a prepared workspace; identity of a constant; where in it the input begins; its strides.
+# Number of a prepared workspace; identity of a constant; element of its storage where the input begins; its strides.
 _Key = tuple[int, int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A constant in the layout of one workspace; `streams`: those that have used the memory."""
+    """A constant in the layout of one workspace; `streams`: those that have used the memory.
+
+    `steps`: of optimizers, when it was made. `storage`: while it is referred to, no other has its identity.
+    """
 
     root: weakref.ref[Tensor]
     version: int
-    address: int
+    steps: int
+    storage: StorageWeakRef
     memory: Tensor
     streams: set[int] = field(default_factory=set)
 
-    def is_of(self, tensor: Tensor) -> bool:
-        """True if it was made of the tensor as it is now."""
-        return self.root() is _root(tensor) and self.version == tensor._version and self.address == tensor.data_ptr()
+    def is_of(self, tensor: Tensor, steps: int) -> bool:
+        """True if it was made of the tensor as it is now, after so many steps of optimizers."""
+        made, now = (self.version, self.steps, self.storage.cdata), (tensor._version, steps, _storage(tensor))
+        return self.root() is _root(tensor) and made == now
 
 
 class PreparedWeight:
@@ -76,7 +84,7 @@ class PreparedWeight:
 
 
 # Of calls with tensors only.
-NO_WEIGHTS: Mapping[int, PreparedWeight] = MappingProxyType({})
+_NO_WEIGHTS: Mapping[int, PreparedWeight] = MappingProxyType({})
 
 
 class PreparedConstants:
@@ -91,6 +99,10 @@ class PreparedConstants:
         self._device = device
         self._known: dict[_Key, _Prepared] = {}
         self._lock = threading.Lock()
+        self._steps = 0
+        own = weakref.ref(self)
+        hook = register_optimizer_step_post_hook(lambda *_: _stepped(own()))
+        weakref.finalize(self, hook.remove)
 
     @staticmethod
     def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
@@ -103,7 +115,7 @@ class PreparedConstants:
         tensors: Sequence[Tensor],
         inputs: Sequence[int],
         offsets: Sequence[int] = (),
-        weights: Mapping[int, PreparedWeight] = NO_WEIGHTS,
+        weights: Mapping[int, PreparedWeight] = _NO_WEIGHTS,
     ) -> tuple[int, ...]:
         """The addresses of the prepared workspaces; none if this call has to prepare for itself.
 
@@ -118,7 +130,7 @@ class PreparedConstants:
                 found.append(weights[place].memories[number].data_ptr())
                 continue
             tensor = tensors[place]
-            key = number, id(_root(tensor)), offset, tensor.stride()
+            key = number, id(_root(tensor)), int(tensor.storage_offset()) + offset, tensor.stride()
             memory = self._memory(key, tensor, inputs[place])
             if memory is None:
                 return ()
@@ -137,7 +149,7 @@ class PreparedConstants:
         if tensor.is_inference():
             return None
         known = self._known.get(key)
-        if known is None or not known.is_of(tensor):
+        if known is None or not known.is_of(tensor, self._steps):
             if self._is_captured():
                 return None
             known = self._made(key, tensor, address)
@@ -148,14 +160,15 @@ class PreparedConstants:
     def _made(self, key: _Key, tensor: Tensor, address: int) -> _Prepared:
         with self._lock:
             known = self._known.get(key)
-            if known is not None and known.is_of(tensor):
+            if known is not None and known.is_of(tensor, self._steps):
                 return known
-            root = _root(tensor)
+            root, own = _root(tensor), weakref.ref(self)
             same = known is not None and known.root() is root
-            version, at = tensor._version, tensor.data_ptr()
+            version, steps, storage = tensor._version, self._steps, StorageWeakRef(tensor.untyped_storage())
             memory = self.made(key[0], address, known.memory if known is not None and same else None)
-            forgotten = weakref.ref(root, lambda _: self._known.pop(key, None))
-            found = self._known[key] = _Prepared(forgotten, version, at, memory, {current_stream_of(self._device)})
+            forgotten = weakref.ref(root, lambda _: _forget(own(), key))
+            found = _Prepared(forgotten, version, steps, storage, memory, {_current_stream_of(self._device)})
+            self._known[key] = found
             return found
 
     def _is_captured(self) -> bool:
@@ -163,7 +176,7 @@ class PreparedConstants:
 
     def _use(self, known: _Prepared) -> None:
         """Keep the memory until the present stream is done with it."""
-        stream = current_stream_of(self._device)
+        stream = _current_stream_of(self._device)
         if stream not in known.streams:
             known.memory.record_stream(torch.cuda.current_stream(self._device))
             known.streams.add(stream)
@@ -175,6 +188,22 @@ def _root(tensor: Tensor) -> Tensor:
     return tensor if base is None else base
 
 
-def current_stream_of(device: torch.device) -> int:
+def _storage(tensor: Tensor) -> int:
+    """Identity of a tensor's storage, valid as long as that is referred to."""
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
+
+
+def _stepped(constants: PreparedConstants | None) -> None:
+    if constants is not None:
+        constants._steps += 1
+
+
+def _forget(constants: PreparedConstants | None, key: _Key) -> None:
+    if constants is not None:
+        constants._known.pop(key, None)
+
+
+def _current_stream_of(device: torch.device) -> int:
     """The stream of a GPU that calls are launched on; 0 on a CPU."""
     return current_stream(device.index or 0) if device.type == "cuda" else 0

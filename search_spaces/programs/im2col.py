@@ -29,6 +29,9 @@ from search_spaces.programs.tiles import Flat
 from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 
+# The word of backends whose producers load by such descriptors (`schedules.words`).
+IM2COL = "im2col descriptors"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -180,7 +183,7 @@ def _images(counted: Sequence[Dimension], single: Sequence[Dimension]) -> Dimens
     if not outermost.slice.flat or outermost.slice.flat.size:
         return next((d for d in single if not d.may_leave), None)
     if outermost.slice.step != 1:
-        refuse("its outermost positions have no end")
+        refuse(f"its outermost positions are {outermost.slice.step} apart; expected 1")
     return outermost
 
 

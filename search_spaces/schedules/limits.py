@@ -13,10 +13,11 @@ from typing import Protocol
 
 from search_spaces.devices.target import Target
 from search_spaces.devices.wave_groups import WaveGroups
+from search_spaces.programs.im2col import IM2COL
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.schedules.schedule import Schedule
-from search_spaces.schedules.words import IM2COL, USUAL_WORDS
+from search_spaces.schedules.words import USUAL_WORDS
 from search_spaces.workloads.workload import Workload
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from search_spaces.programs.im2col import IM2COL
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 
@@ -30,7 +31,6 @@ class _Word:
         return values.get(decision) == self.said and there
 
 
-IM2COL = "im2col descriptors"
 _MOVED = ("a_load", "b_load", "rows_load", "walked_load", "store", "epilogue_load")
 # Descriptors of programs without a producer, and of the transposed partial sums of a split reduction;
 # loops that compilers flatten into one; kernels that are launched before their predecessor has ended; windows that

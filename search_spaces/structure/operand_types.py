@@ -6,6 +6,7 @@ import numpy as np
 
 from search_spaces.workloads.dtypes import round_to
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression, Gather, Literal
+from search_spaces.workloads.expressions.kinds import is_integral
 from search_spaces.workloads.expressions.operators import ROUNDINGS
 
 # Operand types of dots with prologues.
@@ -28,6 +29,8 @@ def element_type(expression: Expression, dtypes: dict[str, str]) -> str | None:
     match expression:
         case Access(tensor) | Gather(tensor):
             return dtypes[tensor] if dtypes[tensor] in MULTIPLIED else None
+        case Apply() if is_integral(expression):
+            return None
         case Apply(operator) if operator in ROUNDINGS:
             return ROUNDINGS[operator] if ROUNDINGS[operator] in MULTIPLIED else None
         case Apply(operator, arguments) if operator in (*_CHOOSING, "where"):

@@ -140,7 +140,7 @@ class CudaLauncher:
             with torch.cuda.device(self._device):
                 return self.prepare(number, constant, memory)
         name, _ = self._program.prepared[number]
-        size = self._program.buffer(name).bytes
+        size = self._program.buffer(name).room_bytes
         made = self._allocated(self._allocator(size), size) if memory is None else memory
         steps = tuple(n for n, prepared in enumerate(self._program.preparing) if prepared == name)
         # Its kernels read and write nothing else; addresses of all others only have to be possible ones.

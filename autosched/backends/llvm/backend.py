@@ -126,7 +126,7 @@ class LlvmLauncher:
 
     def prepare(self, number: int, constant: int, memory: torch.Tensor | None = None) -> torch.Tensor:
         name, read = self._program.prepared[number]
-        made = _bytes(self._program.buffer(name).bytes) if memory is None else memory
+        made = _bytes(self._program.buffer(name).room_bytes) if memory is None else memory
         pointers = [0] * len(self._places)
         pointers[self._places[read]], pointers[self._places[name]] = constant, made.data_ptr()
         kernels = zip(self._kernels, self._program.preparing, strict=True)

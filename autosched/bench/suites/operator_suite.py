@@ -103,7 +103,7 @@ def _case(path: Path, number: int, entry: object, kind: OperatorKind) -> Operato
     of, where = _KINDS[kind], f"{path}, {NOUNS[kind].removesuffix('s')} {number}"
     if not isinstance(entry, dict):
         raise InputError(f"{where}: got {entry!r}; expected {of.example}")
-    described = {key: entry.get(key, "") for key in ("name", CLASS)}
+    described = {"name": entry.get("name", ""), CLASS: entry.get(CLASS) or ""}
     for key, value in described.items():
         if not isinstance(value, str) or (key == "name" and not value.strip()):
             raise InputError(f"{where}: {key}={entry.get(key)!r}; expected a text")
@@ -146,5 +146,5 @@ def _by(numbers: Iterable[object]) -> str:
 def _facts(op: Workload, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Its columns; arguments without one that are not the usual ones, such as batch and epilogue, share the last."""
     given = dict(op.arguments)
-    rest = " ".join(f"{k}={v}" for k, v in given.items() if k not in columns and v not in (None, "", False))
+    rest = " ".join(f"{k}={v}" for k, v in given.items() if k not in columns and v not in (None, "") and v is not False)
     return (*((column, str(given[column])) for column in columns), ("and", rest))

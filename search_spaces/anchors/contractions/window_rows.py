@@ -21,7 +21,7 @@ from search_spaces.programs.statements import Load, Store
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
 from search_spaces.programs.tiles import Flat, Slice, Tile
 from search_spaces.schedules.knobs import padded
-from search_spaces.workloads.dtypes import dtype
+from search_spaces.workloads.dtypes import dtype, is_integer
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 from search_spaces.workloads.expressions.expression import Access, Apply, Expression
 from search_spaces.workloads.expressions.walking import accesses, rewritten
@@ -126,7 +126,13 @@ def _rows(
     # Columns are the innermost of the windows.
     channel, (columns, tap) = min(short, key=lambda x: short[x]), windows[-1]
     index = image.index[columns]
-    if index.step(tap) != 1:
+    apart = [i for d, i in enumerate(image.index) if d not in (columns, short[channel])]
+    apart += [i for d, i in enumerate(weight.index) if d not in (weights[tap], weights[channel])]
+    elsewhere = index.step(channel) or any(i.step(x) for i in apart for x in (tap, channel))
+    extents = {x.name: x.extent for s in workload.stages for x in s.loops}
+    # Of a gradient to weights the sum is over pixels, which are many, and a window moves along the taps.
+    many = any(extents[x] < extents[tap] for x in index.axes)
+    if index.step(tap) != 1 or elsewhere or many:
         return None
     pixel = padded(summed[channel])
     names = Names({x.name for s in workload.stages for x in s.loops})
@@ -137,8 +143,9 @@ def _rows(
     along = Affine.of(
         *((x, step * pixel) for x, step in index.terms if x != tap), (t.name, 1), offset=index.offset * pixel
     )
+    zero = 0 if is_integer(own.dtype) else 0.0
     reads = {
-        image.tensor: Access(copy.made.name, (*(image.index[d] for d in copy.others), along), 0.0),
+        image.tensor: Access(copy.made.name, (*(image.index[d] for d in copy.others), along), zero),
         weight.tensor: Access(turned.made.name, (*(weight.index[d] for d in turned.others), axis_index(t.name))),
     }
 

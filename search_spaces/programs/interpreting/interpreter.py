@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_spaces.programs.addressing import Address, dimensions
-from search_spaces.programs.combining import combined, held_as
+from search_spaces.programs.interpreting.combining import combined, held_as
 from search_spaces.programs.interpreting.operations import FOLDS, OPERATIONS, Array
 from search_spaces.programs.statements import (
     Deinterleave,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
@@ -98,6 +99,58 @@ def test_a_step_of_an_optimizer_changes_the_result(kernel) -> None:
     torch.optim.SGD([parameter], lr=0.5).step()
     with torch.no_grad():
         torch.testing.assert_close(kernel(x, parameter), F.linear(x, parameter), **CLOSE)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_fused_step_of_an_optimizer_does_too(kernel, optimizer) -> None:
+    """It does not raise the version counters of what it changes."""
+    kernel, _ = kernel
+    x, weight = operands()
+    weight.requires_grad_()
+    kernel(x, weight.detach())
+    F.linear(x, weight).sum().backward()
+    optimizer([weight], lr=0.5, fused=True).step()
+    torch.testing.assert_close(kernel(x, weight.detach()), F.linear(x, weight.detach()), **CLOSE)
+
+
+def test_memory_that_replaces_another_is_prepared_anew(kernel) -> None:
+    """An allocator gives the same address again."""
+    kernel, _ = kernel
+    x, weight = operands()
+    layer = nn.Linear(56, 40, bias=False).requires_grad_(False)
+    layer.weight.data = weight
+    kernel(x, layer.weight)
+    for _ in range(4):
+        layer.weight.data = torch.randn(40, 56)
+        layer.half().float()
+        torch.testing.assert_close(kernel(x, layer.weight), F.linear(x, layer.weight), **CLOSE)
+
+
+def test_parts_of_a_tensor_have_memory_of_their_own(kernel) -> None:
+    kernel, launcher = kernel
+    x, weights = torch.randn(24, 56), torch.randn(2, 40, 56)
+
+    def compute(n: int) -> None:
+        for _ in range(100):
+            torch.testing.assert_close(kernel(x, weights[n]), F.linear(x, weights[n]), **CLOSE)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(compute, range(2)))
+    assert launcher.prepared == 2
+
+
+def test_prepared_memory_goes_with_its_kernel() -> None:
+    kernel, _ = counted(untuned_kernel(schedule(LINEAR, CPU), LINEAR, CPU))
+    x, weight = operands()
+    kernel(x, weight)
+    (known,) = kernel.constants._known.values()
+    memory = weakref.ref(known.memory)
+    gc.disable()
+    try:
+        del known, kernel
+        assert memory() is None
+    finally:
+        gc.enable()
 
 
 def test_several_tensors_are_prepared_side_by_side_and_forgotten_with_them(kernel) -> None:

@@ -31,6 +31,7 @@ FIRST = {
     "three channels last": convolution((12, 12), (3, 3), 3, 16, padding=1, stride=2),
     "a stem": convolution((20, 18), (7, 7), 3, 24, padding=3, stride=2, batch=2),
     "a line of pairs": convolution((40,), (9,), 2, 16, padding=4),
+    "bytes": convolution((12, 12), (3, 3), 3, 16, padding=1, dtype="int8"),
     "float32": convolution((12, 12), (3, 3), 3, 16, padding=1, dtype="float32", precision="tf32"),
     "six channels": convolution((9, 10), (3, 3), 6, 16, padding=1),
 }

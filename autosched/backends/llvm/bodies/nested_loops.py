@@ -21,10 +21,15 @@ def perfect_nest(s: Statement) -> tuple[tuple[For, ...], tuple[Statement, ...]]:
     """The loops of a nest, outermost first, each with all its iterations; and the statements within all of them."""
     loops: list[For] = []
     body: tuple[Statement, ...] = (s,)
-    while len(body) == 1 and isinstance(body[0], For) and not (body[0].bound or body[0].useful or body[0].marks):
+    while len(body) == 1 and isinstance(body[0], For) and _is_whole(body[0]):
         loops.append(body[0])
         body = body[0].body
     return tuple(loops), body
+
+
+def _is_whole(loop: For) -> bool:
+    """True if every iteration of a single loop runs."""
+    return not (loop.bound or loop.useful or loop.until or loop.since or loop.marks or loop.digits)
 
 
 def merged(levels: Iterable[Level]) -> list[Level]:

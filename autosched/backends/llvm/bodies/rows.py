@@ -89,13 +89,13 @@ class RowPrinter:
         if inside is None:
             self.row_body(body)
             return
-        slots = dict(self.row.slots)
+        slots, brought = dict(self.row.slots), set(self.brought)
         with self.code.choice(inside, "inside") as otherwise:
             self.row.inside = True
             self.row_body(body)
             self.row.inside = False
             otherwise()
-            self.row.slots = slots
+            self.row.slots, self.brought = slots, brought
             self.row_body(body)
 
     def row_body(self, body: Sequence[Statement]) -> None:

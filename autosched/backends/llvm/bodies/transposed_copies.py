@@ -105,8 +105,11 @@ def transposed_copy(code: Code, kernel: Kernel) -> TransposedCopy | None:
         for s in loops
     ]
     levels = merged([*moved, Level(load.dst.extent(rows), source.between(rows), target.between(rows))])
+    # Columns count up from the tensor's first, and may go on beyond its last.
+    along = next(d for d in source.dimensions if d.axis == columns)
+    clipped = along.slice.step == 1 and not along.slice.flat and not along.precedes
     outside = [d for d in source.dimensions if load.guarded and d.may_leave and d.axis != columns]
     fits = levels[-1].extent >= code.lanes and load.dst.extent(columns) % code.lanes == 0 and code.lanes >= 4
-    if strides != (1, 1) or source.between(columns) == 1 or not fits or outside or load.fill:
+    if strides != (1, 1) or source.between(columns) == 1 or not (fits and clipped) or outside or load.fill:
         return None
     return TransposedCopy(code, loops, load, store, source, target, columns, levels)

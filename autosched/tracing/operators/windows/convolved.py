@@ -44,8 +44,9 @@ def ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window],
     weight = reshape(weight, (groups, filters // groups, inner, *taps))
     along = (0, 1, first, *range(3, first), *range(first + 1, first + 1 + count))
     of_weight = (1, 2, first, *range(first + 1, first + 1 + count))
-    apart = replace(result, strides=_grouped_strides(result, groups))
-    sums = product(apart, image, weight, (batch, groups, filters // groups, *positions), along, of_weight)
+    shape = (batch, groups, filters // groups, *positions)
+    apart = replace(result, shape=shape, strides=_grouped_strides(result, groups))
+    sums = product(apart, image, weight, shape, along, of_weight)
     return reshape(sums, (batch, filters, *positions))
 
 

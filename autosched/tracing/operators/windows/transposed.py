@@ -74,7 +74,7 @@ def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, gro
         image_loops = (0, 1, along, *range(3, along, 2), *range(beyond, beyond + count))
         weight_loops = (1, along, 2, *(n for d in range(count) for n in (beyond + d, 4 + 2 * d)))
         apart = (batch, groups, own, *(n for u, s in zip(positions, stride, strict=True) for n in (u, s)))
-        split = replace(of_all, strides=_split_strides(of_all, own, stride))
+        split = replace(of_all, shape=apart, strides=_split_strides(of_all, own, stride))
         taps_of = _taps_by_residue(weight, groups, stride, [w.size for w in windows])
         sums = reshape(product(split, image, taps_of, apart, image_loops, weight_loops), whole)
     made = finish(of_all, sums)

@@ -21,11 +21,13 @@ from autosched.checking.trial_data import TrialData
 from convolutions import block, convolution, weights_gradient
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
-from search_spaces import Schedule, SearchSpace, Workload
+from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, ops
 from search_spaces.programs.statements import Load, statements
 from search_spaces.programs.tile_program import Buffer, Grid, Kernel
 from search_spaces.programs.tiles import Slice, Tile
-from search_spaces.workloads.expressions.affine import Affine
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 # Ranks by number of dimensions: sizes, and taps of each.
 RANKS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -70,6 +72,18 @@ EVERY = {
     )
     if padding or dilation == 1 or rank < 3
 }
+
+
+def shifted(index: Affine, filters: int, constant: bool = False, fill: float | None = 0.0) -> Workload:
+    """out[p, f] = sum over r, c of x[p + r, c] * w[index of f, r, c], of 40 filters in memory."""
+    x = Access("x", (Affine.of(("p", 1), ("r", 1)), axis_index("c")))
+    w = Access("w", (index, axis_index("r"), axis_index("c")), fill)
+    axes, summed = (Axis("p", 11), Axis("f", filters)), (Axis("r", 3), Axis("c", 16))
+    stage = Stage("out", axes, ex.mul(x, w), Reduction("sum", summed), "float32")
+    inputs = Tensor("x", (13, 16), "float32"), Tensor("w", (40, 3, 16), "float32", constant=constant)
+    return Workload("shifted", inputs, (stage,))
+
+
 SPECIAL = {
     "odd channels": conv((9, 7), (3, 3), channels=19, filters=33, padding=1),
     "odd channels, first": conv((9, 7), (3, 3), channels=19, filters=33, padding=1, layout="nchw"),
@@ -92,6 +106,13 @@ SPECIAL = {
     "block of activated": block(conv((9, 7), (3, 3), padding=1), activated=True),
     "block of filled": block(conv((9, 7), (3, 3), padding=1), fill=2.0),
     "weights": weights_gradient(2, 9, 24, 40),
+    # The image has the columns.
+    "padded, one tap": ops.conv(2, 17, (13, 13), 4, 1, stride=2, padding=2, weight_layout="contiguous"),
+    "columns before the first": shifted(Affine.of(("f", 1), offset=-3), 43),
+    "columns around all": shifted(Affine.of(("f", 1), offset=-3), 46),
+    "constant columns around all": shifted(Affine.of(("f", 1), offset=-3), 46, constant=True),
+    "every other column, and more": shifted(Affine.of(("f", 2)), 25),
+    "columns in reverse": shifted(Affine.of(("f", -1), offset=39), 40, fill=None),
 }
 
 
