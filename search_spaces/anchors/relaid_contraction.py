@@ -10,7 +10,6 @@ channels. The copy costs its bytes twice over, as the transpositions of cuDNN do
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -88,7 +87,7 @@ class _Copy:
     def made(self) -> Tensor:
         """The copy; its rows are padded to the alignment of descriptors."""
         shape = tuple(self.tensor.shape[d] for d in self.order)
-        aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(self.tensor.dtype).bytes)
+        aligned = TMA.vector(dtype(self.tensor.dtype).bytes)
         strides = dense_strides((*shape[:-1], -(-shape[-1] // aligned) * aligned))
         return Tensor(workspace_name(self.workload, f"{self.tensor.name}_relaid"), shape, self.tensor.dtype, strides)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -96,6 +97,10 @@ class Descriptors:
     dimensions: int = 5
     im2col: Im2col | None = None
     others: Others = field(default=(), compare=False, repr=False)
+
+    def vector(self, element_bytes: int) -> int:
+        """Elements of so many bytes from one address that is aligned to the next."""
+        return self.alignment_bytes // math.gcd(self.alignment_bytes, element_bytes)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search_spaces.errors import InputError, unknown_name
-from search_spaces.ops.matmul import OPERANDS, output_dtype
+from search_spaces.ops.matmul import check_operands, output_dtype
 from search_spaces.workloads.activations import Place, apply_chain
 from search_spaces.workloads.dtypes import FLOAT8, accumulator_of, is_integer
 from search_spaces.workloads.expressions import expression as ex
@@ -119,10 +119,7 @@ def _check(counts: Mapping[str, int], dtype: str, fast_accum: bool, constant: st
     c, k, groups = counts["c"], counts["k"], counts["groups"]
     if c % groups or k % groups:
         raise InputError(f"c={c} and k={k} in {groups} groups; expected multiples of that number")
-    if dtype not in OPERANDS:
-        raise unknown_name("dtype", str(dtype), OPERANDS)
-    if fast_accum and dtype not in FLOAT8:
-        raise InputError(f"fast_accum with dtype {dtype}; it is for {' and '.join(FLOAT8)} only")
+    check_operands(dtype, fast_accum)
     if constant not in CONSTANTS:
         raise InputError(f"unknown constant operand {constant!r} (allowed: {', '.join(filter(None, CONSTANTS))})")
 

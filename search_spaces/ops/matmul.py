@@ -121,6 +121,11 @@ def _check(sizes: Mapping[str, int], dtype: str, layout: str, fast_accum: bool) 
         check_shape(name, (size,))
     if layout not in LAYOUTS:
         raise InputError(f"unknown layout {layout!r} (allowed: {', '.join(LAYOUTS)})")
+    check_operands(dtype, fast_accum)
+
+
+def check_operands(dtype: str, fast_accum: bool) -> None:
+    """Raise InputError for a type of operands that is not allowed, or sums that it does not have."""
     if dtype not in OPERANDS:
         raise unknown_name("dtype", str(dtype), OPERANDS)
     if fast_accum and dtype not in FLOAT8:

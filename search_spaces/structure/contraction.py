@@ -160,6 +160,12 @@ class Contraction:
         """True if tiles of it over any axes are boxes of the tensor, with 0 outside: descriptors can move them."""
         return self.map_of(access).is_box([x.name for x in (*self.rows, *self.columns, self.k)])
 
+    def is_reshaped(self, access: Access) -> bool:
+        """True if a tile of it is no matrix of the tensor's last two dimensions, as a descriptor loads it."""
+        tiled = {self.m.name, self.n.name, self.k.name}
+        moved = [bool(tiled & {*i.axes}) for i in access.index]
+        return not self.is_plain(access) or sum(moved) != sum(moved[-2:])
+
     @property
     def extents(self) -> dict[str, int]:
         """Extent of every axis."""

@@ -170,7 +170,7 @@ class ClassTiles:
         )
 
 
-def counted(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
+def place_of_windows(form: Contraction, place: Mapping[str, Slice], access: Access) -> dict[str, Slice]:
     """The place with positions along which an operand has windows as digits that end, for im2col descriptors.
 
     Images without a window have an end in memory, beyond which everything is 0.

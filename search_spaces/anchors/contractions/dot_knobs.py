@@ -8,7 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.operand_copies import PREPARED, is_prepared_already, operand, why_not_prepared
+from search_spaces.anchors.contractions.operand_copies import (
+    PREPARED_WAYS,
+    is_prepared_already,
+    operand,
+    why_not_prepared,
+)
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_epilogue_tiles, whole_tiles
 from search_spaces.anchors.contractions.rules.specialization import WARPS
 from search_spaces.anchors.contractions.windows import window_class
@@ -146,7 +151,7 @@ def ways_to_load(
         alone = len(side) == 1 and isinstance(side[0], Access) and moved == [side[0]]
         kinds = [x for x in CLASSES if ranged[x]]
         windows = offers.im2col and alone and window_class(form, moved[0], kinds, by)
-        boxes = ways if all(map(form.is_box, moved)) else ("pointer",)
+        boxes = ways if target.wave_groups and all(map(form.is_box, moved)) else ("pointer",)
         return (*boxes, "im2col") if windows else boxes
     if any(is_computed(e) for e in side) or by is None:
         return ways
@@ -177,7 +182,7 @@ def _ways_to_prepare(
     either = dtype(form.dtype).bytes == 2 and "descriptor" not in ways
     made = [
         way
-        for way, k_major in PREPARED.items()
+        for way, k_major in PREPARED_WAYS.items()
         if (k_major or either) and not all(is_prepared_already(form, x.access, k_major) for x in constants)
     ]
     return (*ways, *(x for x in made if is_by_pointers(x) or target.features.descriptors is not None))

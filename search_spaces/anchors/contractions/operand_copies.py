@@ -35,9 +35,9 @@ _TILE = (16, 256)
 _SQUARE = (64, 64)
 _WARPS = 4
 # Ways to load a constant from a copy that is made once, by descriptors or by pointers: True if it runs along k.
-PREPARED = {"prepared_k": True, "prepared_k_pointer": True, "prepared_mn": False, "prepared_mn_pointer": False}
+PREPARED_WAYS = {"prepared_k": True, "prepared_k_pointer": True, "prepared_mn": False, "prepared_mn_pointer": False}
 # Ways to load an operand from a copy.
-COPIED = ("copied", "transposed", *PREPARED)
+COPIED = ("copied", "transposed", *PREPARED_WAYS)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _moving(index: Affine) -> str:
 
 def copied_operand(form: Contraction, access: Access, way: str) -> OperandCopy:
     """The copy of an operand that a way to load it reads."""
-    if way in PREPARED:
-        return prepared_operand(form, access, PREPARED[way])
+    if way in PREPARED_WAYS:
+        return prepared_operand(form, access, PREPARED_WAYS[way])
     return operand_copy(form.workload, access, way == "transposed")
 
 
@@ -119,7 +119,7 @@ def _copied(
 ) -> OperandCopy:
     """A copy of the elements that an access reads along these axes, with their extents, in this order."""
     tensor, extents = _tensor(workload, access), dict(axes)
-    aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(tensor.dtype).bytes)
+    aligned = TMA.vector(dtype(tensor.dtype).bytes)
     # Rows of the copy are padded to the next multiple, with zeros, which add nothing to a sum.
     length = -(-extents[order[-1]] // aligned) * aligned
     workspace = Buffer(

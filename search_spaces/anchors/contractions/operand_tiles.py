@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from search_spaces.anchors.contractions.class_tiles import counted
+from search_spaces.anchors.contractions.class_tiles import place_of_windows
 from search_spaces.anchors.contractions.operand_copies import COPIED, OperandCopy, copied_operand
 from search_spaces.anchors.contractions.output_tiles import loaded
 from search_spaces.programs.lowering import Emitter
@@ -90,7 +90,7 @@ def _side(
     """Load and compute the operands of one side, each once an iteration."""
     if how == "im2col":
         (access,) = (e for e in operands if isinstance(e, Access))
-        place = counted(form, place, access)
+        place = place_of_windows(form, place, access)
     # Tiles are computed in the memory layout of the first of them.
     order = next((x for e in operands.values() for x in whole_tiles(e, form)), None)
     tiled = {x for x, piece in place.items() if piece.axis}

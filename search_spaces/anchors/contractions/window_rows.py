@@ -10,7 +10,6 @@ other pixels, which might be infinite. (CUTLASS has iterators for "few channels"
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -114,7 +113,7 @@ def _rows(
     workload: Workload, inputs: Mapping[str, Tensor], image: Access, weight: Access, summed: Mapping[str, int]
 ) -> tuple[Workload, tuple[RowCopy, RowCopy]] | None:
     own, of = inputs[image.tensor], inputs[weight.tensor]
-    aligned = TMA.alignment_bytes // math.gcd(TMA.alignment_bytes, dtype(own.dtype).bytes)
+    aligned = TMA.vector(dtype(own.dtype).bytes)
     plain = {i.axis: d for d, i in enumerate(image.index) if i.is_axis and i.axis in summed}
     weights = {i.axis: d for d, i in enumerate(weight.index) if i.is_axis and of.shape[d] == summed.get(i.axis)}
     short = {

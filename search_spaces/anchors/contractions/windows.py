@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from search_spaces.anchors.contractions.class_tiles import BOX, CLASSES, RANGE, ClassTiles, counted
+from search_spaces.anchors.contractions.class_tiles import BOX, CLASSES, RANGE, ClassTiles, place_of_windows
 from search_spaces.anchors.contractions.operand_tiles import moved_by
 from search_spaces.devices.features import Descriptors
 from search_spaces.programs.im2col import why_no_im2col
@@ -59,7 +59,7 @@ def why_no_window(
     if reason := why_not_sliced(access, [x for x, piece in place.items() if piece.extent is not None]):
         return reason
     tensor = form.map_of(access).tensor
-    slices = slices_at(access, counted(form, place, access))
+    slices = slices_at(access, place_of_windows(form, place, access))
     load = Load(Tile.along(slices, tensor.name), tensor.name, slices, access.fill or 0, guarded=access.fill is not None)
     return why_no_im2col(Buffer(tensor.name, tensor.shape, tensor.dtype, "input", tensor.strides), load, extents, by)
 

@@ -226,18 +226,12 @@ class _DotRules:
     def _of_windows(self) -> Iterator[Rule]:
         """Rules of descriptors of windows: a producer uses them; of im2col descriptors the tile is one."""
         for side, operands in zip(LOADS, self.form.operands, strict=True):
-            reshaped = any(self._is_reshaped(a) for e in operands for a in whole_tiles(e, self.form))
+            reshaped = any(self.form.is_reshaped(a) for e in operands for a in whole_tiles(e, self.form))
             if (side, "im2col") in self.reads or (reshaped and (side, "descriptor") in self.reads):
                 yield Rule((side, "specialize"), _why_no_producer(side, reshaped))
             if (side, "im2col") in self.reads:
                 (access,) = (e for e in operands if isinstance(e, Access))
                 yield Rule(("m", "n", "k", side), self._why_no_window(side, access))
-
-    def _is_reshaped(self, access: Access) -> bool:
-        """True if tiles of it do not move along its last two dimensions alone."""
-        tiled = {self.form.m.name, self.form.n.name, self.form.k.name}
-        moved = [bool(tiled & {*i.axes}) for i in access.index]
-        return not self.form.is_plain(access) or sum(moved) != sum(moved[-2:])
 
     def _why_no_window(self, side: str, access: Access) -> Callable[[Values], str | None]:
         by = self.target.features.descriptors

@@ -17,10 +17,11 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.operand_tiles import LOADS
+from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
 from search_spaces.decisions.decision import Decision, start
+from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
 from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
@@ -131,6 +132,11 @@ class _Starts:
         windows = [e for x, side in sides if "im2col" in self.knobs[x].values for e in side if isinstance(e, Access)]
         # The classes of the positions of windows.
         self.windows = {window_class(form, a, ranged, by) for a in windows}
+        moved = {
+            x: [a for e in side for a in whole_tiles(e, form)] for x, side in zip(LOADS, form.operands, strict=True)
+        }
+        # Those that only a producer loads by descriptor.
+        self.reshaped = {x for x, read in moved.items() if any(map(form.is_reshaped, read))}
 
     def _start(self, m: int, n: int, k_bytes: int, windows: bool = False, /, **others: KnobValue) -> Values:
         """A start with these tiles, and with the fastest addressing unless `others` have another.
@@ -142,6 +148,8 @@ class _Starts:
         for x in LOADS:
             if "im2col" in self.knobs[x].values:
                 values[x] = "im2col" if windows else self.knobs[x].values[-2]
+            if x in self.reshaped and others.get("specialize", NONE) == NONE:
+                values[x] = _by_pointers(self.knobs[x])
         values |= {name: self._size(name, size) for name, size in sizes.items()}
         values |= self._ranges(values, others)
         values |= self._within_axes(values)
@@ -150,7 +158,7 @@ class _Starts:
         return start(self.decisions, values)
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
-        """Boxes of each class whose operand descriptors move, if `others` ask for those; and `others`.
+        """Boxes of each class whose operand descriptors move, if `others` have a producer; and `others`.
 
         Ranges of each class whose tile is longer than one axis else, moved by pointers. Loops over reduced axes are
         fused, so that they are pipelined from end to end.
@@ -159,7 +167,7 @@ class _Starts:
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
         fused = {"k_axes": FUSED} if "k" in several else {}
-        boxes = self._boxes(values) if others.get("a_load", values["a_load"]) != "pointer" else {}
+        boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
         moved = {name: _by_pointers(self.knobs[name]) for x in long for name in MOVED[x]}
@@ -219,10 +227,8 @@ class _Starts:
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
-            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._ranged)
-            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own, **self._ranged)
-            if self._ranged:
-                yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own)
+            yield self._start(m, n, k_bytes, grid="persistent_flat", subtiles=2, **own)
             if self._as_given:
                 yield self._start(m, n, k_bytes, grid="tiles", store="pointer", **own, **self._as_given)
         rows, columns = (class_positions(form, x, ranged=f"{x}_axes" in self.knobs) for x in "mn")
@@ -230,11 +236,6 @@ class _Starts:
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
-
-    @cached_property
-    def _ranged(self) -> Values:
-        """Rows by pointers where they could be boxes, so that their tiles are ranges of several axes."""
-        return Values({"a_load": "pointer"}) if any(map(self._has_patches, "mn")) else Values()
 
     @cached_property
     def _as_given(self) -> Values:
@@ -263,7 +264,7 @@ class _Starts:
                     turned = (x for x in ("a_load", "b_load") if x == columns or self.element_bytes == 1)
                     own |= {x: _along_k(self.knobs[x]) for x in turned if "im2col" not in self.knobs[x].values}
                     # Im2col descriptors, which not all backends have, go with the tiles offered, if boxes can be moved.
-                    windows = bool(self.windows) and not self._ranged
+                    windows = bool(self.windows) and not any(map(self._has_patches, "mn"))
                     yield self._start(m, n, k_bytes, windows, grid=grid, swap=swapped, subtiles=subtiles, **own)
 
     def _offered(self) -> Iterator[Values]:

@@ -164,6 +164,25 @@ def test_a_transposed_convolution_to_patches_is_one_kernel(size: int) -> None:
     assert len(traced.steps) == 1, str(traced)
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda x, w: F.conv2d(x, w, padding=1),
+        lambda x, w: F.conv2d(x, w[:, :2], padding=1, groups=2),
+        lambda x, w: F.conv2d(x, w[:4, :1], padding=1, groups=4),
+        lambda x, w: F.conv_transpose2d(x, w[:4, :, :2, :2], stride=2),
+    ],
+    ids=["dense", "groups", "depthwise", "transposed"],
+)
+def test_what_lies_between_convolutions_has_eagers_strides(first: Callable[..., Tensor]) -> None:
+    x, w = R(2, 4, 8, 8).to(memory_format=torch.channels_last), R(8, 4, 3, 3)
+    channels = first(x, w).shape[1]
+    traced = trace(lambda x, w, v: F.conv2d(F.relu(first(x, w)), v), x, w, R(8, channels, 3, 3))
+    stored = [v for step in traced.steps for v in step.values if len(v.shape) >= 4]
+    assert len(stored) >= 2
+    assert all(min(v.memory_strides) == v.memory_strides[-3 if len(v.shape) == 4 else 2] == 1 for v in stored)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_numbers_at_an_edge_reach_their_own_windows_alone(transposed: bool) -> None:
     """Products of padding are 0."""

@@ -23,6 +23,7 @@ from search_spaces.programs.statements import For, statements
 from search_spaces.schedules.knobs import KnobValue
 from search_spaces.structure.contraction import contraction
 from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import axis_index
 from search_spaces.workloads.expressions.expression import Access, Literal
 
 H200 = target_named("h200")
@@ -230,3 +231,12 @@ def test_a_cpu_computes_them_too(workload: Workload) -> None:
 @pytest.mark.parametrize("name", ["several reduced", "several reduced, uneven", "two outputs"])
 def test_one_dot_of_two_tensors_is_tiled_on_a_cpu_whatever_its_axes(name: str) -> None:
     assert "contraction" in [s.name for s in best_spaces.build(WORKLOADS[name], CPU).sketches]
+
+
+def test_products_of_integers_are_no_contractions() -> None:
+    """They would be summed in float32, which represents few of them."""
+    factors = [ex.call("to_integer", Access(x, (axis_index(a), axis_index(b)))) for x, a, b in ("amk", "bkn")]
+    sums = Stage("out", (Axis("m", 24), Axis("n", 40)), ex.mul(*factors), Reduction("sum", (Axis("k", 33),)), "int64")
+    workload = Workload("integers", (Tensor("a", (24, 33), "int64"), Tensor("b", (33, 40), "int64")), (sums,))
+    assert contraction(workload) is None
+    assert not faults(workload, 3)
