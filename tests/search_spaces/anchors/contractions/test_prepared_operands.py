@@ -18,7 +18,7 @@ from convolutions import block, convolution
 from schedule_checks import HERE, faults, tried
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, Stage, Target, Tensor, Workload, ops, target_named
-from search_spaces.anchors.contractions.operand_copies import PREPARED
+from search_spaces.anchors.contractions.operand_copies import PREPARED_WAYS
 from search_spaces.programs.statements import Load, statements
 from search_spaces.programs.text import to_text
 from search_spaces.workloads.expressions import expression as ex
@@ -116,4 +116,4 @@ def test_an_operand_that_has_the_layout_is_not_prepared() -> None:
     space = best_spaces.build(ops.matmul(64, 64, 64, dtype="float16", constant="b", layout="nt"), H200)
     ways = {v for sketch in space.sketches for k in sketch.knobs if k.name == "b_load" for v in k.values}
     assert ways == {"pointer", "descriptor"}
-    assert ways.isdisjoint(PREPARED)
+    assert ways.isdisjoint(PREPARED_WAYS)
