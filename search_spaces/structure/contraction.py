@@ -345,5 +345,4 @@ def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str,
     operand = types.pop()
     reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
     assert reduced is not None
-    inexact = types or (operand == "float32" and workload.precision != "tf32")
-    return None if inexact or any(x.extent >= _MAX_K for x in reduced.axes) else operand
+    return None if types or any(x.extent >= _MAX_K for x in reduced.axes) else operand

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.values import Value
 
 # Values that one kernel computes.
 Group = tuple[Value, ...]
@@ -117,7 +117,7 @@ class _Joining:
     def _enter(self, group: Group) -> None:
         for value in self.reads[group]:
             self.readers.setdefault(value, {})[group] = None
-        if not isinstance(group[0], Fallback):
+        if group[0].by_kernels:
             for value in (*group, *self.reads[group]):
                 self.sharing.setdefault(value, {})[group] = None
 

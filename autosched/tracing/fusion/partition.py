@@ -26,11 +26,12 @@ from autosched.tracing.fusion.split_points import (
     multiplied_parts,
     product_depths,
     read_at_many_places,
+    source_of,
     split_points,
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
+from autosched.tracing.values.values import Fallback, Joined, Leaf, Pointwise, Product, Reduced, Scanned, Value, View
 from search_spaces.workloads.stages import MAX_EXTENT
 
 # Costs within this factor are equal: of values that cost the same to store, the one with most other readers is best.
@@ -69,7 +70,9 @@ def why_too_large(value: Value) -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one."""
+    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one; or
+    nothing, for one whose parts are in place.
+    """
 
     values: tuple[Value, ...]
     assembled: Assembled | None = None
@@ -80,7 +83,8 @@ class Step:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
             return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
         (value,) = self.values
-        assert isinstance(value, Fallback)
+        if not isinstance(value, Fallback):
+            return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
         line = f" ({value.line})" if value.line else ""
         return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
 
@@ -118,7 +122,7 @@ class Partition:
         for value in values:
             if isinstance(value, Leaf):
                 self._stored[value] = value.strides
-            elif isinstance(value, Fallback):
+            elif not value.by_kernels:
                 self._store(value)
                 for operand in value.operands:
                     self._store(self.stored_as(operand))
@@ -196,7 +200,7 @@ class Partition:
         return steps
 
     def _step(self, values: Group) -> Step:
-        if isinstance(values[0], Fallback):
+        if not values[0].by_kernels:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
@@ -205,7 +209,7 @@ class Partition:
 
     def _read(self, value: Value) -> list[Value]:
         """The values that must be in memory before this one can be computed."""
-        if isinstance(value, Fallback):
+        if not value.by_kernels:
             return [self.stored_as(o) for o in value.operands]
         return [v for v in cone([value], self._stored) if v in self._stored]
 
@@ -226,7 +230,7 @@ class Partition:
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
-        if isinstance(value, Leaf | Fallback) or not (anchors or value in self._stored):
+        if not value.by_kernels or not (anchors or value in self._stored):
             return
         waiting = [value]
         while waiting:
@@ -346,9 +350,9 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
 
 
 def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """True if `FusionLimits.computed` matters: dots take operands computed in the prologue in 16 bits or tf32."""
+    """True if `FusionLimits.computed` matters: a product has an operand that its prologue could compute."""
     products = (v for v in below(results) if isinstance(v, Product))
-    return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
+    return any(isinstance(source_of(o), Pointwise | Joined) for p in products for o in p.operands)
 
 
 def _is_computed(value: Value) -> bool:

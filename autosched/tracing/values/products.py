@@ -107,7 +107,7 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
     if _is_window(pulled, read, value):
         return read
     operand = pulled.reads.read_by(read)
-    if operand is None and _may_be_computed(pulled, read, value):
+    if operand is None and _may_be_computed(pulled, read):
         return read
     if operand is None:
         raise NotOneKernelError(f"{value.name} is multiplied", _missing(pulled, value), needed=True)
@@ -135,11 +135,11 @@ def _is_window(pulled: Pulled, read: Expression, value: Value) -> bool:
     return operand is not None and not operand.is_plain and operand.value.dtype == value.dtype
 
 
-def _may_be_computed(pulled: Pulled, factor: Expression, value: Value) -> bool:
+def _may_be_computed(pulled: Pulled, factor: Expression) -> bool:
     """True if a product may multiply an expression instead of a tensor in memory."""
     stages = {s.name for s in pulled.stages}
     folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
-    return bool(pulled.fusing.chained and folded) or (pulled.fusing.computed and value.dtype != "float32")
+    return bool(pulled.fusing.chained and folded) or pulled.fusing.computed
 
 
 def _missing(pulled: Pulled, factor: Value) -> Value:
