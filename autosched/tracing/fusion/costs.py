@@ -45,7 +45,7 @@ def cost(workload: Workload, chained: bool = False) -> float:
 def _computed_again(stage: Stage) -> float:
     """Operations on operands of a dot besides the first time: once more for every further tile of the other's axes."""
     total = 0.0
-    for operand, other in itertools.permutations(stage.factors):
+    for operand, other in itertools.permutations(stage.factors, 2):
         own = math.prod(stage.extents[v] for v in variables(operand))
         across = math.prod(stage.extents[v] for v in variables(other) - variables(operand))
         total += own * flops(operand) * (math.ceil(across / _TILE_COLUMNS) - 1)
