@@ -31,7 +31,7 @@ from autosched.tracing.fusion.split_points import (
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.tensor_reads import chain, placed
-from autosched.tracing.values.values import Fallback, Joined, Leaf, Pointwise, Product, Reduced, Scanned, Value, View
+from autosched.tracing.values.values import Fallback, Leaf, Product, Reduced, Scanned, Value, View
 from search_spaces.workloads.stages import MAX_EXTENT
 
 # Costs within this factor are equal: of values that cost the same to store, the one with most other readers is best.
@@ -350,9 +350,39 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
 
 
 def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """True if `FusionLimits.computed` matters: a product has an operand that its prologue could compute."""
-    products = (v for v in below(results) if isinstance(v, Product))
-    return any(isinstance(source_of(o), Pointwise | Joined) for p in products for o in p.operands)
+    """True if `FusionLimits.computed` matters: dot units may multiply several pairs, or what a prologue computes."""
+    values = list(below(results))
+    products = [v for v in values if isinstance(v, Product)]
+    if any(p.a.dtype != "float32" or p.precision == "tf32" for p in products):
+        return True
+    folding: set[Value] = set()
+    for value in values:
+        folds = isinstance(value, Reduced | Scanned) or not folding.isdisjoint(value.operands)
+        folding |= {value} if folds and not isinstance(value, Product) else set()
+    sources = dict.fromkeys(source_of(o) for p in products for o in p.operands)
+    prologues = [s for s in sources if s.by_kernels and s not in folding]
+    readers: dict[Value, set[Value]] = {}
+    for value in values:
+        for operand in value.operands:
+            readers.setdefault(operand, set()).add(value)
+    places = {v: n for n, v in enumerate(values)}
+    return any(not _is_epilogue(s, readers, places) for s in prologues)
+
+
+def _is_epilogue(source: Value, readers: Mapping[Value, set[Value]], places: Mapping[Value, int]) -> bool:
+    """True if a product is computed for this value alone. `places`: of all values, each after its operands."""
+    alone = {source}
+    rest = {source}
+    while rest:
+        here = max(rest, key=lambda v: places[v])
+        rest.remove(here)
+        if here is not source and not readers[here] <= alone:
+            continue
+        if isinstance(here, Product):
+            return True
+        alone.add(here)
+        rest |= {*here.operands}
+    return False
 
 
 def _is_computed(value: Value) -> bool:

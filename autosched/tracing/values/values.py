@@ -255,7 +255,7 @@ MOST_JOINED = 64
 class Joined(Value):
     """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored.
 
-    `in_place`: each part is stored at its place in the memory of the whole, whose strides it has: no kernel stores more.
+    `in_place`: each part is stored at its place in the memory of the whole, whose strides it has: no kernel does more.
     """
 
     parts: tuple[Value, ...]
