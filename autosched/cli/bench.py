@@ -83,9 +83,11 @@ torch.compile, interleaved, in one run.
 
 An entry of the suite has a name, perhaps a class, and the arguments of conv; h and w, and r and s, may be given for
 size and kernel.{_OPERATORS_HELP}
-Baselines are library and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a layer.
-The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
-its own call. The ratios are against the first baseline, and against the better of the compiled ones.
+Baselines are library, converting and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a
+layer. The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
+its own call; its tensors are in the format of the way beforehand. For converting they are as the suite has them, and
+the time has the conversions of images, to another format and back. The ratios are against the first baseline, and
+against the better of the compiled ones.
 
 ```
 autosched bench conv --suite conv --only resnet50-stem --trials 300
@@ -134,7 +136,7 @@ def _of_products(target: Target) -> tuple[BaselineName, ...]:
 
 
 def _of_convolutions(target: Target) -> tuple[BaselineName, ...]:
-    return ("library", "compile")
+    return ("library", "converting", "compile")
 
 
 app.command("gemm", help=_GEMM_HELP)(_operators_command("gemm", _of_products))
