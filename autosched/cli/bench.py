@@ -82,7 +82,8 @@ Tune every convolution of a suite, with what follows it, then measure all of the
 torch.compile, interleaved, in one run.
 
 An entry of the suite has a name, perhaps a class, and the arguments of conv; h and w, and r and s, may be given for
-size and kernel.{_OPERATORS_HELP}
+size and kernel. Weights are constants, which a kernel may store in another layout once, unless an entry has
+"constant": "".{_OPERATORS_HELP}
 Baselines are library, converting and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a
 layer. The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
 its own call; its tensors are in the format of the way beforehand. For converting they are as the suite has them, and
