@@ -19,7 +19,16 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from autosched.tracing.capture.result_memory import storage_of
-from autosched.tracing.capture.stand_ins import FewCalls, Kinds, ManyCallsError, StandIn, values_apart, with_values
+from autosched.tracing.capture.stand_ins import (
+    FewCalls,
+    Kinds,
+    ManyCallsError,
+    StandIn,
+    empty_like,
+    values_apart,
+    with_stand_ins,
+    with_values,
+)
 from search_spaces.workloads.strides import is_dense
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -51,8 +60,8 @@ def _compose(operator: Any, rule: Callable[..., Any]) -> None:
 
 def _result(rule: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """The result of a rule on tensors without data; in tensors of its own where it makes many calls."""
-    leaves = [x for x in pytree.arg_tree_leaves(*arguments, **named) if isinstance(x, Tensor)]
-    if get_proxy_mode() is None and all(isinstance(x, FakeTensor) for x in leaves):
+    leaves = pytree.arg_tree_leaves(*arguments, **named)
+    if get_proxy_mode() is None and any(isinstance(x, FakeTensor) for x in leaves):
         try:
             with FewCalls():
                 return rule(*arguments, **named)
@@ -66,7 +75,13 @@ def _result(rule: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 def _by_stand_ins(rule: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """The result, if every tensor of it has memory of its own; else None."""
     lookup = _Lookup()
-    given = pytree.tree_map_only(Tensor, lambda t: StandIn.of(t, storage_of(t), lookup), (tuple(arguments), dict(named)))
+
+    def stand_in(tensor: Tensor) -> StandIn:
+        # Constants are no fake tensors.
+        value = tensor if isinstance(tensor, FakeTensor) else empty_like(tensor)
+        return StandIn.of(value, storage_of(tensor), lookup)
+
+    given = pytree.tree_map_only(Tensor, stand_in, (tuple(arguments), dict(named)))
     try:
         made = rule(*given[0], **given[1])
     except Exception:
@@ -77,11 +92,7 @@ def _by_stand_ins(rule: Callable[..., Any], arguments: Sequence[Any], named: Map
     before = [x.origin for x in pytree.tree_leaves(given) if isinstance(x, StandIn)]
     if len({*memories} - {*before}) < len(results):
         return None
-    return pytree.tree_map_only(
-        StandIn,
-        lambda r: torch.empty_strided(r.value.shape, r.value.stride(), dtype=r.value.dtype, device=r.value.device),
-        made,
-    )
+    return pytree.tree_map_only(StandIn, lambda r: empty_like(r.value), made)
 
 
 @dataclass
@@ -101,4 +112,4 @@ class _Lookup:
         # Results that share new memory count as one.
         new = object()
         origins = {memory: given[place].origin for memory, place in memories.items()}
-        return pytree.tree_map_only(Tensor, lambda t: StandIn.of(t, origins.get(storage_of(t), new), self), results)
+        return with_stand_ins(results, lambda t: StandIn.of(t, origins.get(storage_of(t), new), self))

@@ -73,7 +73,8 @@ class StandIn(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        calls: Calls = next(x for x in pytree.arg_tree_leaves(*args, **(kwargs or {})) if isinstance(x, StandIn)).calls
+        leaves = args if isinstance(args[0], StandIn) else pytree.arg_tree_leaves(*args, **(kwargs or {}))
+        calls: Calls = next(x for x in leaves if isinstance(x, StandIn)).calls
         return calls.made(func, args, kwargs or {})
 
     @classmethod
@@ -117,6 +118,15 @@ class Kinds:
         return self._known[id(value)][1]
 
 
+def with_stand_ins(results: Any, stand_in: Callable[[Tensor], StandIn]) -> Any:
+    """Results of a call with stand-ins for tensors."""
+    if isinstance(results, Tensor):
+        return stand_in(results)
+    if type(results) in (list, tuple):
+        return type(results)(with_stand_ins(r, stand_in) for r in results)
+    return results
+
+
 def with_values(given: Sequence[StandIn], nested: Any, values: Sequence[Tensor]) -> Any:
     """Arguments with these values for the stand-ins in them."""
     places = {id(s): n for n, s in enumerate(given)}
@@ -128,6 +138,11 @@ def values_apart(given: Sequence[StandIn]) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for value in (s.value for s in given):
         if storage_of(value) in found:
-            value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            value = empty_like(value)
         found[storage_of(value)] = value
     return list(found.values())
+
+
+def empty_like(value: Tensor) -> Tensor:
+    """Memory of its own with the shape and the strides of a tensor."""
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
