@@ -85,7 +85,8 @@ An entry of the suite has a name, perhaps a class, and the arguments of conv; h 
 size and kernel.{_OPERATORS_HELP}
 Baselines are library and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a layer.
 The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
-its own call. The ratios are against the first baseline, and against the better of the compiled ones.
+its own call. The ratios are against the first baseline, and against the better of the compiled ones. dtype=float32 is
+IEEE on both sides, and dtype=tf32 what cuDNN makes of float32 by default.
 
 ```
 autosched bench conv --suite conv --only resnet50-stem --trials 300
