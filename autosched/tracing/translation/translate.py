@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -114,6 +114,7 @@ class _Translator:
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         self._arguments, self._names, self._changing = names, captured.names, captured.places
+        self._precision = captured.precision
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -253,7 +254,8 @@ class _Translator:
         results = [r for r in results_of(node) if r is not None]
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
-        first = results[0]
+        by_library = self._precision.convolutions if name in convolution.RULES else self._precision.products
+        first = replace(results[0], precision=by_library)
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape and isinstance(node.meta["val"], Tensor):
