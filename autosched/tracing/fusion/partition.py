@@ -132,8 +132,7 @@ class Partition:
         for value in split_points(values, self._stored, self._depths):
             if value.elements <= _MOST_STORED:
                 self._store(value)
-        for value in values:
-            self._make_computable(value)
+        self._make_all_computable(values)
         drop_unneeded(self._stored, required, self._fit, self._fit_of)
         for value in shared(self._stored, self._fit):
             self._store(value)
@@ -223,6 +222,20 @@ class Partition:
             stored = ChainMap({also: also.memory_strides}, self._stored)
         region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self._allowed)
+
+    def _make_all_computable(self, values: Sequence[Value]) -> None:
+        """Store values until each that is stored has a kernel.
+
+        A value stored for one kernel is read by others, which may be none any more: a product of elements of it that
+        are no neighbours.
+        """
+        rest, known = values, dict[Value, list[Value]]()
+        while rest:
+            for value in rest:
+                self._make_computable(value)
+                known[value] = self._read(value)
+            made = (v for v in values if v in self._stored and not isinstance(v, Leaf | Fallback))
+            rest = [v for v in made if self._read(v) != known[v]]
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
