@@ -158,7 +158,8 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
         dims.setdefault(part.whole, set()).add((part.shape, part.dim))
 
     def is_sliced(whole: Value) -> bool:
-        return all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
+        # One without readers is what the kernel stores, whole.
+        return whole in readers and all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
 
     return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
 

@@ -133,7 +133,7 @@ LAYER = {"name": "a", "n": 2, "c": 8, "h": 9, "w": 7, "k": 8, "r": 3, "s": 3}
 def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -> None:
     layers = [
         {**LAYER, "stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1, "epilogue": "bn_add_relu"},
-        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "nchw", "epilogue": None},
+        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "NCHW", "epilogue": None},
         {"name": "c", "n": 1, "c": 4, "d": 5, "h": 9, "w": 7, "k": 6, "kernel": 3, "padding": "same", "constant": ""},
         {"name": "d", "n": 1, "c": 4, "w": 17, "k": 6, "s": 3, "layout": "channels_last", "dtype": "bfloat16"},
         {"name": "e", "n": 1, "c": 4, "size": "9x7", "k": 6, "kernel": [3, 2]},
