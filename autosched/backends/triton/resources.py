@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from autosched.backends.gpu.warps import WARP, WARP_GROUP
@@ -85,7 +86,8 @@ def _reads_shared(dot: Dot, tiles: dict[str, Tile], warps: int, target: Target) 
     """
     elements = [multiplied(tiles[x].dtype, dot.precision) for x in (dot.a, dot.b)]
     found = (i for x in elements for i in target.features.multiplying(x, "shared"))
-    return any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
+    alone = len(dot.dst.axes) == 2
+    return alone and any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collection[str]) -> int:
@@ -98,7 +100,7 @@ def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collecti
     early = max(1, stages - 1)
     loaded = {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Gather)} if dots else {}
     brought = sum((stages if x in read else early) * t.bytes for x, t in loaded.items())
-    columns = {x for d in dots for x in (d.a, d.b) if x not in loaded and d.dst.axes[1] in tiles[x].axes}
+    columns = {x for d in dots for x in (d.a, d.b) if x not in loaded and d.dst.axes[-1] in tiles[x].axes}
     return brought + sum(tiles[x].bytes for x in columns if x in read)
 
 
@@ -121,7 +123,7 @@ def _leaving_bytes(
     kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
     stored = sum(pieces) if kept else max(pieces, default=0)
     split = any(isinstance(s, Split) for s in kernel.body)
-    beside = [d.dst.bytes for d in dots if kernel.launch.num_warps * WARP_ROWS > d.dst.shape[0]]
+    beside = [d.dst.bytes for d in dots if kernel.launch.num_warps * WARP_ROWS > math.prod(d.dst.shape[:-1])]
     cut = max(beside, default=0) if split else 0
     return cut + stored if any(s.via == "descriptor" for s in stores) else max(cut, stored)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
@@ -35,7 +36,7 @@ from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
 from search_spaces.structure.operand_maps import OperandMap
@@ -84,12 +85,14 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             BOX_TILES[name] if "descriptor" in boxed[name] else (),
         )
     ]
+    batch = batch_tiling(form, target, offers)
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
 
     def counts(values: Values) -> tuple[int, int]:
         return class_tiles(form, values, "m").count, class_tiles(form, values, "n").count
 
     return (
+        *batch,
         *ranges,
         *tiles,
         peeling(bool(ends)),
@@ -100,7 +103,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         group(several, ("order", *tiled), counts),
         *persistence(
             shared_by,
-            (*tiled, "split", "specialize"),
+            (*(d.name for d in batch), *tiled, "split", "specialize"),
             lambda values: tiles_in(form, values) * values.integer("split"),
             grids,
             dots=True,
@@ -212,6 +215,8 @@ def tilings(
     """
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
+    # A shorter axis fills one dot instruction, and the rest of two would be padding.
+    least = min(least, padded(k.extent) * element_bytes)
     longest = {name: class_positions(form, name, ranged[name]) for name in CLASSES}
 
     def sizes(extent: int) -> tuple[int, ...]:
@@ -284,8 +289,9 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
     return None
 
 
-def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
+def tiles_in(form: Contraction, values: Values) -> int:
     """Number of tiles of an output, at all positions of the axes that are not tiled."""
     classes = [class_tiles(form, values, name) for name in "mn"]
-    apart = (x for x in form.outer if not any(x in tiles.axes for tiles in classes))
-    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *(x.extent for x in apart)])
+    together = {batch_axis(form): batch_tile(values)} if form.batch else {}
+    apart = (-(-x.extent // together.get(x, 1)) for x in form.outer if not any(x in tiles.axes for tiles in classes))
+    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *apart])

@@ -95,13 +95,15 @@ class DotTile:
     @property
     def extents(self) -> dict[str, int]:
         """Length of the tiles along each of their axes."""
-        return {self.form.k.name: self.values.tile("k"), **dict(zip(self.output.axes, self.shape, strict=True))}
+        output = dict(zip(self.output.all_axes, self.output.whole_shape, strict=True))
+        return {self.form.k.name: self.values.tile("k"), **output}
 
     @cached_property
     def accumulators(self) -> tuple[Tile, ...]:
         """The sums of every dot."""
         names, element = Names(), accumulator_dtype(self.form)
-        return tuple(Tile(names.fresh("acc"), self.output.axes, self.shape, element) for _ in self.form.dots)
+        axes, shape = self.output.all_axes, self.output.whole_shape
+        return tuple(Tile(names.fresh("acc"), axes, shape, element) for _ in self.form.dots)
 
     def names(self) -> Names:
         """The names in use before anything is computed."""
@@ -145,7 +147,7 @@ class DotTile:
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
         place = self.place(start)
-        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
+        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.all_axes
         end = self.reduced.outermost if beyond and self.reaches else None
         return iteration_of(self.form, operands, place, ways, free, names, end)
 

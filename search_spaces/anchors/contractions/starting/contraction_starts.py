@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from search_spaces.anchors.contractions.batch_tiles import BATCH, LINE_BYTES
 from search_spaces.anchors.contractions.class_tiles import (
     BOX,
     CLASSES,
@@ -77,6 +78,9 @@ _FEW_TILES_STARTS = (
 )
 # (wide side, k bytes, warps, stages) for skinny products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# (m, warps, stages) of starts with several products of a batch in a tile, whose rows are then whole lines. With one
+# stage operands pass through the first cache, which has what neighbouring taps read again.
+_BATCH_STARTS = ((128, 4, 3), (128, 4, 1), (64, 4, 1), (128, 8, 1), (256, 8, 3), (64, 4, 4))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
 # Rows and columns of most tiles.
@@ -224,6 +228,7 @@ class _Starts:
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
+        yield from self._of_batches()
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
@@ -236,6 +241,16 @@ class _Starts:
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    def _of_batches(self) -> Iterator[Values]:
+        """Programs with as many products of the batch as fill lines of the outputs."""
+        if BATCH not in self.knobs or len(self.knobs[BATCH].values) == 1:
+            return
+        columns = class_positions(self.form, "n", ranged=False)
+        together = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
+        ways = {x: _by_pointers(self.knobs[x]) for x in LOADS} | {"store": "pointer", "batch": together}
+        for m, warps, stages in _BATCH_STARTS:
+            yield self._start(m, columns, 1, grid="tiles", warps=warps, stages=stages, **ways)
 
     @cached_property
     def _as_given(self) -> Values:
