@@ -206,11 +206,15 @@ class Deinterleave:
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
-    """Alternating positions of the tiles `src` along axis, as one tile: the inverse of `Deinterleave`."""
+    """Alternating positions of the tiles `src` along axis, as one tile: the inverse of `Deinterleave`.
+
+    `run`: neighbours that stay together; with all of a tile's, the tiles follow one another.
+    """
 
     dst: Tile
     src: tuple[str, ...]
     axis: str
+    run: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,18 @@ from autosched.backends.triton.chained_loops import held_bytes, is_chained, live
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import why_uncounted
-from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
+from search_spaces.programs.statements import (
+    Dot,
+    For,
+    Gather,
+    Interleave,
+    Load,
+    Split,
+    Statement,
+    Store,
+    produced,
+    statements,
+)
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Resources
@@ -47,8 +58,11 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     threads = kernel.launch.num_warps * WARP
     # A peeled step adds to the loop's accumulator.
     summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
-    # Operands computed for a dot are in float32 besides all accumulators, one operand after the other.
-    prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
+    # Operands computed for a dot are in float32 besides all accumulators, one operand after the other; those that are
+    # joined are as they were loaded.
+    put = {s.dst.name for s in body if isinstance(s, Interleave)}
+    made = [tiles[x] for x in _operands(dots) if not _is_loaded(x, body)]
+    prologues = [t.bytes // 4 if t.name in put else t.elements for t in made]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     live += max(prologues, default=0)
     if is_chained(kernel.body):

@@ -10,7 +10,7 @@ of a block-diagonal tile would multiply each position's values by the zeros of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from search_spaces.anchors.contractions.class_tiles import class_positions, fits
 from search_spaces.decisions.decision import Decision
@@ -18,7 +18,7 @@ from search_spaces.decisions.memory.transfers import is_by_pointers
 from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, Values
+from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.limits import Offers
 from search_spaces.schedules.rules import Rule, only
 from search_spaces.structure.contraction import Contraction
@@ -32,9 +32,8 @@ BATCH = "batch"
 _TILES = (1, 2, 4, 8, 16, 32)
 # A line of the caches: longer rows of a single product are whole lines already.
 LINE_BYTES = 128
-# Knobs of what only dots of two axes have, with their values without it.
-_PLAIN = {"specialize": "none", "ctas": 1}
-_MOVED = ("a_load", "b_load", "store", "epilogue_load")
+# What only dots of warp groups have, and the values without it.
+_BY_WARPS: Mapping[str, KnobValue] = {"specialize": "none", "ctas": 1}
 
 
 def batch_tile(values: Values) -> int:
@@ -80,21 +79,26 @@ def _is_sliced(form: Contraction) -> bool:
 
 
 def batch_rules(knobs: Mapping[str, Knob]) -> Iterator[Rule]:
-    """Rules of tiles with several positions of the batch: dots of warps, and tiles moved by pointers."""
-    if BATCH not in knobs:
-        return
-    for name, value in _PLAIN.items():
-        yield only(name, value, (BATCH,), lambda values: batch_tile(values) > 1, "a dot of several of a batch")
-    for name in _MOVED:
-        yield Rule((BATCH, name), _why_described(name))
+    """Rules of tiles with several positions of the batch."""
+    if BATCH in knobs:
+        yield from by_warps(
+            BATCH, ("a_load", "b_load", "store", "epilogue_load"), lambda values: batch_tile(values) > 1
+        )
 
 
-def _why_described(name: str) -> Callable[[Values], str | None]:
+def by_warps(decision: str, moved: Sequence[str], where: Callable[[Values], bool]) -> Iterator[Rule]:
+    """Rules of dots that single warps compute, of tiles that are moved by pointers, where a decision makes such."""
+    for name, value in _BY_WARPS.items():
+        yield only(name, value, (decision,), where, f"{decision} makes dots of single warps")
+    for name in moved:
+        yield Rule((decision, name), _why_described(decision, name, where))
+
+
+def _why_described(decision: str, name: str, where: Callable[[Values], bool]) -> Callable[[Values], str | None]:
     def why(values: Values) -> str | None:
-        if batch_tile(values) == 1 or is_by_pointers(values[name]):
+        if is_by_pointers(values[name]) or not where(values):
             return None
-        got = f"{name}={values[name]} moves one position of a batch"
-        return f"{got}; expected {name}=pointer with {batch_tile(values)} of them"
+        return f"{name}={values[name]} of {decision}={values[decision]}; expected a way by pointers"
 
     return why
 

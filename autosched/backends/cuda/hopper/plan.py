@@ -36,6 +36,7 @@ OFFERS = Offers(
     walks=False,
     through_registers=False,
     batches=False,
+    joins=False,
     kept_registers=KEPT_REGISTERS,
     words=frozenset({IM2COL}),
 )

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from search_spaces.anchors.contractions.class_tiles import (
     CLASSES,
     FUSED,
+    JOINED,
     MOVED,
     RANGE,
     class_tiles,
     fits,
     why_not_ranged,
 )
+from search_spaces.anchors.contractions.joined_tiles import joined_positions
 from search_spaces.anchors.contractions.operand_tiles import LOADS, moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
@@ -102,6 +104,9 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
 
     def why(values: Values) -> str | None:
         tiles = class_tiles(form, values, name)
+        if tiles.kind == JOINED:
+            whole = max(least, joined_positions(form))
+            return None if tiles.size == whole else f"k={tiles.size} of k_axes=joined; expected {whole}, with all taps"
         if tiles.boxed:
             return tiles.why_no_box()
         if tiles.ranged or fits(tiles.size, tiles.positions) or tiles.size == least:
@@ -126,7 +131,7 @@ def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Va
 
 # Decisions that need these kinds of loops over several reduced axes.
 _NEEDED = (
-    ("grid", STREAM_K, (FUSED, RANGE)),
+    ("grid", STREAM_K, (FUSED, RANGE, JOINED)),
     ("tail", "peeled", (RANGE,)),
 )
 

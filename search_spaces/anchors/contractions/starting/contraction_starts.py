@@ -10,6 +10,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     BOX,
     CLASSES,
     FUSED,
+    JOINED,
     MOVED,
     RANGE,
     class_positions,
@@ -18,6 +19,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.joined_tiles import joined_positions
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
@@ -80,7 +82,7 @@ _FEW_TILES_STARTS = (
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
 # (m, warps, stages) of starts with several products of a batch in a tile, whose rows are then whole lines. With one
 # stage operands pass through the first cache, which has what neighbouring taps read again.
-_BATCH_STARTS = ((128, 4, 3), (128, 4, 1), (64, 4, 1), (128, 8, 1), (256, 8, 3), (64, 4, 4))
+_BATCH_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
 # Rows and columns of most tiles.
@@ -170,7 +172,7 @@ class _Starts:
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
-        fused = {"k_axes": FUSED} if "k" in several else {}
+        fused = {"k_axes": others.get("k_axes", FUSED)} if "k" in several else {}
         boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
@@ -249,8 +251,13 @@ class _Starts:
         columns = class_positions(self.form, "n", ranged=False)
         together = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
         ways = {x: _by_pointers(self.knobs[x]) for x in LOADS} | {"store": "pointer", "batch": together}
+        kinds = [x for x in (JOINED, FUSED) if x in getattr(self.knobs.get("k_axes"), "values", ())]
+        depth = joined_positions(self.form) * self.element_bytes
         for m, warps, stages in _BATCH_STARTS:
-            yield self._start(m, columns, 1, grid="tiles", warps=warps, stages=stages, **ways)
+            own = {**ways, "warps": warps, "stages": stages}
+            yield from (self._start(m, columns, depth, grid="tiles", k_axes=x, **own) for x in kinds)
+            if not kinds:
+                yield self._start(m, columns, self.form.k.extent * self.element_bytes, grid="tiles", **own)
 
     @cached_property
     def _as_given(self) -> Values:
