@@ -218,8 +218,6 @@ def tilings(
     """
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
-    # A shorter axis fills one dot instruction, and the rest of two would be padding.
-    least = min(least, padded(k.extent) * element_bytes)
     longest = {name: class_positions(form, name, ranged[name]) for name in CLASSES}
     longest["k"] = max(longest["k"], joined)
 
@@ -228,10 +226,12 @@ def tilings(
         return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside))) or (max(rows, columns),)
 
     depths = tuple(s for s in REDUCTION_TILES if s % step == 0 and least <= s * element_bytes <= most) or (step,)
+    # A shorter axis fills one dot instruction, and the rest of two would be padding.
+    short = tuple(s for s in REDUCTION_TILES if s % step == 0 and padded(k.extent) <= s < depths[0])
     return (
         _tiling(m, "grid", sizes(m.extent), longest["m"], {rows, columns}),
         _tiling(n, "grid", sizes(n.extent), longest["n"], {rows, columns}),
-        _tiling(k, "loop", depths, longest["k"], {MIN_ROWS}),
+        _tiling(k, "loop", (*short, *depths), longest["k"], {MIN_ROWS, depths[0]}),
     )
 
 
