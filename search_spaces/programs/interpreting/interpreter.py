@@ -141,8 +141,8 @@ class OneProgram:
             case Interleave():
                 along = s.dst.axes.index(s.axis)
                 tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
-                before, after = s.dst.shape[:along], s.dst.shape[along + 1 :]
-                runs = [t.reshape(*before, -1, s.run, *after) for t in tiles]
+                outer, inner = s.dst.shape[:along], s.dst.shape[along + 1 :]
+                runs = [t.reshape(*outer, -1, s.run, *inner) for t in tiles]
                 self.set(s.dst, np.stack(runs, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -27,7 +28,7 @@ from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -82,7 +83,7 @@ _FEW_TILES_STARTS = (
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
 # (m, warps, stages) of starts with several products of a batch in a tile, whose rows are then whole lines. With one
 # stage operands pass through the first cache, which has what neighbouring taps read again.
-_BATCH_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
+_SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
 # Rows and columns of most tiles.
@@ -149,7 +150,8 @@ class _Starts:
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
         """
-        sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
+        depth = min(k_bytes / self.element_bytes, padded(max(self.form.k.extent, joined_positions(self.form))))
+        sizes = {"m": m, "n": n, "k": depth, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         for x in LOADS:
             if "im2col" in self.knobs[x].values:
@@ -230,7 +232,7 @@ class _Starts:
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
-        yield from self._of_batches()
+        yield from self._of_short_rows()
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
@@ -244,20 +246,18 @@ class _Starts:
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
 
-    def _of_batches(self) -> Iterator[Values]:
-        """Programs with as many products of the batch as fill lines of the outputs."""
-        if BATCH not in self.knobs or len(self.knobs[BATCH].values) == 1:
-            return
-        columns = class_positions(self.form, "n", ranged=False)
-        together = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
-        ways = {x: _by_pointers(self.knobs[x]) for x in LOADS} | {"store": "pointer", "batch": together}
-        kinds = [x for x in (JOINED, FUSED) if x in getattr(self.knobs.get("k_axes"), "values", ())]
-        depth = joined_positions(self.form) * self.element_bytes
-        for m, warps, stages in _BATCH_STARTS:
-            own = {**ways, "warps": warps, "stages": stages}
-            yield from (self._start(m, columns, depth, grid="tiles", k_axes=x, **own) for x in kinds)
-            if not kinds:
-                yield self._start(m, columns, self.form.k.extent * self.element_bytes, grid="tiles", **own)
+    def _of_short_rows(self) -> Iterator[Values]:
+        """Programs with as many products of a batch as fill lines of the outputs, and with few channels of all taps."""
+        columns, known = class_positions(self.form, "n", ranged=False), getattr(self.knobs.get("k_axes"), "values", ())
+        ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer"})
+        depths = {JOINED: joined_positions(self.form)}
+        if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
+            ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
+            depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
+        kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
+        for (m, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
+            own = Values({**ways, **kind, "warps": warps, "stages": stages})
+            yield self._start(m, columns, depth * self.element_bytes, grid="tiles", **own)
 
     @cached_property
     def _as_given(self) -> Values:
@@ -310,6 +310,7 @@ class _Starts:
         """Specialised programs; programs of one tile, with split-K if there are few; and persistent ones."""
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
+        yield from self._of_short_rows()
         for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
             for swapped in (False, True):
