@@ -49,7 +49,21 @@ def _parts(node: fx.Node, whole: Joined) -> list[Value]:
     groups = [(alone, [p for _, p in each]) for alone, each in itertools.groupby(pairs, lambda pair: _is_made(pair[0]))]
     if not any(alone for alone, _ in groups) or sum(not alone for alone, _ in groups) > 1:
         return []
-    return [p for alone, parts in groups for p in (_apart(whole, parts) if alone else _together(whole, parts))]
+    made = [p for alone, parts in groups for p in (_apart(whole, parts) if alone else _together(whole, parts))]
+    return made if all(map(_reads, made)) else []
+
+
+def _reads(value: Value) -> bool:
+    """True if the value is computed of anything in memory: a kernel takes tensors."""
+    rest, seen = [value], {value}
+    while rest:
+        here = rest.pop()
+        if not here.by_kernels:
+            return True
+        new = [o for o in here.operands if o not in seen]
+        seen.update(new)
+        rest += new
+    return False
 
 
 def _apart(whole: Joined, parts: Sequence[Value]) -> Iterator[Value]:

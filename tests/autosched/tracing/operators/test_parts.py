@@ -139,6 +139,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "means_of_an_uneven_volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 4, 5)), X[:1, :, :3, :7]),
     "means_of_an_uneven_line": (lambda x: F.adaptive_avg_pool1d(x, 5), HALVES),
     "maxima_of_uneven_parts": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
+    "places_of_uneven_parts": (lambda x: F.adaptive_max_pool2d(x, (4, 8), return_indices=True)[1], X.round()),
     "maxima_of_an_uneven_line": (lambda x: F.adaptive_max_pool1d(x, 5), HALVES),
     "made_smaller_by_areas": (lambda x: F.interpolate(x, (5, 3), mode="area"), Y),
 }
@@ -257,6 +258,14 @@ def test_parts_that_are_returned_too_have_memory_of_their_own() -> None:
     torch.testing.assert_close((whole, part), function(IMAGE, TAPS))
     assert part.is_contiguous()
     assert part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+
+
+def test_parts_that_read_nothing_are_stored_with_the_others() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cat((torch.zeros(2, 4, 8, 8), F.conv2d(x, w, padding=1)), 1)
+
+    _, made = run(function, IMAGE, TAPS)
+    torch.testing.assert_close(made, function(IMAGE, TAPS))
 
 
 def test_parts_whose_addresses_kernels_do_not_take_are_copied() -> None:
