@@ -40,11 +40,11 @@ class LibraryPrecision:
         return LibraryPrecision(*("tf32" if _is_tf32(op) else "ieee" for op in ("matmul", "conv")))
 
     def on(self, device: torch.device) -> LibraryPrecision:
-        """What these settings mean for tensors on a device: of no data if it is not here, for which any will do."""
+        """Precision for tensors on a device. A GPU that is not here has tf32."""
         return self._where(device.type, device.type == "cpu" or _has_tf32(device))
 
     def on_target(self, target: Target) -> LibraryPrecision:
-        """What these settings mean on a target."""
+        """Precision of kernels for a target."""
         return self._where(target.kind, bool(target.features.multiplying("tf32")))
 
     def _where(self, kind: str, has_tf32: bool) -> LibraryPrecision:

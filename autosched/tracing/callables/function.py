@@ -53,7 +53,7 @@ class TracedFunction:
     a view of. `function` is the original, `captured` the digest of PyTorch's capture of it. `other_cuts`: other
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
-    convolutions when it was traced; `by_library`: what they mean on the device, for the kernels, too.
+    convolutions when it was traced; `by_library`: the same on the device, as kernels have it.
     """
 
     name: str
