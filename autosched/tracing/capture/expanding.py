@@ -252,7 +252,9 @@ class _Expansion:
 
         def with_few_calls(*tensors: Tensor) -> Any:
             with FewCalls():
-                return called(*tensors, function=composition)
+                made = called(*tensors, function=composition)
+            # Of other arguments PyTorch has a rule in C++.
+            return called(*tensors) if made is NotImplemented else made
 
         values = [n.meta["val"] for n in places]
         if composition is not None:
