@@ -27,6 +27,8 @@ from search_spaces.workloads.workload import Scalar
 Eager = Callable[..., Tensor]
 # Takes the inputs and the output that it overwrites.
 IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
+# Takes the inputs, returns calls by name.
+Ways = Callable[[Sequence[Tensor]], Mapping[str, Callable[[], Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,14 @@ class Baseline:
     """One operator by other means. `called` names the functions used, for the table.
 
     `ways`, for operators that the library has several of: calls on the inputs, which allocate their results, by name.
-    The fastest is the library's.
+    The fastest is the library's. `converting`: the same from and to the memory formats that are given.
     """
 
     called: str
     eager: Eager
     library: IntoOutput | None = None
-    ways: Callable[[Sequence[Tensor]], Mapping[str, Callable[[], Tensor]]] | None = None
+    ways: Ways | None = None
+    converting: Ways | None = None
 
 
 def baseline(workload: Workload) -> Baseline | None:
@@ -55,7 +58,7 @@ def baseline(workload: Workload) -> Baseline | None:
             return _matmul(workload, arguments)
         case "conv":
             used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
-            return Baseline(used.called, used.eager, ways=used.ways)
+            return Baseline(used.called, used.eager, ways=used.ways, converting=used.converting_ways)
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)

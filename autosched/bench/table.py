@@ -19,6 +19,7 @@ from tuning_logs.text import duration_text, ratio_text
 # Headings of columns; the notes below the table describe the baselines.
 _HEADINGS: dict[BaselineName, str] = {
     "library": "library",
+    "converting": "converting",
     "cublaslt": "cuBLASLt",
     "eager": "eager",
     "parts": "as its parts",
@@ -29,6 +30,8 @@ _HEADINGS: dict[BaselineName, str] = {
 _NOTHING = "–"
 _NOTES: dict[BaselineName, str] = {
     "library": "library: the vendor's, as PyTorch calls it by default, by the library's own heuristic",
+    "converting": "converting: the library's fastest way from and to the memory formats of the row, conversions of "
+    "images timed, those of weights not",
     "cublaslt": "cuBLASLt: the same call with torch.backends.cuda.preferred_blas_library('cublaslt'), that is, its "
     "heuristic's first choice; torch.cuda.tunable, which searches among all, is not used: on CUDA no PyTorch up to "
     "2.13 has candidates for it",

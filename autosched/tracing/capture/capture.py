@@ -23,6 +23,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
+from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
 from autosched.tracing.capture.graph_nodes import device_of, precision_of
 from autosched.tracing.capture.library_strides import as_by_libraries
@@ -167,7 +168,7 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
         return first
     module = _stateful(function, watched.bound)
     try:
-        program, result_views, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
+        program, result_views, digest = _lowered(_program(module, inputs), function)
     except InputError as refused:
         raise InputError(f"{name_of(function)} keeps something from call to call, and {refused}") from refused
     except Exception as second:
@@ -188,12 +189,17 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched:
     records: list[ResultTree] = []
     try:
         with Guarded(function):
-            program = torch.export.export(_module(function, records, watched), inputs, strict=False)
+            program = _program(_module(function, records, watched), inputs)
         return _Exported(*_lowered(program, function), records[-1] if records else None)
     except InputError:
         raise
     except Exception as error:
         return error
+
+
+def _program(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    with results_looked_up():
+        return torch.export.export(module, inputs, strict=False)
 
 
 def _lowered(

@@ -26,6 +26,7 @@ from autosched.tracing.fusion.split_points import (
     multiplied_parts,
     product_depths,
     read_at_many_places,
+    source_of,
     split_points,
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
@@ -69,7 +70,9 @@ def why_too_large(value: Value) -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one."""
+    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one; or
+    nothing, for one whose parts are in place.
+    """
 
     values: tuple[Value, ...]
     assembled: Assembled | None = None
@@ -80,7 +83,8 @@ class Step:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
             return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
         (value,) = self.values
-        assert isinstance(value, Fallback)
+        if not isinstance(value, Fallback):
+            return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
         line = f" ({value.line})" if value.line else ""
         return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
 
@@ -118,7 +122,7 @@ class Partition:
         for value in values:
             if isinstance(value, Leaf):
                 self._stored[value] = value.strides
-            elif isinstance(value, Fallback):
+            elif not value.by_kernels:
                 self._store(value)
                 for operand in value.operands:
                     self._store(self.stored_as(operand))
@@ -132,8 +136,7 @@ class Partition:
         for value in split_points(values, self._stored, self._depths):
             if value.elements <= _MOST_STORED:
                 self._store(value)
-        for value in values:
-            self._make_computable(value)
+        self._make_all_computable(values)
         drop_unneeded(self._stored, required, self._fit, self._fit_of)
         for value in shared(self._stored, self._fit):
             self._store(value)
@@ -175,7 +178,8 @@ class Partition:
         return result if placed(views, strides) is None else base
 
     def _store(self, value: Value) -> None:
-        if value not in self._stored:
+        # What reads nothing from memory is computed wherever it is needed.
+        if value not in self._stored and (isinstance(value, Fallback) or self._read(value)):
             self._stored[value] = value.memory_strides
 
     def _chain(self, required: Container[Value]) -> None:
@@ -196,7 +200,7 @@ class Partition:
         return steps
 
     def _step(self, values: Group) -> Step:
-        if isinstance(values[0], Fallback):
+        if not values[0].by_kernels:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
@@ -205,7 +209,7 @@ class Partition:
 
     def _read(self, value: Value) -> list[Value]:
         """The values that must be in memory before this one can be computed."""
-        if isinstance(value, Fallback):
+        if not value.by_kernels:
             return [self.stored_as(o) for o in value.operands]
         return [v for v in cone([value], self._stored) if v in self._stored]
 
@@ -223,10 +227,24 @@ class Partition:
         region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self._allowed)
 
+    def _make_all_computable(self, values: Sequence[Value]) -> None:
+        """Store values until each that is stored has a kernel.
+
+        A value stored for one kernel is read by others, which may be none any more: a product of elements of it that
+        are no neighbours.
+        """
+        rest, known = values, dict[Value, list[Value]]()
+        while rest:
+            for value in rest:
+                self._make_computable(value)
+                known[value] = self._read(value)
+            made = (v for v in values if v in self._stored and v.by_kernels)
+            rest = [v for v in made if self._read(v) != known[v]]
+
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
-        if isinstance(value, Leaf | Fallback) or not (anchors or value in self._stored):
+        if not value.by_kernels or not (anchors or value in self._stored):
             return
         waiting = [value]
         while waiting:
@@ -256,6 +274,8 @@ class Partition:
         chosen = None if number is None else region.members[number]
         if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT:
             return None
+        if not self._read(chosen):
+            return None
         # A tensor that only a chain makes unnecessary is not stored by the other partitions, either.
         return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
 
@@ -269,6 +289,7 @@ class Partition:
         value, error = region.members[0], fit.made
         assert isinstance(error, NotOneKernelError)
         hint = None if error.stored is None else region.same_place(error.stored, fit.first)
+        hint = hint if hint is None or self._read(hint) else None
         if hint is None or not error.needed:
             reached = {region.same_place(v, fit.first) for v in error.reached}
             hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
@@ -276,7 +297,7 @@ class Partition:
 
     def _operand_to_store(self, value: Value) -> Value | None:
         """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
-        missing = [o for o in value.operands if o.operands and o not in self._stored]
+        missing = [o for o in value.operands if o.operands and o not in self._stored and self._read(o)]
         return next((o for o in missing if _is_computed(o)), next(iter(missing), None))
 
     def _cheapest(self, value: Value, elsewhere: Mapping[Value, int]) -> Value | None:
@@ -286,7 +307,7 @@ class Partition:
         """
         costs: dict[Value, float] = {}
         for candidate in elsewhere:
-            if candidate is value or not _is_computed(candidate):
+            if candidate is value or not _is_computed(candidate) or not self._read(candidate):
                 continue
             after = self._fit(value, candidate).cost
             if after is not None:
@@ -346,9 +367,39 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
 
 
 def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """True if `FusionLimits.computed` matters: dots take operands computed in the prologue in 16 bits or tf32."""
-    products = (v for v in below(results) if isinstance(v, Product))
-    return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
+    """True if `FusionLimits.computed` matters: dot units may multiply several pairs, or what a prologue computes."""
+    values = list(below(results))
+    products = [v for v in values if isinstance(v, Product)]
+    if any(p.a.dtype != "float32" or p.precision == "tf32" for p in products):
+        return True
+    folding: set[Value] = set()
+    for value in values:
+        folds = isinstance(value, Reduced | Scanned) or not folding.isdisjoint(value.operands)
+        folding |= {value} if folds and not isinstance(value, Product) else set()
+    sources = dict.fromkeys(source_of(o) for p in products for o in p.operands)
+    prologues = [s for s in sources if s.by_kernels and s not in folding]
+    readers: dict[Value, set[Value]] = {}
+    for value in values:
+        for operand in value.operands:
+            readers.setdefault(operand, set()).add(value)
+    places = {v: n for n, v in enumerate(values)}
+    return any(not _is_epilogue(s, readers, places) for s in prologues)
+
+
+def _is_epilogue(source: Value, readers: Mapping[Value, set[Value]], places: Mapping[Value, int]) -> bool:
+    """True if a product is computed for this value alone. `places`: of all values, each after its operands."""
+    alone = {source}
+    rest = {source}
+    while rest:
+        here = max(rest, key=lambda v: places[v])
+        rest.remove(here)
+        if here is not source and not readers[here] <= alone:
+            continue
+        if isinstance(here, Product):
+            return True
+        alone.add(here)
+        rest |= {*here.operands}
+    return False
 
 
 def _is_computed(value: Value) -> bool:

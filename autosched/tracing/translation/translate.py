@@ -39,7 +39,8 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Leaf, Value, values_in
+from autosched.tracing.translation.parts_in_place import stored_in_parts
+from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Joined, Leaf, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -48,6 +49,8 @@ _FROM_MEMORY = {
     **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
+# Its positions, one for each dimension, are known beforehand if constant.
+_PUT = "index_put"
 # Operators whose constant results are computed once, and kept in memory.
 _COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _EMPTY = torch.ops.aten.empty_strided.default
@@ -188,6 +191,7 @@ class _Translator:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
             made = self._translated(node, *self._as_read(node))
+            made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, results_of(node))
             self._note_origin(made, node.name)
         except UnsupportedError as error:
@@ -212,7 +216,8 @@ class _Translator:
     def _in_memory(self, node: Any) -> Leaf | None:
         """The node's result as a constant tensor, if it depends on nothing."""
         made = self._constants.leaf(node) if node in self._constants else None
-        self.translation.leaves += [] if made is None else [made]
+        if made is not None and made not in self.translation.leaves:
+            self.translation.leaves.append(made)
         return made
 
     def _computed_before(self, node: fx.Node) -> Value | None:
@@ -224,8 +229,11 @@ class _Translator:
     def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of an operator; those that it cannot compute in its prologue are in memory if constant."""
         arguments, keywords = given_to(node, self._known)
-        places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
-        constants = {n: self._in_memory(node.args[n]) for n in places}
+        name = operator_name(node)[0]
+        places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
+        constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
+        if name == _PUT:
+            constants[1] = [self._in_memory(i) or self._known.get(i) for i in node.args[1]]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
         return read, {name: _as_tensor(given) for name, given in keywords.items()}
 

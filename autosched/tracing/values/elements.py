@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from autosched.tracing.values.folds import folded, scanned
+from autosched.tracing.values.outside import constant_outside
 from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
@@ -68,9 +69,21 @@ def _bounded(pulled: Pulled, value: Value, made: Expression) -> Expression:
     reason = f"the expression of {value.name} has over {_MOST_PARTS} parts, or {_MOST_DEPTH} within each other"
     sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in pulled.known.items()}
     below = [base_of(o, pulled.stored) for o in value.operands]
-    computed = [o for o in below if o.operands and o not in pulled.stored]
+    computed = [o for o in below if o.operands and o not in pulled.stored and _reads(pulled, o)]
     largest = max(computed, key=lambda o: sizes.get(o, 0.0), default=None)
     raise NotOneKernelError(reason, largest, needed=largest is not None)
+
+
+def _reads(pulled: Pulled, value: Value) -> bool:
+    """True if it is computed of anything in memory."""
+    rest, seen = [value], {value}
+    while rest:
+        new = [o for o in rest.pop().operands if o not in seen]
+        if any(o in pulled.stored for o in new):
+            return True
+        seen.update(new)
+        rest += new
+    return False
 
 
 def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:
@@ -145,7 +158,9 @@ def _padded(pulled: Pulled, value: Padded, index: Index) -> Pulling:
     if strided is not None and affine and not overlaps(strided) and isinstance(value.fill, Literal | ex.Integer):
         return pulled.read(strided, at, value.fill.value)
     found = yield argument, at
-    return ex.call("where", functools.reduce(ex.mul, inside), found, value.fill) if inside else found
+    if not inside or (affine and value.fill == constant_outside(found, at, argument.shape, pulled.reads)):
+        return found
+    return ex.call("where", functools.reduce(ex.mul, inside), found, value.fill)
 
 
 def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:

@@ -133,8 +133,8 @@ LAYER = {"name": "a", "n": 2, "c": 8, "h": 9, "w": 7, "k": 8, "r": 3, "s": 3}
 def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -> None:
     layers = [
         {**LAYER, "stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1, "epilogue": "bn_add_relu"},
-        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "nchw", "epilogue": None},
-        {"name": "c", "n": 1, "c": 4, "d": 5, "h": 9, "w": 7, "k": 6, "kernel": 3, "padding": "same"},
+        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "NCHW", "epilogue": None},
+        {"name": "c", "n": 1, "c": 4, "d": 5, "h": 9, "w": 7, "k": 6, "kernel": 3, "padding": "same", "constant": ""},
         {"name": "d", "n": 1, "c": 4, "w": 17, "k": 6, "s": 3, "layout": "channels_last", "dtype": "bfloat16"},
         {"name": "e", "n": 1, "c": 4, "size": "9x7", "k": 6, "kernel": [3, 2]},
     ]
@@ -143,11 +143,11 @@ def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -
     suite = read_operator_suite(path, "conv")
     assert suite == read_operator_suite(path)
     assert [c.op for c in suite.cases] == [
-        ops.conv(2, 8, (9, 7), 8, 3, stride=(2, 1), padding=1, epilogue="bn_residual_relu"),
-        ops.conv(2, 8, (9, 7), 8, 3, groups=8, layout="contiguous"),
+        ops.conv(2, 8, (9, 7), 8, 3, stride=(2, 1), padding=1, epilogue="bn_residual_relu", constant="w"),
+        ops.conv(2, 8, (9, 7), 8, 3, groups=8, layout="contiguous", constant="w"),
         ops.conv(1, 4, (5, 9, 7), 6, 3, padding="same"),
-        ops.conv(1, 4, 17, 6, 3, dtype="bfloat16"),
-        ops.conv(1, 4, (9, 7), 6, (3, 2)),
+        ops.conv(1, 4, 17, 6, 3, dtype="bfloat16", constant="w"),
+        ops.conv(1, 4, (9, 7), 6, (3, 2), constant="w"),
     ]
     first, second = (dict(case.facts) for case in suite.cases[:2])
     assert first["and"] == "stride=2x1 padding=1 epilogue=bn_residual_relu"

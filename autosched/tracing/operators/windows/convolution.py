@@ -57,6 +57,8 @@ def _convolution(
 
 
 def _rounded(result: Result, sums: Value) -> Value:
+    if constant_number(sums) == 0:
+        return result.constant(0.0)
     return result.pointwise(lambda x: x, sums) if result.dtype != sums.dtype else sums
 
 
