@@ -18,7 +18,6 @@ from autosched.tracing import loaded
 from search_spaces import target_named
 from traced_convolutions import COMBINATIONS, R, check, checked, laid_out, made, name_of
 from traced_gradients import graded, wanted
-from traced_reference import computed
 from untuned import untuned_kernels
 
 Function = Callable[..., Any]
@@ -304,17 +303,6 @@ def test_convolutions_are_as_precise_as_pytorch_on_the_target_of_their_kernels()
         target = cpu_target() if name == "cpu" else target_named(name)
         for traced in (here, there):
             assert {w.precision for w in traced.for_target(target).workloads} == precision, name
-
-
-@pytest.mark.parametrize("padding", [0, 1])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_what_dots_round_may_be_computed_in_their_kernel(dtype: torch.dtype, padding: int) -> None:
-    """The operands of a convolution of float32 on a GPU are cut to tf32, as those of 16 bits are rounded."""
-    x, w = R(2, 4, 7, 6).to(dtype), R(8, 4, 1 + 2 * padding, 1 + 2 * padding).to(dtype)
-    traced = trace(lambda x, w: conv(F.relu(x), w, padding=padding), *elsewhere(x, w))
-    assert [len(cut.steps) for cut in traced.cuts] == [2, 1]
-    (result,) = computed(traced.cuts[-1], (x, w))
-    torch.testing.assert_close(result.double(), conv(F.relu(x), w, padding=padding).double(), rtol=1e-2, atol=1e-2)
 
 
 def test_gradients_are_as_precise_as_the_convolution() -> None:
