@@ -4,8 +4,8 @@ Before:  y = linear(x, w); z = linear(y, v)
 After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z = mm(y, t_1)
 
 PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. It still
-serves graphs that need it: those that change tensors in place which others share, have operators that are decomposed into
-ones that draw random numbers, or call other graphs.
+serves graphs that need it: those that change tensors in place which others share, call other graphs, or have operators
+that decompose into random numbers.
 """
 
 from __future__ import annotations

@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.capture import decompositions as capture_decompositions
+from autosched.tracing.capture.capture import capture
 from autosched.tracing.capture.decompositions import decomposed, decompositions
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 from untuned import untuned_kernels
@@ -66,6 +68,26 @@ def _numbered(graph: fx.Graph) -> list[str]:
         return f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {getattr(made, 'shape', '')}"
 
     return list(map(shown, graph.nodes))
+
+
+def test_steps_of_a_recurrent_net_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another step PyTorch runs its part of the inputs, a slice and a view."""
+    net = torch.nn.RNN(4, 4).requires_grad_(False)
+    operations = 0
+    dispatch = FakeTensorMode.dispatch
+
+    def counted(*given: Any) -> Any:
+        nonlocal operations
+        operations += 1
+        return dispatch(*given)
+
+    monkeypatch.setattr(FakeTensorMode, "dispatch", counted)
+    counts = []
+    for steps in (70, 90):
+        operations = 0
+        capture(lambda x: net(x), [torch.empty(steps, 2, 4)])
+        counts.append(operations)
+    assert counts[1] - counts[0] < 20 * (90 - 70)
 
 
 def test_constants_that_differ_in_their_sign_alone_are_two() -> None:
