@@ -260,6 +260,12 @@ def test_parts_that_are_returned_too_have_memory_of_their_own() -> None:
     assert part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
 
 
+def test_a_whole_that_a_product_reads_may_be_computed_there_if_it_has_other_parts() -> None:
+    x, w = IMAGE[0, 0], IMAGE[1, 0]
+    traced = trace(lambda x, w, v: torch.cat((x, x @ w), -1) @ v, x, w, IMAGE[1].view(16, 16))
+    assert all(step.assembled for step in traced.steps), str(traced)
+
+
 def test_parts_that_read_nothing_are_stored_with_the_others() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         return torch.cat((torch.zeros(2, 4, 8, 8), F.conv2d(x, w, padding=1)), 1)
