@@ -19,8 +19,8 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.joined_tiles import joined_positions
+from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
@@ -150,7 +150,7 @@ class _Starts:
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
         """
-        depth = min(k_bytes / self.element_bytes, padded(max(self.form.k.extent, joined_positions(self.form))))
+        depth = min(k_bytes / self.element_bytes, padded(max(self.form.k.extent, *joined_depths(self.form), 1)))
         sizes = {"m": m, "n": n, "k": depth, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         for x in LOADS:
@@ -255,10 +255,11 @@ class _Starts:
         thin, swap = min((size, x == "m") for size, x in zip(sides, "mn", strict=True))
         known = getattr(self.knobs.get("k_axes"), "values", ())
         ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer", "swap": swap})
-        depths = {JOINED: joined_positions(self.form)}
+        depths = {JOINED: max(joined_depths(self.form), default=0)}
         if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
             ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (thin * self.element_bytes))
-            depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
+            if self.form.k.extent >= MIN_DEPTH or JOINED not in known:
+                depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
         kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
         for (wide, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
             own = Values({**ways, **kind, "warps": warps, "stages": stages})
