@@ -112,6 +112,11 @@ def test_other_neighbours_of_a_convolution_take_few_kernels_more(name: str) -> N
     assert len(checked(function, *given).steps) <= most
 
 
+def padded_only(x: Tensor) -> Tensor:
+    """Zeros: taps that are six apart are on both sides of two columns."""
+    return F.conv2d(x[..., :2], W[:2, :, :1, :2].half(), stride=(1, 8), dilation=(1, 6), padding=(0, 3))
+
+
 # name: the function, its arguments.
 EDGES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
     "one pixel": (conv, X[:, :, :1, :1], W, B),
@@ -125,6 +130,9 @@ EDGES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
     ),
     "a step beyond the taps": (lambda x, w: F.conv2d(x, w, stride=4), X, R(8, 4, 2, 2)),
     "even taps with the image's size": (lambda x, w: F.conv2d(x, w, padding="same"), X, R(8, 4, 2, 4)),
+    "windows in the padding alone": (padded_only, X.half()),
+    "what is made of these": (lambda x: F.conv2d(F.max_pool2d(padded_only(x), 2).relu(), W[:, :2].half()), X.half()),
+    "residues of nothing": (lambda x, w: F.conv_transpose2d(x, w, stride=(5, 2)), X, R(4, 3, 2, 1)),
     "residues without taps": (
         lambda x, w, b: F.conv_transpose2d(x, w, b, stride=3, output_padding=2), X, R(4, 3, 1, 2), R(3),
     ),
