@@ -24,7 +24,7 @@ class ConstantNodes:
     """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over.
 
     Tensors without elements count as no dependence. So do those of which nothing is read, as the image of a convolution
-    whose windows are all in its padding: PyTorch computes the node for zeros.
+    whose windows are all in its padding: PyTorch computes the node for operands that are 0.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -104,8 +104,8 @@ class ConstantNodes:
 
     def _value(self, node: fx.Node) -> Any:
         if node not in self._computed:
-            given = _is_empty(node) or node.op in ("placeholder", "get_attr")
-            self._computed[node] = _like(node).zero_() if given else self._called(node)
+            read = node not in self._nodes and isinstance(node.meta.get("val"), Tensor)
+            self._computed[node] = _like(node).zero_() if read or _is_empty(node) else self._called(node)
         return self._computed[node]
 
     def _called(self, node: fx.Node) -> Any:
