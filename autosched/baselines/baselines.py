@@ -18,6 +18,7 @@ from autosched.baselines.chains import CONVERTING, chained, chained_into
 from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
 from autosched.machine.element_types import torch_dtype
+from autosched.machine.library_precision import LibraryPrecision
 from search_spaces import Target, Workload, ops
 from search_spaces.workloads.dtypes import FLOAT8, dtype
 from search_spaces.workloads.workload import Scalar
@@ -26,6 +27,8 @@ from search_spaces.workloads.workload import Scalar
 Eager = Callable[..., Tensor]
 # Takes the inputs and the output that it overwrites.
 IntoOutput = Callable[[Sequence[Tensor], Tensor], object]
+# Takes the inputs, returns calls by name.
+Ways = Callable[[Sequence[Tensor]], Mapping[str, Callable[[], Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,14 @@ class Baseline:
     """One operator by other means. `called` names the functions used, for the table.
 
     `ways`, for operators that the library has several of: calls on the inputs, which allocate their results, by name.
-    The fastest is the library's.
+    The fastest is the library's. `converting`: the same from and to the memory formats that are given.
     """
 
     called: str
     eager: Eager
     library: IntoOutput | None = None
-    ways: Callable[[Sequence[Tensor]], Mapping[str, Callable[[], Tensor]]] | None = None
+    ways: Ways | None = None
+    converting: Ways | None = None
 
 
 def baseline(workload: Workload) -> Baseline | None:
@@ -54,7 +58,7 @@ def baseline(workload: Workload) -> Baseline | None:
             return _matmul(workload, arguments)
         case "conv":
             used = LibraryConvolution.of(named, _links(arguments.get("epilogue")), _number(arguments, "scale"))
-            return Baseline(used.called, used.eager, ways=used.ways)
+            return Baseline(used.called, used.eager, ways=used.ways, converting=used.converting_ways)
         case "softmax":
             return Baseline(
                 "torch.softmax", lambda x: F.softmax(x, -1), lambda inputs, out: torch.softmax(inputs[0], -1, out=out)
@@ -86,25 +90,18 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Te
 
 
 @contextmanager
-def library_settings(precision: str, target: Target) -> Iterator[None]:
-    """PyTorch's threads as the kernels of the target have them, and the workload's precision of dots."""
-    threads, usual, tf32 = (
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.allow_tf32,
-    )
+def library_settings(precision: str | LibraryPrecision, target: Target) -> Iterator[None]:
+    """PyTorch's threads as the kernels of the target have them, and its precision: that of a workload, or those of
+    products and of convolutions.
+    """
+    threads = torch.get_num_threads()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    # Products by default do not cut float32 to tf32, convolutions do. PyTorch's property cannot be set once its own
-    # test helpers are imported.
-    torch._C._set_cudnn_allow_tf32(precision == "tf32")
     try:
-        yield
+        with (LibraryPrecision.of(precision) if isinstance(precision, str) else precision).applied():
+            yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(usual)
-        torch._C._set_cudnn_allow_tf32(tf32)
 
 
 def library_name(workload: Workload, device: torch.device) -> str:

@@ -10,6 +10,7 @@ from search_spaces.errors import unknown_name
 
 BaselineName = Literal[
     "library",  # the vendor's, by the heuristic that PyTorch calls it with, into a given output
+    "converting",  # the vendor's convolution from and to the memory formats of the workload, conversions timed
     "cublaslt",  # the same call with cuBLASLt preferred
     "eager",  # as a user writes it
     "parts",  # one PyTorch call per operation
@@ -19,7 +20,8 @@ BaselineName = Literal[
 BASELINES: tuple[BaselineName, ...] = get_args(BaselineName)
 # Baselines of any PyTorch function.
 FUNCTION_BASELINES: tuple[BaselineName, ...] = ("eager", "compile", "max-autotune")
-# Excludes those that say little on most workloads (cublaslt), or take up to minutes to compile (max-autotune).
+# Excludes those that say little on most workloads (converting, cublaslt), or take up to minutes to compile
+# (max-autotune).
 USUAL_BASELINES: tuple[BaselineName, ...] = ("library", "eager", "parts", "compile")
 COMPILED_BASELINES: tuple[BaselineName, ...] = ("compile", "max-autotune")
 

@@ -19,6 +19,7 @@ from tuning_logs.text import duration_text, ratio_text
 # Headings of columns; the notes below the table describe the baselines.
 _HEADINGS: dict[BaselineName, str] = {
     "library": "library",
+    "converting": "converting",
     "cublaslt": "cuBLASLt",
     "eager": "eager",
     "parts": "as its parts",
@@ -29,6 +30,8 @@ _HEADINGS: dict[BaselineName, str] = {
 _NOTHING = "–"
 _NOTES: dict[BaselineName, str] = {
     "library": "library: the vendor's, as PyTorch calls it by default, by the library's own heuristic",
+    "converting": "converting: the library's fastest way from and to the memory formats of the row, conversions of "
+    "images timed, those of weights not",
     "cublaslt": "cuBLASLt: the same call with torch.backends.cuda.preferred_blas_library('cublaslt'), that is, its "
     "heuristic's first choice; torch.cuda.tunable, which searches among all, is not used: on CUDA no PyTorch up to "
     "2.13 has candidates for it",
@@ -256,6 +259,7 @@ def _doubts(table: BenchTable) -> Iterator[str]:
             "beforehand, with torch.backends.cudnn.benchmark and without, or on a CPU with weights packed, and with "
             "epilogues in its own call where it has them; output allocated"
         )
+    yield from _precisions(table)
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
         yield slowed
@@ -269,6 +273,16 @@ def _doubts(table: BenchTable) -> Iterator[str]:
             [r for r in row.comparison.rows if not r.latencies_s and r.predicted_s is None] if row.comparison else []
         )
         yield from (f"{row.case.name}, {r.label}: {r.note}" for r in absent)
+
+
+def _precisions(table: BenchTable) -> Iterator[str]:
+    """The precision of products of float32, with the rows that have it."""
+    found: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.comparison and row.comparison.precision:
+            found.setdefault(str(row.comparison.precision), []).append(row.case.name)
+    for precision, names in found.items():
+        yield f"products of float32, on both sides: {precision} in {', '.join(names)}"
 
 
 def _function_notes(table: BenchTable) -> Iterator[str]:

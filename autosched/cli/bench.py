@@ -82,10 +82,14 @@ Tune every convolution of a suite, with what follows it, then measure all of the
 torch.compile, interleaved, in one run.
 
 An entry of the suite has a name, perhaps a class, and the arguments of conv; h and w, and r and s, may be given for
-size and kernel.{_OPERATORS_HELP}
-Baselines are library and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a layer.
-The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
-its own call. The ratios are against the first baseline, and against the better of the compiled ones.
+size and kernel. Weights are constants, which a kernel may store in another layout once, unless an entry has
+"constant": "".{_OPERATORS_HELP}
+Baselines are library, converting and compile, unless named; max-autotune (torch.compile, too) takes up to a minute a
+layer. The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
+its own call; its tensors are in the format of the way beforehand. For converting they are as the suite has them, and
+the time has the conversions of images, to another format and back. The ratios are against the first baseline, and
+against the better of the compiled ones. dtype=float32 is IEEE on both sides, and dtype=tf32 what cuDNN makes of
+float32 by default.
 
 ```
 autosched bench conv --suite conv --only resnet50-stem --trials 300
@@ -134,7 +138,7 @@ def _of_products(target: Target) -> tuple[BaselineName, ...]:
 
 
 def _of_convolutions(target: Target) -> tuple[BaselineName, ...]:
-    return ("library", "compile")
+    return ("library", "converting", "compile")
 
 
 app.command("gemm", help=_GEMM_HELP)(_operators_command("gemm", _of_products))

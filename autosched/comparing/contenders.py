@@ -107,7 +107,11 @@ def _ways(
         yield Contender(name, "PyTorch eager", f"{known.called}, {_ALLOCATES}", lambda: eager(*inputs))
     elif known.ways is not None and name == "library":
         label = f"{library_name(workload, kernel.device)} library"
-        yield fastest_way(label, known.called, known.ways(inputs), timer)
+        yield fastest_way(name, label, known.called, known.ways(inputs), timer)
+    elif name == "converting":
+        if known.converting is not None:
+            label = f"{library_name(workload, kernel.device)} with conversions"
+            yield fastest_way(name, label, known.called, known.converting(inputs), timer)
     elif known.library is not None:
         yield _library(name, kernel, inputs, known)
 
@@ -125,22 +129,24 @@ def _library(
     return Contender(name, "cuBLASLt", f"{note}, cuBLASLt preferred", lambda: _by_cublaslt(lambda: run(inputs, out)))
 
 
-def fastest_way(label: str, called: str, ways: Mapping[str, Callable[[], object]], timer: Timer) -> Contender | Absent:
+def fastest_way(
+    name: BaselineName, label: str, called: str, ways: Mapping[str, Callable[[], object]], timer: Timer
+) -> Contender | Absent:
     """The fastest of a library's ways, in interleaved rounds after a call of each, without those that it refuses."""
     usable: dict[str, Callable[[], object]] = {}
     why = "it has no way to compute this"
-    for name, call in ways.items():
+    for way, call in ways.items():
         try:
             call()
-            usable[name] = call
+            usable[way] = call
         except (RuntimeError, ValueError) as error:
             why = first_line(error)
     if not usable:
-        return Absent("library", label, f"not available: {why}")
+        return Absent(name, label, f"not available: {why}")
     samples = interleaved(usable, _ROUNDS_OF_WAYS, timer)
-    way = min(usable, key=lambda name: statistics.median(samples[name]))
+    way = min(usable, key=lambda way: statistics.median(samples[way]))
     note = f"{called}, {way}: the fastest of {len(usable)} ways, {_ALLOCATES}"
-    return Contender("library", label, note, usable[way], way=way)
+    return Contender(name, label, note, usable[way], way=way)
 
 
 def _by_cublaslt(run: Callable[[], object]) -> None:

@@ -96,6 +96,11 @@ class Contraction:
         return tuple(x for x in self.axes if x not in (self.m, self.n))
 
     @property
+    def batch(self) -> tuple[Axis, ...]:
+        """The axes of both operands and of the outputs: at each of their positions is a product of its own."""
+        return tuple(x for x in self.axes if x not in (*self.rows, *self.columns))
+
+    @property
     def operands(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
         """Operands of the dots, each once: rows of the dots, columns of the dots."""
         return tuple(dict.fromkeys(d.a for d in self.dots)), tuple(dict.fromkeys(d.b for d in self.dots))
@@ -215,9 +220,8 @@ def contraction(workload: Workload, rounded: bool = True) -> Contraction | None:
         workload, found = rows, _found(rows, rounded)
     if found is None:
         return None
-    batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
-    if batch != found.axes[: len(batch)]:
-        found = _found(with_axes_first(workload, batch), rounded) or found
+    if found.batch != found.axes[: len(found.batch)]:
+        found = _found(with_axes_first(workload, found.batch), rounded) or found
         workload = found.workload
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
     names |= {x.name: f"k{i}" for i, x in enumerate(found.around)}
@@ -338,12 +342,11 @@ def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str,
     """The element type of all operands; None if dot units would round them differently than the workload."""
     (first, *others) = dots
     if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
-        return dtypes[first.a.tensor]
+        loaded = {dtypes[first.a.tensor], dtypes[first.b.tensor]}
+        return loaded.pop() if len(loaded) == 1 else None
     types = {element_type(e, dtypes) for d in dots for e in (d.a, d.b)}
     if not rounded:
         return "float32" if None not in types else None
-    operand = types.pop()
     reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
     assert reduced is not None
-    inexact = types or (operand == "float32" and workload.precision != "tf32")
-    return None if inexact or any(x.extent >= _MAX_K for x in reduced.axes) else operand
+    return types.pop() if len(types) == 1 and all(x.extent < _MAX_K for x in reduced.axes) else None

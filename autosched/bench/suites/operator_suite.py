@@ -4,14 +4,15 @@
 [{"name": "first", "class": "3x3", "n": 32, "c": 64, "h": 56, "w": 56, "k": 64, "r": 3, "s": 3, "padding": [1, 1]}, …]
 
 An entry's fields are the arguments of `ops.matmul` or of `ops.conv`, whatever these are, a name, and perhaps a class.
-The list may stand alone. Of convolutions, d, h and w may be given for size, and t, r and s for kernel.
+The list may stand alone. Of convolutions, d, h and w may be given for size, and t, r and s for kernel; their weights
+are constants, as those of a layer are, unless an entry has "constant": "".
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 
@@ -42,11 +43,15 @@ class OperatorCase:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of entries: the operator, the arguments with a column of their own, and an entry for error messages."""
+    """A kind of entries: the operator, the arguments with a column of their own, and an entry for error messages.
+
+    `usual`: values of arguments that entries need not have, other than the operator's own.
+    """
 
     operator: str
     columns: tuple[str, ...]
     example: str
+    usual: Mapping[str, str] = field(default_factory=dict)
     arguments: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
 
@@ -70,6 +75,7 @@ _KINDS: Mapping[OperatorKind, _Kind] = {
         "conv",
         ("n", "c", "size", "k", "kernel", "dtype", "layout"),
         '{"name": …, "n": …, "c": …, "h": …, "w": …, "k": …, "r": …, "s": …}',
+        {"constant": "w"},
         _of_convolution,
     ),
 }
@@ -109,9 +115,9 @@ def _case(path: Path, number: int, entry: object, kind: OperatorKind) -> Operato
             raise InputError(f"{where}: {key}={entry.get(key)!r}; expected a text")
     try:
         stated = {key: value for key, value in entry.items() if key not in described and value is not None}
-        given = {key: _text(key, value) for key, value in of.arguments(stated).items()}
+        given = {**of.usual, **{key: _text(key, value) for key, value in of.arguments(stated).items()}}
         op = ops.construct(of.operator, given)
-        return OperatorCase(described["name"], op, ((CLASS, described[CLASS]), *_facts(op, of.columns)))
+        return OperatorCase(described["name"], op, ((CLASS, described[CLASS]), *_facts(op, of)))
     except InputError as error:
         raise InputError(f"{where} ({described['name']}): {error}") from None
 
@@ -143,8 +149,9 @@ def _by(numbers: Iterable[object]) -> str:
     return "x".join(map(str, numbers))
 
 
-def _facts(op: Workload, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _facts(op: Workload, kind: _Kind) -> tuple[tuple[str, str], ...]:
     """Its columns; arguments without one that are not the usual ones, such as batch and epilogue, share the last."""
     given = dict(op.arguments)
-    rest = " ".join(f"{k}={v}" for k, v in given.items() if k not in columns and v not in (None, "") and v is not False)
-    return (*((column, str(given[column])) for column in columns), ("and", rest))
+    shown = {k: v for k, v in given.items() if k not in kind.columns and v is not False}
+    rest = " ".join(f"{k}={v or 'none'}" for k, v in shown.items() if (v or "") != kind.usual.get(k, ""))
+    return (*((column, str(given[column])) for column in kind.columns), ("and", rest))

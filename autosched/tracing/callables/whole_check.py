@@ -142,7 +142,6 @@ def _why_refused(claim: Claim) -> str | None:
 @contextlib.contextmanager
 def _undisturbed(claim: Claim) -> Iterator[None]:
     """A context in which PyTorch computes by its default settings."""
-    precision = next((p.precision for p in claim.parts if p.precision != "ieee"), "ieee")
     gradients = any(claim.required)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
@@ -155,7 +154,7 @@ def _undisturbed(claim: Claim) -> Iterator[None]:
         # The function's own warnings, which its user gets anyway.
         warnings.simplefilter("ignore")
         if claim.target is not None:
-            stack.enter_context(library_settings(precision, claim.target))
+            stack.enter_context(library_settings(claim.function.by_library, claim.target))
         yield
 
 

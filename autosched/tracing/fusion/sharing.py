@@ -6,6 +6,7 @@ that was stored for one kernel and is not needed any more, since others were sto
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -16,7 +17,7 @@ from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.fusion.split_points import source_of
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Fallback, Gathered, Joined, Leaf, Padded, Value, View
+from autosched.tracing.values.values import Gathered, Joined, Padded, Value, View
 from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with one more value stored.
@@ -67,13 +68,16 @@ def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) 
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
     """The values in memory that the kernel of a value reads."""
-    return [] if isinstance(value, Leaf | Fallback) else [v for v in cone([value], stored) if v in stored]
+    return [] if not value.by_kernels else [v for v in cone([value], stored) if v in stored]
 
 
 @dataclass
 class _Sharing:
     """`users`: the kernels that compute a value that is not stored; `saved`: the known saving of storing it;
     `repeated`: the values that one kernel computes for several of its reads.
+
+    `numbers`: of the values in the order in which they were found; `changed`: those whose users changed. `ranking`: a
+    heap of values by their savings, largest first, with entries that are out of date.
     """
 
     stored: Mapping[Value, Strides]
@@ -81,6 +85,9 @@ class _Sharing:
     users: dict[Value, dict[Value, None]] = field(default_factory=dict)
     saved: dict[Value, float] = field(default_factory=dict)
     repeated: set[Value] = field(default_factory=set)
+    numbers: dict[Value, int] = field(default_factory=dict)
+    changed: set[Value] = field(default_factory=set)
+    ranking: list[tuple[float, int, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for value in self.stored:
@@ -88,16 +95,26 @@ class _Sharing:
 
     def best(self) -> Value | None:
         """The value whose storing saves most; None where none saves anything."""
-        several = [v for v, users in self.users.items() if len(users) > 1 or (users and v in self.repeated)]
-        for value in several:
-            if value not in self.saved:
+        for value in sorted(self.changed, key=self.numbers.__getitem__):
+            if self._is_candidate(value):
                 self.saved[value] = self._saved(value)
-        best = max(several, key=lambda v: self.saved[v], default=None)
-        return best if best is not None and self.saved[best] > 0 else None
+                heapq.heappush(self.ranking, (-self.saved[value], self.numbers[value], value))
+        self.changed.clear()
+        while self.ranking and self.ranking[0][0] < 0:
+            saved, _, value = heapq.heappop(self.ranking)
+            if self.saved.get(value) == -saved and self._is_candidate(value):
+                return value
+        return None
+
+    def _is_candidate(self, value: Value) -> bool:
+        """True for a value that several kernels compute, or one for several of its reads."""
+        users = self.users.get(value, {})
+        return len(users) > 1 or (bool(users) and value in self.repeated)
 
     def update(self, value: Value) -> None:
         """The value is stored now: kernels that computed it read it, and it has one of its own."""
         changed = self.users.pop(value)
+        del self.saved[value]
         inside = cone([value], self.stored)
         for other in inside:
             if other in self.users:
@@ -107,7 +124,7 @@ class _Sharing:
 
     def _add(self, kernel: Value) -> None:
         """Note the values that the kernel of a stored value computes as candidates."""
-        if isinstance(kernel, Leaf | Fallback):
+        if not kernel.by_kernels:
             return
         members = cone([kernel], self.stored)
         self.repeated |= _read_in_several_places([kernel, *members], self.stored)
@@ -115,6 +132,8 @@ class _Sharing:
             if inner not in self.stored and inner.operands and not self._only_moves(inner):
                 self.users.setdefault(inner, {})[kernel] = None
                 self.saved.pop(inner, None)
+                self.numbers.setdefault(inner, len(self.numbers))
+                self.changed.add(inner)
 
     def _only_moves(self, value: Value) -> bool:
         """True if the value rearranges elements of a stored one, by indices that need no memory."""

@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,7 +39,8 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Leaf, Value, values_in
+from autosched.tracing.translation.parts_in_place import stored_in_parts
+from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Joined, Leaf, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -116,6 +117,7 @@ class _Translator:
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         self._arguments, self._names, self._changing = names, captured.names, captured.places
+        self._precision = captured.precision
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -190,6 +192,7 @@ class _Translator:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
             made = self._translated(node, *self._as_read(node))
+            made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, results_of(node))
             self._note_origin(made, node.name)
             self._constants.note(node, made)
@@ -261,7 +264,8 @@ class _Translator:
         results = [r for r in results_of(node) if r is not None]
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
-        first = results[0]
+        by_library = self._precision.convolutions if name in convolution.RULES else self._precision.products
+        first = replace(results[0], precision=by_library)
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape and isinstance(node.meta["val"], Tensor):

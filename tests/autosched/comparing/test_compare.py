@@ -18,7 +18,7 @@ from autosched.comparing.compare import Comparison, Row
 from autosched.comparing.contenders import Absent, Contender, fastest_way
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.timing import timer_for
-from search_spaces import InputError, Workload, ops
+from search_spaces import InputError, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.workloads.workload import Scalar, Stage
 
@@ -42,7 +42,7 @@ CONVOLUTIONS = [
     ops.conv(2, 8, (9, 7), 6, 3, padding=1, layout="contiguous", epilogue="bias_gelutanh_residual_scale"),
     ops.conv(1, 8, (9, 7), 8, (4, 3), padding="same", dilation=(2, 1), groups=8, epilogue="bn_hardswish"),
     ops.conv(1, 8, (9, 7), 8, (2, 3), padding="same", epilogue="relu"),
-    ops.conv(1, 8, (9, 7), 8, 3, groups=2, epilogue="relu_colscale"),
+    ops.conv(2, 8, (9, 7), 8, 3, groups=2, epilogue="relu_colscale"),
     ops.conv(1, 8, (9, 7), 8, 3, out_layout="contiguous"),
     ops.conv(2, 4, 17, 6, 5, dilation=2, epilogue="bias_silu"),
     ops.conv(1, 4, (5, 6, 4), 6, 3, padding=1, epilogue="bias"),
@@ -82,9 +82,14 @@ def test_every_way_of_a_convolution_computes_it(op: Workload) -> None:
     within = 1e-4 if op.outputs[0].dtype == op.inputs[0].dtype == "float32" else 0.05 * float(expected.abs().max())
     assert known is not None
     assert known.ways is not None
-    ways = known.ways(inputs)
+    assert known.converting is not None
+    ways, converting = known.ways(inputs), known.converting(inputs)
     assert len(ways) >= 2
-    for call in (lambda: known.eager(*inputs), *ways.values(), *ways.values()):
+    assert list(converting) == list(ways)
+    (out,) = op.outputs
+    laid_out = out.strides or torch.empty(out.shape).stride()
+    assert {call().stride() for call in converting.values()} == {laid_out}
+    for call in (lambda: known.eager(*inputs), *ways.values(), *ways.values(), *converting.values()):
         made = call()
         assert made.dtype == torch_dtype(op.outputs[0].dtype)
         torch.testing.assert_close(made.double(), expected, rtol=1e-4, atol=within)
@@ -106,10 +111,10 @@ def test_the_library_is_the_fastest_of_its_ways() -> None:
 
     ways = {"slow": lambda: time.sleep(4e-3), "quick": lambda: None, "refused": refused}
     timer = timer_for(autosched.cpu_target(1), "hot")
-    found = fastest_way("cuDNN library", "F.conv2d", ways, timer)
+    found = fastest_way("library", "cuDNN library", "F.conv2d", ways, timer)
     assert isinstance(found, Contender)
     assert (found.way, found.note) == ("quick", "F.conv2d, quick: the fastest of 2 ways, allocates")
-    absent = fastest_way("cuDNN library", "F.conv2d", {"refused": refused}, timer)
+    absent = fastest_way("library", "cuDNN library", "F.conv2d", {"refused": refused}, timer)
     assert isinstance(absent, Absent)
     assert (absent.label, absent.why) == ("cuDNN library", "not available: not for this device")
 
@@ -246,6 +251,13 @@ def test_rounds_that_other_work_slowed_down_are_counted() -> None:
     slowdowns = (1.0,) * 10 + (1.4, 1.9)
     table = Comparison(OPERATORS[0], TARGET, 1, (Row("tuned", QUIET),), slowdowns=slowdowns)
     assert str(table).endswith("other work slowed this core in 2 of 12 rounds, up to 1.9 times")
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("tf32", ": tf32"), ("float32", ": ieee"), ("float16", None)])
+def test_the_table_of_a_gpu_has_the_precision_of_both_sides(dtype: str, expected: str | None) -> None:
+    layer = ops.conv(2, 8, (9, 7), 16, 3, dtype=dtype)
+    shown = str(Comparison(layer, target_named("h200"), 0, (Row("tuned", QUIET),)))
+    assert shown.partition("products of float32, on both sides")[2] == (expected or "")
 
 
 def test_bandwidth_stands_where_nothing_is_contracted() -> None:

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
     "an enlarged line": (lambda x: F.interpolate(x, 13, mode="linear"), X[0]),
     "an enlarged volume": (lambda x: F.interpolate(x[:1, :, :3, :2, None], (5, 3, 2), mode="trilinear"), X),
     "windows as columns": (lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=1, stride=(2, 1)), X),
-    "columns as windows": (lambda x: F.fold(x[0, :1].reshape(1, 6, 12), (4, 5), (2, 3), padding=(1, 0)), X),
+    "columns as windows": (lambda x: F.fold(x[0, :1].reshape(1, 6, 12), (3, 5), (2, 3), padding=(1, 0)), X),
     "elements at known places": (lambda x: x[:, :, torch.tensor([3, 0, 3, 8, -1])], X),
     "repeated ends": (lambda x: F.pad(x, (2, 2, 1, 3), mode="replicate"), X),
     "repeated ends of a part": (lambda x: F.pad(x, (2, -1, -2, 3), mode="replicate"), X),
