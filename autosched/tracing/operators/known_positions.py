@@ -14,6 +14,7 @@ from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import padded
@@ -96,7 +97,7 @@ def near_lines(index: Value, size: int) -> list[_Near] | None:
     """For each row of an index tensor the line that its positions are near to; None if they are not, or not known."""
     if not isinstance(index, Leaf) or index.tensor is None:
         return None
-    positions = index.tensor.to("cpu").numpy()
+    positions = index.tensor.to("cpu", torch.int64).numpy()
     rows = np.where(positions < 0, positions + size, positions).reshape(-1, positions.shape[-1])
     found = [replace(_near(row, size), from_the_end=bool((positions < 0).any())) for row in rows]
     return found if sum(near.count for near in found) <= _MOST_SUMMED else None
