@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "kept whole": lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
     "by a rule of Python": lambda x: x.std(1) + F.interpolate(x[None], scale_factor=2.0).sum(),
     "composed of views": lambda x: torch.cat([x.chunk(2)[0].flatten(), x.select(0, 1).tile(3)]).nanmean(),
+    "memory laid out in place": lambda x: F.adaptive_avg_pool1d(x.reshape(3, 4, 4).mT * 1, 1).flatten(1) * 2,
     "random numbers": lambda x: x + torch.randn(6, 8) * torch.rand_like(x) + torch.rand(3).numel(),
     "many calls of few kinds": lambda x: _recurrent(x.tile(12, 1)[:, None], x[None, :1, :4], x),
 }
