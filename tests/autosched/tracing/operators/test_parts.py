@@ -110,6 +110,8 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "pixels_shuffled": (lambda x: F.pixel_shuffle(x, 2).relu(), Y.view(1, 4, 6, 8)),
     "pixels_unshuffled": (lambda x: F.pixel_unshuffle(x, 2).relu(), X),
     "enlarged": (lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), X),
+    "enlarged_by_more_than_twice": (lambda x: F.interpolate(x[..., :2, :4], scale_factor=(2.25, 1)), X),
+    "enlarged_as_float32_divides": (lambda x: F.interpolate(x[..., :2, :2], scale_factor=41), X[:1]),
     "windows_that_overlap": (lambda x: x.unfold(2, 3, 1) * 1, X),
     "windows_as_columns": (lambda x: F.unfold(x, 3, padding=1), X),
     "looked_up_by_positions": (lambda x: x[:, :, torch.arange(6).flip(0), 1:], X),
