@@ -180,6 +180,7 @@ class _Translator:
                 return self._left_to_pytorch(node, made.reason, None)
             if isinstance(place, int) and place >= len(made):
                 raise self._refused(several, f"no rule has its result {place}")
+            self._constants.note(node, made[place])
             return made[place]
         if is_effect(node):
             self.translation.effects.append(self._fallback(node, "it may raise an error"))
@@ -194,6 +195,7 @@ class _Translator:
             made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, results_of(node))
             self._note_origin(made, node.name)
+            self._constants.note(node, made)
         except UnsupportedError as error:
             return self._left_to_pytorch(node, str(error), None)
         except Exception as error:
