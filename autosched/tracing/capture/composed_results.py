@@ -31,13 +31,16 @@ from autosched.tracing.capture.stand_ins import (
 )
 from search_spaces.workloads.strides import is_dense
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_AUTOGRAD, _COMPOSITE = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def composition_of(operator: Any) -> Callable[..., Any] | None:
-    """The rule in Python that PyTorch composes the operator by on every device; None where there is none."""
-    found: Callable[..., Any] | None = getattr(operator, "py_kernels", {}).get(_COMPOSITE)
-    return found
+    """The rule in Python that PyTorch composes the operator by, before gradients are taken; None where there is none.
+
+    A rule may give NotImplemented.
+    """
+    rules: Mapping[Any, Callable[..., Any]] = getattr(operator, "py_kernels", {})
+    return rules.get(_COMPOSITE) if _AUTOGRAD in rules else None
 
 
 @contextlib.contextmanager

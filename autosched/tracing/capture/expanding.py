@@ -257,13 +257,12 @@ class _Expansion:
             return called(*tensors) if made is NotImplemented else made
 
         values = [n.meta["val"] for n in places]
-        if composition is not None:
-            try:
-                return self.captured(with_few_calls, values, f"{target}")
-            except ManyCallsError:
-                with contextlib.suppress(NoStandInsError):
-                    return _Recorded(self).graph_of(functools.partial(called, function=composition), values)
-        made = self.captured(called, values, f"{target}")
+        try:
+            made = self.captured(called if composition is None else with_few_calls, values, f"{target}")
+        except ManyCallsError:
+            with contextlib.suppress(NoStandInsError):
+                return _Recorded(self).graph_of(functools.partial(called, function=composition), values)
+            made = self.captured(called, values, f"{target}")
         if [n.target for n in made.nodes if n.op == "call_function"] == [target]:
             return None
         return made

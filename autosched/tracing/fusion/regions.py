@@ -149,6 +149,8 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
     members.
     """
     found = {m: part for m in members if m in inside and (part := _slice(m, inside, stored)) is not None}
+    if not found:
+        return {}
     readers: dict[Value, list[Value]] = {}
     for member in members:
         for operand in member.operands if member in inside else ():
@@ -183,10 +185,6 @@ def _slice(member: Value, inside: Container[Value], stored: Mapping[Value, Strid
             return _Slice(whole, argument.shape, dim, dense_strides(argument.shape)[dim], start)
         case _:
             return None
-
-
-def _is_dense(whole: Value, stored: Mapping[Value, Strides]) -> bool:
-    return stored[whole] == dense_strides(whole.shape)
 
 
 def _is_reordered(value: Value) -> bool:

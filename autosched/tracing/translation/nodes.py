@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -80,15 +79,20 @@ def results_of(node: fx.Node) -> list[Result | None]:
     line = user_line(node)
     several = list(meta) if isinstance(meta, list | tuple) else [meta]
     names = [f"{node.name}_{i}" if len(several) > 1 else node.name for i in range(len(several))]
-    found = [_result(name, made, line) for name, made in zip(names, several, strict=True)]
-    dtypes = tuple("" if r is None else r.dtype for r in found)
-    return [r and replace(r, dtypes=dtypes) for r in found]
+    dtypes = tuple(map(_dtype, several))
+    return [_result(name, made, line, dtypes) for name, made in zip(names, several, strict=True)]
 
 
-def _result(name: str, made: Any, line: str) -> Result | None:
+def _dtype(made: Any) -> str:
+    if isinstance(made, Tensor):
+        return torch_name(made.dtype)
+    return "" if made is None else NUMBER
+
+
+def _result(name: str, made: Any, line: str, dtypes: tuple[str, ...]) -> Result | None:
     if isinstance(made, Tensor):
         shape = tuple(n if isinstance(n, int) else -1 for n in made.shape)
         known = made.layout is torch.strided and -1 not in shape
         strides = permuted_strides(shape, tuple(made.stride())) if known else None
-        return Result(name, shape, torch_name(made.dtype), line, made.device.type == "cpu", strides)
-    return None if made is None else Result(name, (), NUMBER, line)
+        return Result(name, shape, torch_name(made.dtype), line, made.device.type == "cpu", strides, dtypes)
+    return None if made is None else Result(name, (), NUMBER, line, dtypes=dtypes)

@@ -191,9 +191,10 @@ class _Translator:
         if node.name in self._left:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
-            made = self._translated(node, *self._as_read(node))
+            declared = results_of(node)
+            made = self._translated(node, declared, *self._as_read(node))
             made = stored_in_parts(node, made) if isinstance(made, Joined) else made
-            _check_made(made, results_of(node))
+            _check_made(made, declared)
             self._note_origin(made, node.name)
             self._constants.note(node, made)
         except UnsupportedError as error:
@@ -254,7 +255,9 @@ class _Translator:
                 self.translation.origins[value] = origin
                 rest += value.operands
 
-    def _translated(self, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _translated(
+        self, node: fx.Node, declared: Sequence[Result | None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         unread = next((u for n in node.all_input_nodes if isinstance(u := self._known[n], _Unread)), None)
         if unread is not None:
             raise UnsupportedError(unread.reason)
@@ -262,7 +265,7 @@ class _Translator:
         for value in values_in((arguments, keywords)):
             if not value.readable:
                 raise UnsupportedError(_why_unreadable(value))
-        results = [r for r in results_of(node) if r is not None]
+        results = [r for r in declared if r is not None]
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
         by_library = self._precision.convolutions if name in convolution.RULES else self._precision.products

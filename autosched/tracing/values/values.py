@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import torch
@@ -61,7 +62,7 @@ class Value:
         """True if kernels can read it."""
         return self.dtype in DTYPES and min(self.shape, default=0) >= 0
 
-    @property
+    @cached_property
     def memory_strides(self) -> tuple[int, ...]:
         """Its strides when stored."""
         return dense_strides(self.shape) if self.strides is None else self.strides
