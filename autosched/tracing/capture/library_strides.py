@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -22,12 +23,37 @@ def as_by_libraries(graph: fx.Graph) -> None:
     """
     changed: set[fx.Node] = set()
     for node in graph.nodes:
+        if (called := _called(node)) is not None:
+            with _context(node):
+                as_by_libraries(called.graph)
+            results = fx.map_arg(called.graph.output_node().args[0], lambda n: n.meta["val"])
+            if _layouts(results) != _layouts(node.meta["val"]):
+                node.meta["val"] = results
+                changed.add(node)
+            continue
         if not is_convolution(node) and changed.isdisjoint(node.all_input_nodes):
             continue
         made = _made_again(node)
         if made is not None and (_layouts(made) != _layouts(node.meta["val"]) or not is_convolution(node)):
             node.meta["val"] = made
             changed.add(node)
+
+
+def _context(node: fx.Node) -> contextlib.AbstractContextManager[object]:
+    """In which the graph that it calls is run."""
+    if node.target is not torch.ops.higher_order.wrap_with_autocast:
+        return contextlib.nullcontext()
+    device, dtype, enabled = node.args[:3]
+    return torch.autocast(str(device), cast(torch.dtype, dtype), enabled=bool(enabled))
+
+
+def _called(node: fx.Node) -> fx.GraphModule | None:
+    """The graph that an operator of higher order calls, as under autocast; None of others."""
+    of_other_graph = node.op == "call_function" and isinstance(node.target, HigherOrderOperator)
+    named = [n for n in node.all_input_nodes if n.op == "get_attr"] if of_other_graph else []
+    owner = node.graph.owning_module
+    found = getattr(owner, str(named[0].target), None) if len(named) == 1 else None
+    return found if isinstance(found, fx.GraphModule) else None
 
 
 def _made_again(node: fx.Node) -> Any:

@@ -236,8 +236,8 @@ class _Translator:
         places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
         constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
         if name == _PUT:
-            indices = cast(Sequence[fx.Node | None], node.args[1])
-            constants[1] = [None if i is None else self._in_memory(i) or self._known.get(i) for i in indices]
+            positions = cast(Sequence[fx.Node | None], node.args[1])
+            constants[1] = [None if i is None else self._in_memory(i) or self._known[i] for i in positions]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
         return read, {name: _as_tensor(given) for name, given in keywords.items()}
 

@@ -69,7 +69,7 @@ def _surrounding(writer: Writer, name: str, choices: tuple[str, ...]) -> str | N
     if x.dtype not in FLOATS or x.ndim < 3 or len(writer.inputs) > 7:
         return None
     rank, channels = x.ndim - 2, x.shape[1]
-    made = {"m": (channels,), "v": (channels,)}
+    made: dict[str, tuple[int, ...]] = {"m": (channels,), "v": (channels,)}
     made |= {"p": (int(writer.one_of(_CHANNELS)), channels, *(1,) * rank), "e": (channels, 1, *(3,) * rank)}
     given = {key: writer.given(drawn(writer, shape)) for key, shape in made.items() if f"{{{key}}}" in text}
     given |= {"y": partner(writer, name)} if "{y}" in text else {}

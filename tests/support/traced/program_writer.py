@@ -52,8 +52,7 @@ class Program:
         linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
         space: dict[str, Any] = {"torch": torch, "F": F, **self.closed_over}
         exec(compile(self.text, name, "exec"), space)
-        made = space["program"]
-        assert callable(made)
+        made: Callable[..., Any] = space["program"]
         return made
 
     def __str__(self) -> str:

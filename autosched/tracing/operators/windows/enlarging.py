@@ -38,13 +38,17 @@ _Places = tuple[int, npt.NDArray[np.int64], float]
 
 
 def _places(result: Result, x: Value, scale_factors: Sequence[float] | None) -> list[_Places]:
-    """The positions along the dimensions that are enlarged, computed in float32, as in PyTorch."""
+    """The positions along the dimensions that are enlarged, computed in float32, as in PyTorch, which halves them where
+    the result has twice as many, whatever the factor is.
+    """
     rank = len(x.shape)
     first = rank - len(scale_factors or result.shape[2:])
     made = []
     for d in range(first, rank):
-        scale = 1.0 / scale_factors[d - first] if scale_factors else x.shape[d] / result.shape[d]
-        found = np.floor(np.arange(result.shape[d], dtype=np.float32) * np.float32(scale)).astype(np.int64)
+        size = result.shape[d]
+        given = scale_factors if size not in (x.shape[d], 2 * x.shape[d]) else None
+        scale = 1.0 / given[d - first] if given else x.shape[d] / size
+        found = np.floor(np.arange(size, dtype=np.float32) * np.float32(scale)).astype(np.int64)
         made.append((d, np.minimum(found, x.shape[d] - 1), scale))
     return made
 

@@ -257,6 +257,16 @@ def test_autocast_narrows_convolutions() -> None:
     assert traced.results[0].dtype == "bfloat16"
 
 
+def test_strides_under_autocast_are_those_of_the_libraries() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.relu(F.conv3d(x, w))
+
+    given = R(2, 4, 6, 7, 9).half(), laid_out(R(8, 4, 2, 3, 3), "last").half()
+    (result,) = trace(function, *given).results
+    assert result.memory_strides == function(*given).stride()
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float64])
 def test_element_types_without_kernels_are_refused_by_name(dtype: torch.dtype) -> None:
     with pytest.raises(InputError, match=str(dtype).removeprefix("torch.")):
