@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
+    from autosched.torch_compile.explain import Explanation, explain
     from autosched.tracing import (
         DifferentiableFunction,
         DifferentiableKernel,
@@ -66,6 +67,7 @@ __all__ = [
     "DynamicFunction",
     "DynamicKernel",
     "EmptySearchSpaceError",
+    "Explanation",
     "InputError",
     "Kernel",
     "LocalMeasurer",
@@ -94,6 +96,7 @@ __all__ = [
     "compare",
     "compare_kernel",
     "cpu_target",
+    "explain",
     "export",
     "ops",
     "predict",
@@ -114,6 +117,7 @@ _HOMES = {
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
+    "autosched.torch_compile.explain": "Explanation explain",
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
     "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",

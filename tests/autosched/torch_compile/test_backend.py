@@ -1,0 +1,140 @@
+"""Models under torch.compile with the backend "autosched"."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
+
+import autosched
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport
+from autosched.tracing.translation.translate import DefectWarning
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_compiler(module_patch: pytest.MonkeyPatch) -> None:
+    """Inductor takes seconds to compile for a CPU: PyTorch's operators are in its place."""
+    module_patch.setattr(shutil, "which", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def module_patch() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("logs") / "tuning.jsonl")
+
+
+def compiled(model: Callable[..., Any], **options: Any) -> tuple[Callable[..., Any], list[GraphReport]]:
+    torch.compiler.reset()
+    reports: list[GraphReport] = []
+    return torch.compile(model, backend=backend_of(Options(**options), reports.append)), reports
+
+
+class Block(nn.Module):
+    """A linear layer whose buffer counts its calls."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls.add_(1)
+        y = F.relu(self.linear(x))
+        return y, y.mT
+
+
+def test_a_model_is_computed_by_kernels_of_a_log(log: str) -> None:
+    model, x = Block().eval(), torch.randn(4, 8)
+    with torch.no_grad():
+        first, reports = compiled(model, log=log)
+        first(x)
+        assert [(r.kind, r.by) for r in reports] == [("inference", "eager")]
+        assert "no successful record" in reports[0].why
+        tuning, _ = compiled(model, log=log, mode="max-autotune", trials=1)
+        tuning(x)
+        again, reports = compiled(model, log=log, strict=True)
+        y, turned = again(x)
+    assert [(r.kind, r.by, r.left) for r in reports] == [("inference", "autosched", ())]
+    assert reports[0].kernels > 0
+    torch.testing.assert_close(y, F.relu(model.linear(x)))
+    assert turned.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    assert model.calls == 3
+    with torch.no_grad():
+        model.linear.weight.mul_(2)
+        torch.testing.assert_close(again(x)[0], F.relu(model.linear(x)))
+
+
+def test_gradients_are_those_of_the_model(log: str) -> None:
+    model, x = nn.Linear(8, 4), torch.randn(4, 8)
+
+    def loss(x: Tensor) -> Tensor:
+        return model(x).tanh().sum()
+
+    called, reports = compiled(loss, log=log, mode="max-autotune", trials=1)
+    called(x).backward()
+    found = model.weight.grad
+    model.weight.grad = None
+    loss(x).backward()
+    assert [r.kind for r in reports] == ["forward", "backward"]
+    torch.testing.assert_close(found, model.weight.grad)
+
+
+def test_the_fastest_candidate_is_chosen(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"autosched": [3.0, 1.0, 3.0], "eager": [2.0, 2.0, 2.0]}
+    monkeypatch.setattr(graph_compiler, "interleaved", lambda calls, *_: {name: seconds[name] for name in calls})
+    called, reports = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1)
+    assert called(torch.ones(4)).tolist() == [3.0] * 4
+    assert [(r.by, r.why) for r in reports] == [("eager", "faster than the kernels")]
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [(lambda x: x.exp() + torch.rand(3), "random"), (lambda x: torch.linalg.cholesky(x) + 1, "effects")],
+    ids=["random numbers", "errors"],
+)
+def test_a_model_may_have_to_be_computed_by_kernels_alone(log: str, model: Callable[..., Any], why: str) -> None:
+    called, _ = compiled(model, log=log, strict=True)
+    with pytest.raises(BackendCompilerFailed, match=rf"strict: inference graph of \d operators by eager: .*{why}"):
+        called(torch.eye(3))
+
+
+def test_sizes_that_change_are_left_to_others(log: str) -> None:
+    called, reports = compiled(lambda x: x.exp() + 1, log=log)
+    for n in (3, 5, 7):
+        x = torch.randn(n)
+        torch.testing.assert_close(called(x), x.exp() + 1)
+    assert [r.kind for r in reports] == ["inference", "symbolic"]
+    assert reports[1].why == "its sizes are symbolic"
+
+
+def test_what_computes_a_model_is_explained(log: str) -> None:
+    found = autosched.explain(lambda x: x.exp() + 2, torch.randn(3), options={"log": log})
+    assert found.kernels == 0
+    assert "inference graph of 2 operators by eager: no successful record" in str(found)
+
+
+def test_a_defect_costs_a_warning_and_the_kernels_only(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("of a rule")
+
+    monkeypatch.setattr(graph_compiler, "trace_function", failing)
+    called, reports = compiled(lambda x: x * 3, log=log)
+    with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule; this is a defect"):
+        assert called(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert reports[0].by == "eager"
