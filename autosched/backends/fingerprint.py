@@ -12,6 +12,7 @@ import hashlib
 from search_spaces import TileProgram
 from search_spaces.programs.statements import Load, Store, statements
 from search_spaces.programs.tile_program import Buffer, Kernel, Launch
+from search_spaces.programs.tiles import Slice
 
 # Starts of the lines of the comment that printers place at the top: Triton's, LLVM's and CUDA's. It shows the schedule
 # and the loop nest, and its wording may change while the code stays.
@@ -53,10 +54,16 @@ def _comment_end(source: str) -> int:
     return start
 
 
-def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[int | None, ...]]]:
-    """The buffers that are read or written by tensor descriptors, with the extents of the tiles."""
+def _described_tiles(kernel: Kernel) -> list[tuple[str, tuple[object, ...]]]:
+    """The buffers that are read or written by tensor descriptors, with the extents of the tiles, and the sides of those
+    that run along several dimensions.
+    """
     moves = (s for s in statements(kernel.body) if isinstance(s, Load | Store) and s.via != "pointer")
-    return list(dict.fromkeys((s.buffer, tuple(piece.extent for piece in s.slices)) for s in moves))
+    return list(dict.fromkeys((s.buffer, tuple(map(_described, s.slices))) for s in moves))
+
+
+def _described(piece: Slice) -> object:
+    return piece.extent if piece.flat is None else (piece.extent, piece.flat.size)
 
 
 def _said(value: Buffer | Launch) -> list[tuple[str, object]]:

@@ -18,6 +18,7 @@ from autosched.baselines.chains import CONVERTING, chained, chained_into
 from autosched.baselines.library_convolutions import LibraryConvolution
 from autosched.baselines.library_products import product
 from autosched.machine.element_types import torch_dtype
+from autosched.machine.library_precision import LibraryPrecision
 from search_spaces import Target, Workload, ops
 from search_spaces.workloads.dtypes import FLOAT8, dtype
 from search_spaces.workloads.workload import Scalar
@@ -89,25 +90,18 @@ def library_call(workload: Workload, inputs: Sequence[Tensor], outs: Sequence[Te
 
 
 @contextmanager
-def library_settings(precision: str, target: Target) -> Iterator[None]:
-    """PyTorch's threads as the kernels of the target have them, and the workload's precision of dots."""
-    threads, usual, tf32 = (
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.allow_tf32,
-    )
+def library_settings(precision: str | LibraryPrecision, target: Target) -> Iterator[None]:
+    """PyTorch's threads as the kernels of the target have them, and its precision: that of a workload, or those of
+    products and of convolutions.
+    """
+    threads = torch.get_num_threads()
     if target.kind == "cpu":
         torch.set_num_threads(target.threads)
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    # Products by default do not cut float32 to tf32, convolutions do. PyTorch's property cannot be set once its own
-    # test helpers are imported.
-    torch._C._set_cudnn_allow_tf32(precision == "tf32")
     try:
-        yield
+        with (LibraryPrecision.of(precision) if isinstance(precision, str) else precision).applied():
+            yield
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(usual)
-        torch._C._set_cudnn_allow_tf32(tf32)
 
 
 def library_name(workload: Workload, device: torch.device) -> str:

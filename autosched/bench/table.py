@@ -259,6 +259,7 @@ def _doubts(table: BenchTable) -> Iterator[str]:
             "beforehand, with torch.backends.cudnn.benchmark and without, or on a CPU with weights packed, and with "
             "epilogues in its own call where it has them; output allocated"
         )
+    yield from _precisions(table)
     slowdowns = [s for row in table.rows if row.comparison for s in row.comparison.slowdowns]
     if slowed := slowed_text(slowdowns, "rounds"):
         yield slowed
@@ -272,6 +273,16 @@ def _doubts(table: BenchTable) -> Iterator[str]:
             [r for r in row.comparison.rows if not r.latencies_s and r.predicted_s is None] if row.comparison else []
         )
         yield from (f"{row.case.name}, {r.label}: {r.note}" for r in absent)
+
+
+def _precisions(table: BenchTable) -> Iterator[str]:
+    """The precision of products of float32, with the rows that have it."""
+    found: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.comparison and row.comparison.precision:
+            found.setdefault(str(row.comparison.precision), []).append(row.case.name)
+    for precision, names in found.items():
+        yield f"products of float32, on both sides: {precision} in {', '.join(names)}"
 
 
 def _function_notes(table: BenchTable) -> Iterator[str]:

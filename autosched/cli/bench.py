@@ -88,7 +88,8 @@ Baselines are library, converting and compile, unless named; max-autotune (torch
 layer. The library is the fastest of its ways: memory formats, `torch.backends.cudnn.benchmark` on and off, epilogues in
 its own call; its tensors are in the format of the way beforehand. For converting they are as the suite has them, and
 the time has the conversions of images, to another format and back. The ratios are against the first baseline, and
-against the better of the compiled ones.
+against the better of the compiled ones. dtype=float32 is IEEE on both sides, and dtype=tf32 what cuDNN makes of
+float32 by default.
 
 ```
 autosched bench conv --suite conv --only resnet50-stem --trials 300

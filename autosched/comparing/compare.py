@@ -19,6 +19,7 @@ from autosched.comparing.agreement import why_disagrees
 from autosched.comparing.contenders import Contender, contenders
 from autosched.kernels.kernel import Kernel
 from autosched.machine import devices, timing
+from autosched.machine.library_precision import LibraryPrecision
 from autosched.machine.noise import slowed_text
 from autosched.machine.policies import Policy, check_timing, policy_text
 from autosched.machine.timing import Run, Timer, WatchedTimer, timer_for
@@ -122,6 +123,12 @@ class Comparison:
             return "faster" if interval.low > 1.0 else "slower"
         return "even" if interval.width <= _NARROW else "too noisy"
 
+    @property
+    def precision(self) -> LibraryPrecision | None:
+        """The precision of both sides' products and convolutions on a GPU; None without operands of float32."""
+        products = self.target.kind != "cpu" and "float32" in self.op.contracted
+        return _precision(self.op) if products else None
+
     def __repr__(self) -> str:
         others = ", ".join(f"{r.label} {duration_text(r.median_s)}" for r in self.rows if r.latencies_s)
         return f"<Comparison {self.op.label} on {self.target.label}: {others}>"
@@ -198,7 +205,7 @@ def compare_kernel(
     _check_rounds(rounds)
     wanted = check_baselines(baselines)
     given = _random_inputs(op, kernel.device) if inputs is None else inputs
-    with library_settings(op.precision, target), torch.no_grad():
+    with library_settings(_precision(op), target), torch.no_grad():
         if isinstance(kernel, TracedKernel) and (wrong := why_disagrees(kernel, given)):
             raise AutoschedError(f"wrong results: {wrong}")
         timer = timer_for(target, policy, products=bool(op.contracted))
@@ -219,6 +226,10 @@ def _random_inputs(op: Workload | TracedFunction, device: torch.device) -> list[
     if isinstance(op, TracedFunction):
         return random_arguments(op, _SEED, device)
     return random_inputs(op, _SEED, device)
+
+
+def _precision(op: Workload | TracedFunction) -> LibraryPrecision:
+    return op.by_library if isinstance(op, TracedFunction) else LibraryPrecision.of(op.precision)
 
 
 def _roofline(op: Workload | TracedFunction, target: Target) -> Row:
@@ -265,6 +276,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         else:
             table.append((row.label, "", "", "", "", "", row.note))
     yield from (f"  {line}" for line in table_lines(table, right=range(1, 5)))
+    if comparison.precision is not None:
+        yield f"  products of float32, on both sides: {comparison.precision}"
     yield from (f"  {line}" for line in _noise_lines(comparison))
     if comparison.versions:
         yield "  " + ", ".join(f"{name} {version}" for name, version in comparison.versions)

@@ -87,10 +87,10 @@ class Fill:
 class Dot:
     """`dst += sum over axis of a * b`, accumulated in float32, or in int32 if `dst` is: the operands are then int8.
 
-    `dst` has the other axis of `a` and the other axis of `b`, in either order of the axes in the operands. `unroll`:
-    reduction steps per iteration of the innermost loop; `prefetch_b`: prefetch distance in rows of `b`, each as long as
-    the tile is wide: the next steps of a packed operand, the next panels of one that is read in place (both CPU).
-    `precision`: see `workload.Workload`.
+    `dst` has the other axis of `a` and the other axis of `b`, in either order of the axes in the operands; before them
+    come the axes that all three have, a batch of independent products. `unroll`: reduction steps per iteration of the
+    innermost loop; `prefetch_b`: prefetch distance in rows of `b`, each as long as the tile is wide: the next steps of
+    a packed operand, the next panels of one that is read in place (both CPU). `precision`: see `workload.Workload`.
     """
 
     dst: Tile
@@ -206,11 +206,15 @@ class Deinterleave:
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
-    """Alternating positions of the tiles `src` along axis, as one tile: the inverse of `Deinterleave`."""
+    """Alternating positions of the tiles `src` along axis, as one tile: the inverse of `Deinterleave`.
+
+    `run`: neighbours that stay together; with all of a tile's, the tiles follow one another.
+    """
 
     dst: Tile
     src: tuple[str, ...]
     axis: str
+    run: int = 1
 
 
 @dataclass(frozen=True, slots=True)

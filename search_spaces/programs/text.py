@@ -107,7 +107,7 @@ def _statement_text(s: Statement, tiles: Mapping[str, Tile]) -> str:
         case Deinterleave():
             return f"{', '.join([str(s.dst[0]), *(t.name for t in s.dst[1:])])} = {s.src} in turn along {s.axis}"
         case Interleave():
-            return f"{s.dst} = {', '.join(s.src)} in turn along {s.axis}"
+            return f"{s.dst} = {', '.join(s.src)} in turn along {s.axis}{_note([f'by {s.run}'] if s.run > 1 else [])}"
         case Store():
             how = [w for w in (s.via if s.via != "pointer" else "", "atomic add" if s.atomic else "") if w]
             how += ["streaming"] if s.streaming else []

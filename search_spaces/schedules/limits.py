@@ -47,7 +47,8 @@ class Offers:
     consumer warp groups; `sums`: accumulator registers of a thread; `integer_columns`: columns of an integer dot;
     `blocks`: thread blocks of a cluster, which divide a tile and share their loads; `walks`: a producer loads the
     operands of chained dots, too; `through_registers`: rows of 32 bits that do not run along k are multiplied from
-    registers; `words`: values of decisions that not all backends distinguish (`schedules.words`).
+    registers; `batches`: a dot may have several products of a batch; `joins`: its operands may be several tiles, one
+    after the other; `words`: values of decisions that not all backends distinguish (`schedules.words`).
 
     Larger values permit fewer. `dot_registers`: registers of a dot besides its accumulators, of those that a thread is
     launched with, if that is known; `waits`: the operands of every dot stay in shared memory until they are multiplied;
@@ -64,6 +65,8 @@ class Offers:
     waits: bool = False
     walks: bool = True
     through_registers: bool = True
+    batches: bool = True
+    joins: bool = True
     kept_registers: int = 0
     words: frozenset[str] = USUAL_WORDS
 
@@ -112,6 +115,8 @@ class Offers:
             self.waits and other.waits,
             self.walks or other.walks,
             self.through_registers or other.through_registers,
+            self.batches or other.batches,
+            self.joins or other.joins,
             min(self.kept_registers, other.kept_registers),
             self.words | other.words,
         )

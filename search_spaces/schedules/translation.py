@@ -48,7 +48,7 @@ _IN_OTHER_WORDS: Mapping[str, Mapping[str, Mapping[Any, Mapping[str, KnobValue]]
 # Decisions that schedules of one sketch did not name, with their former values.
 _ADDED: Mapping[str, Mapping[str, KnobValue]] = {"chained_dot_cpu": {"prefetch": 0}}
 # Tilings that older schedules do not name: their tiles have one position, or the whole axis.
-_ONE_POSITION, _WHOLE = ("planes", "volumes"), ("columns",)
+_ONE_POSITION, _WHOLE = ("planes", "volumes", "batch"), ("columns",)
 # Decisions that are dropped, since all their values make one kernel.
 _SETTLED = ("group", "order", "stages")
 # Former values of decisions that a schedule does not name.

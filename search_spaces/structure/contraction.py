@@ -96,6 +96,11 @@ class Contraction:
         return tuple(x for x in self.axes if x not in (self.m, self.n))
 
     @property
+    def batch(self) -> tuple[Axis, ...]:
+        """The axes of both operands and of the outputs: at each of their positions is a product of its own."""
+        return tuple(x for x in self.axes if x not in (*self.rows, *self.columns))
+
+    @property
     def operands(self) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
         """Operands of the dots, each once: rows of the dots, columns of the dots."""
         return tuple(dict.fromkeys(d.a for d in self.dots)), tuple(dict.fromkeys(d.b for d in self.dots))
@@ -215,9 +220,8 @@ def contraction(workload: Workload, rounded: bool = True) -> Contraction | None:
         workload, found = rows, _found(rows, rounded)
     if found is None:
         return None
-    batch = tuple(x for x in found.axes if x not in (*found.rows, *found.columns))
-    if batch != found.axes[: len(batch)]:
-        found = _found(with_axes_first(workload, batch), rounded) or found
+    if found.batch != found.axes[: len(found.batch)]:
+        found = _found(with_axes_first(workload, found.batch), rounded) or found
         workload = found.workload
     names = {x.name: "b" if len(found.outer) == 1 else f"b{i}" for i, x in enumerate(found.outer)}
     names |= {x.name: f"k{i}" for i, x in enumerate(found.around)}

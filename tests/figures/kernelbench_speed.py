@@ -6,8 +6,9 @@ python tests/figures/kernelbench_speed.py FOLDER OUT.jsonl [--sample 60] [--seed
 The seed draws the sample from FOLDER (github.com/ScalingIntelligence/KernelBench), in that order. Each module has a
 process and a time limit of its own (`--each`, tuning included) and becomes a line of OUT; its trials go to OUT with
 the ending `.log.jsonl`. When `--seconds` are over no other one begins; called again, the script goes on. The
-tuned kernels, eager, torch.compile and torch.compile with max-autotune are timed in turn on the same tensors. Table:
-the other's time / the tuned one's; fast_1 is the part of the sample that is right and at least as fast.
+tuned kernels, eager, torch.compile and torch.compile with max-autotune are timed in turn on the same tensors, with
+PyTorch's own precision of float32: by default products are not cut to tf32, and convolutions are. Table: the other's
+time / the tuned one's; fast_1 is the part of the sample that is right and at least as fast.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -39,7 +41,7 @@ _HEAD = ("module", "kernels", "tuned", *_BASELINES, "eager / tuned", "better com
 
 @dataclass(frozen=True)
 class Row:
-    """A module's times in s, by contender, or the reason that it has none."""
+    """A module's times in s, by contender, or the reason that it has none. `precision`: of products of float32."""
 
     name: str
     kernels: int = 0
@@ -47,6 +49,7 @@ class Row:
     ratios: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     versions: str = ""
+    precision: str = ""
 
     def ratio(self, *others: str) -> float:
         """The fastest of the others' time / the tuned one's; 0 where nothing was measured."""
@@ -68,6 +71,7 @@ def measured(path: Path, trials: int, log: Path) -> Row:
         {row.name: row.median_s for row in timed},
         {row.name: found.speedup(row.name) for row in timed[1:]},
         versions=", ".join(f"{name} {version}" for name, version in found.versions),
+        precision=str(found.precision or ""),
     )
 
 
@@ -132,6 +136,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             yield f"against {label}: geometric mean {mean:.2f}, fast_1 {fast:.2f} of {len(rows)}"
             lost = [f"{row.name} {row.ratio(*others):.2f}" for row in rows if 0 < row.ratio(*others) < 1]
             yield f"  slower: {', '.join(lost) or 'none'}"
+    for precision, count in Counter(row.precision for row in rows if row.precision).items():
+        yield f"products of float32, on both sides: {precision} in {count} modules"
     yield from (f"{row.name}: {row.reason.strip().splitlines()[-1]}" for row in rows if row.reason)
     yield from {row.versions for row in rows if row.versions}
 

@@ -1,6 +1,7 @@
 """Random programs by the thousand: traced, built, checked and compared with PyTorch; one table last.
 
-python tests/figures/programs.py --programs 3000 --jobs 16 [--seconds 300] [--device cpu|cuda] [--fallback] [--out FILE]
+python tests/figures/programs.py --programs 3000 --jobs 16 [--seconds 300] [--device cpu|cuda] [--fallback] [--images]
+    [--out FILE]
 
 Programs run in processes of their own, so that one that kills its process is found and the others go on; after
 `--seconds` none is begun, and soon none goes on. With `--seed N` only that program is run and printed whole.
@@ -39,7 +40,7 @@ _NAMES = {"no_program": "refused by PyTorch eager", "refused": "refused, of thes
 def main() -> int:
     options = _options()
     if options.seed is not None:
-        program = generate(options.seed)
+        program = generate(options.seed, images=options.images)
         finding = check(program, _target(options.device), options.schedules, options.fallback)
         print(f"{program}\n{finding.kind}: {finding.detail}")
         return finding.kind in _BAD
@@ -64,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="only this one, printed whole")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--schedules", type=int, default=3, help="how many are run of every kernel")
+    parser.add_argument("--images", action="store_true", help="every program begins with a convolution")
     parser.add_argument("--fallback", action="store_true", help="trace(..., allow_fallback=True)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", help="a file of JSON lines, one a program")
@@ -83,7 +85,7 @@ def _work(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     target = _target(options.device)
     for line in sys.stdin:
-        finding = check(generate(int(line)), target, options.schedules, options.fallback)
+        finding = check(generate(int(line), images=options.images), target, options.schedules, options.fallback)
         print(json.dumps(dataclasses.asdict(finding)), flush=True)
     return 0
 
@@ -95,7 +97,7 @@ def _all(options: argparse.Namespace) -> Iterator[dict[str, object]]:
         seeds.put(seed)
     found: queue.Queue[dict[str, object] | None] = queue.Queue()
     command = [sys.executable, __file__, "--worker", "--device", options.device, "--schedules", str(options.schedules)]
-    command += ["--fallback"] if options.fallback else []
+    command += [f"--{name}" for name in ("fallback", "images") if vars(options)[name]]
     last = time.perf_counter() + options.seconds
     threads = [threading.Thread(target=_serve, args=(command, seeds, found, last)) for _ in range(options.jobs)]
     for thread in threads:

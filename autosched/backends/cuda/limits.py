@@ -23,7 +23,9 @@ class CudaLimits:
         if has_wgmma(target):
             return OFFERS
         copied = target.features.copy_bytes > 0
-        return Offers(waits=copied, walks=False, kept_registers=KEPT_REGISTERS, words=frozenset())
+        return Offers(
+            waits=copied, walks=False, batches=False, joins=False, kept_registers=KEPT_REGISTERS, words=frozenset()
+        )
 
     def why_unsupported(self, workload: Workload, target: Target) -> str | None:
         return why_other_waves(target) or dtypes.why_unsupported(workload, target)

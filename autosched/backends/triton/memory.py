@@ -95,7 +95,8 @@ class MemoryPrinter:
 
     def store(self, s: Store) -> None:
         buffer, tile = self.program.buffer(s.buffer), self.tiles[s.src]
-        axes = s.axes
+        address = self._address(buffer, s.slices)
+        axes = s.axes if s.via == "descriptor" else _in_memory_order(s.axes, address)
         value = self.tiles.operand(tile, axes, buffer.dtype)
         if s.via == "descriptor":
             tiles = descriptor(buffer, s.slices)
@@ -106,7 +107,7 @@ class MemoryPrinter:
             self.block.write(added if s.atomic else self.moves.store(name, starts, value))
             return
         pointer = self.parameters.pointers[buffer.name]
-        place = self.indexing.place(pointer, self._address(buffer, s.slices), axes, stored=True)
+        place = self.indexing.place(pointer, address, axes, stored=True)
         mask = [f"mask={place.mask}"] if place.mask else []
         if s.atomic:
             self.block.write(call("tl.atomic_add", place.pointer, value, *mask, 'sem="relaxed"'))
@@ -119,6 +120,11 @@ class MemoryPrinter:
 
     def _starts(self, slices: tuple[Slice, ...]) -> str:
         return ", ".join(self.indexing.affine(piece.start) for piece in slices)
+
+
+def _in_memory_order(axes: tuple[str, ...], address: Address) -> tuple[str, ...]:
+    """The axes of a stored tile of more than two, neighbours last: Triton puts threads along them in this order."""
+    return axes if len(axes) < 3 else tuple(sorted(axes, key=lambda x: -abs(address.between(x))))
 
 
 def _outside(value: float | int) -> str:

@@ -176,14 +176,14 @@ class KernelPrinter:
     # Arithmetic
 
     def _dot(self, s: Dot) -> None:
-        row, column = s.dst.axes
+        *batch, row, column = s.dst.axes
         a, b = self.tiles[s.a], self.tiles[s.b]
         if row not in a.axes:
             a, b = b, a
         if a.dtype != b.dtype:
             raise CompileError(f"dot of {s.a} and {s.b}: element types {a.dtype} and {b.dtype}; expected equal ones")
-        left = self.tiles.operand(a, (row, s.axis), a.dtype)
-        right = self.tiles.operand(b, (s.axis, column), b.dtype)
+        left = self.tiles.operand(a, (*batch, row, s.axis), a.dtype)
+        right = self.tiles.operand(b, (*batch, s.axis, column), b.dtype)
         precision = _dot_precision(s, a.dtype, a.extent(s.axis))
         self.tiles.assign(s.dst, call("tl.dot", left, right, self.tiles.name(s.dst.name), *precision))
 

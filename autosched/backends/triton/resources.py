@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from autosched.backends.gpu.warps import WARP, WARP_GROUP
@@ -10,7 +11,18 @@ from autosched.backends.triton.chained_loops import held_bytes, is_chained, live
 from search_spaces.devices.features import multiplied
 from search_spaces.devices.target import Target
 from search_spaces.programs.addressing import why_uncounted
-from search_spaces.programs.statements import Dot, For, Gather, Load, Split, Statement, Store, produced, statements
+from search_spaces.programs.statements import (
+    Dot,
+    For,
+    Gather,
+    Interleave,
+    Load,
+    Split,
+    Statement,
+    Store,
+    produced,
+    statements,
+)
 from search_spaces.programs.tile_program import Kernel, TileProgram
 from search_spaces.programs.tiles import Tile
 from search_spaces.schedules.limits import Resources
@@ -46,8 +58,11 @@ def resources(program: TileProgram, kernel: Kernel, target: Target) -> Resources
     threads = kernel.launch.num_warps * WARP
     # A peeled step adds to the loop's accumulator.
     summed = {d.dst.name: d.dst.elements * (1 + PROMOTED * is_promoted(tiles[d.a].dtype, d.precision)) for d in dots}
-    # Operands computed for a dot are in float32 besides all accumulators, one operand after the other.
-    prologues = [tiles[x].elements for x in _operands(dots) if not _is_loaded(x, body)]
+    # Operands computed for a dot are in float32 besides all accumulators, one operand after the other; those that are
+    # joined are as they were loaded.
+    put = {s.dst.name for s in body if isinstance(s, Interleave)}
+    made = [tiles[x] for x in _operands(dots) if not _is_loaded(x, body)]
+    prologues = [t.bytes // 4 if t.name in put else t.elements for t in made]
     live = int(sum(summed.values())) if dots else max([t.elements for t in tiles.values()], default=0)
     live += max(prologues, default=0)
     if is_chained(kernel.body):
@@ -85,7 +100,8 @@ def _reads_shared(dot: Dot, tiles: dict[str, Tile], warps: int, target: Target) 
     """
     elements = [multiplied(tiles[x].dtype, dot.precision) for x in (dot.a, dot.b)]
     found = (i for x in elements for i in target.features.multiplying(x, "shared"))
-    return any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
+    alone = len(dot.dst.axes) == 2
+    return alone and any(dot.dst.shape[0] >= i.m and warps % i.waves == 0 for i in found)
 
 
 def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collection[str]) -> int:
@@ -98,7 +114,7 @@ def _staged_bytes(loop: For, tiles: dict[str, Tile], stages: int, read: Collecti
     early = max(1, stages - 1)
     loaded = {s.dst.name: s.dst for s in loop.body if isinstance(s, Load | Gather)} if dots else {}
     brought = sum((stages if x in read else early) * t.bytes for x, t in loaded.items())
-    columns = {x for d in dots for x in (d.a, d.b) if x not in loaded and d.dst.axes[1] in tiles[x].axes}
+    columns = {x for d in dots for x in (d.a, d.b) if x not in loaded and d.dst.axes[-1] in tiles[x].axes}
     return brought + sum(tiles[x].bytes for x in columns if x in read)
 
 
@@ -121,7 +137,7 @@ def _leaving_bytes(
     kept = flat and any(isinstance(s, Load) and len(s.dst.axes) > 1 for s in kernel.body)
     stored = sum(pieces) if kept else max(pieces, default=0)
     split = any(isinstance(s, Split) for s in kernel.body)
-    beside = [d.dst.bytes for d in dots if kernel.launch.num_warps * WARP_ROWS > d.dst.shape[0]]
+    beside = [d.dst.bytes for d in dots if kernel.launch.num_warps * WARP_ROWS > math.prod(d.dst.shape[:-1])]
     cut = max(beside, default=0) if split else 0
     return cut + stored if any(s.via == "descriptor" for s in stores) else max(cut, stored)
 

@@ -63,7 +63,7 @@ def _of_convolution(entry: Mapping[str, object]) -> Mapping[str, object]:
         if found:
             given[argument] = _by(found)
     if "layout" in given:
-        given["layout"] = _LAYOUTS.get(str(given["layout"]), given["layout"])
+        given["layout"] = _LAYOUTS.get(str(given["layout"]).lower(), given["layout"])
     if isinstance(given.get("epilogue"), str):
         given["epilogue"] = "_".join(_LINKS.get(link, link) for link in str(given["epilogue"]).split("_"))
     return given

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from autosched.backends import spaces
 from autosched.kernels import first_use
@@ -148,7 +149,9 @@ def trace_dynamic(
             raise InputError(f"{name} has no dimension {dim}; it has {inputs[names.index(name)].ndim}")
     chosen = tuple(sorted(set(points))) if points else _between(low, high)
     dims = {names.index(name): dim for name, dim in dynamic.items()}
-    examples = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in inputs)
+    # Without data, and where the tensors are: what PyTorch computes depends on the device.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        examples = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in inputs)
     made = DynamicFunction(function, examples, dims, low, high, chosen, allow_fallback)
     for point in chosen:
         made.at(point)
@@ -262,7 +265,9 @@ def _resized(example: Tensor, dim: int | None, size: int) -> Tensor:
     shape = [*example.shape[:dim], size, *example.shape[dim + 1 :]]
     strides = example.stride()
     order = sorted(range(example.ndim), key=lambda d: -strides[d])
-    packed = torch.empty([shape[d] for d in order], dtype=example.dtype, device="meta")
+    assert isinstance(example, FakeTensor)
+    with example.fake_mode:
+        packed = torch.empty([shape[d] for d in order], dtype=example.dtype, device=example.device)
     return packed.permute([order.index(d) for d in range(example.ndim)])
 
 

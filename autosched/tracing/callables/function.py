@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from autosched.backends.spaces import why_no_schedule
+from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.capture import Captured, capture
 from autosched.tracing.capture.closed_over import Slot, name_of
 from autosched.tracing.capture.result_tree import ResultTree
@@ -52,7 +53,8 @@ class TracedFunction:
     tensors that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is
     a view of. `function` is the original, `captured` the digest of PyTorch's capture of it. `other_cuts`: other
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
-    other effects of a call; `places`: slots of constants that change.
+    other effects of a call; `places`: slots of constants that change. `by_library`: the precision of PyTorch's float32
+    products and convolutions when it was traced, which its kernels have, too.
     """
 
     name: str
@@ -67,6 +69,7 @@ class TracedFunction:
     again: Callable[[Target], TracedFunction] | None = None
     written: tuple[Written, ...] = ()
     places: Mapping[Leaf, Slot] = field(default_factory=dict)
+    by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -251,6 +254,7 @@ def cut(
                 captured=captured.digest,
                 written=written,
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
+                by_library=captured.precision,
             )
             for partition, steps in ways
         )

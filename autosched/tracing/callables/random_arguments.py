@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -60,7 +60,23 @@ def _is_integer(value: Value) -> bool:
 def with_least_integers(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
     """The arguments with integers that index almost any tensor: 0 and 1, and then 0 alone."""
     for bound in (2, 1):
-        yield [t if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool else t % bound for t in tensors]
+        yield [
+            t if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool else _in_memory(t, lambda m: m % bound)
+            for t in tensors
+        ]
+
+
+def positive(tensor: Tensor) -> Tensor:
+    """The argument with floating-point numbers that have roots and logarithms, where PyTorch can make them."""
+    return _in_memory(tensor, torch.abs) if tensor.is_floating_point() and tensor.dtype.itemsize > 1 else tensor
+
+
+def _in_memory(tensor: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """A tensor whose elements are changed, and lie as they did, also where several are the same one."""
+    if not tensor.numel():
+        return tensor
+    memory = tensor.as_strided((span(tuple(tensor.shape), tensor.stride()),), (1,))
+    return change(memory).as_strided(tensor.shape, tensor.stride())
 
 
 def _indexed(traced: TracedFunction) -> dict[str, int]:

@@ -31,7 +31,12 @@ from autosched.machine import memory
 from autosched.machine.memory import memory_for
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.identity import key_of
-from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers, with_least_integers
+from autosched.tracing.callables.random_arguments import (
+    positive,
+    random_arguments,
+    unknown_integers,
+    with_least_integers,
+)
 from autosched.tracing.capture.result_tree import flattened
 from autosched.tracing.fusion.partition import below
 from autosched.tracing.values.values import Fallback, Value
@@ -137,7 +142,6 @@ def _why_refused(claim: Claim) -> str | None:
 @contextlib.contextmanager
 def _undisturbed(claim: Claim) -> Iterator[None]:
     """A context in which PyTorch computes by its default settings."""
-    precision = next((p.precision for p in claim.parts if p.precision != "ieee"), "ieee")
     gradients = any(claim.required)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
@@ -150,7 +154,7 @@ def _undisturbed(claim: Claim) -> Iterator[None]:
         # The function's own warnings, which its user gets anyway.
         warnings.simplefilter("ignore")
         if claim.target is not None:
-            stack.enter_context(library_settings(precision, claim.target))
+            stack.enter_context(library_settings(claim.function.by_library, claim.target))
         yield
 
 
@@ -178,7 +182,7 @@ def _compared(claim: Claim) -> str | None:
     inputs, expected = _expected(claim, first)
     wrong = _why_differs(claim, inputs, expected)
     if wrong is None and not all(map(_says_enough, expected.exact)):
-        inputs, expected = _expected(claim, [_positive(t) for t in first])
+        inputs, expected = _expected(claim, [positive(t) for t in first])
         wrong = _why_differs(claim, inputs, expected)
     if wrong is not None and not _is_unchanged(claim, inputs):
         raise _UnjudgedError("PyTorch captures something else of it now than when it was traced; trace it again")
@@ -237,11 +241,6 @@ def outcome(function: Callable[..., Any], required: Sequence[bool], *inputs: Ten
 
 def _tensors(returned: Any) -> list[Tensor]:
     return [r for r in flattened(returned)[0] if isinstance(r, Tensor)]
-
-
-def _positive(argument: Tensor) -> Tensor:
-    """The argument with floating-point numbers that have roots and logarithms, where PyTorch can make them."""
-    return argument.abs() if argument.is_floating_point() and argument.dtype.itemsize > 1 else argument
 
 
 def _says_enough(result: Tensor) -> bool:

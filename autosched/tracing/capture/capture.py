@@ -21,8 +21,11 @@ from torch import Tensor, fx
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.export.graph_signature import InputKind, OutputKind
 
+from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
+from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
+from autosched.tracing.capture.graph_nodes import device_of
 from autosched.tracing.capture.library_strides import as_by_libraries
 from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
 from autosched.tracing.capture.result_tree import ResultTree, flattened
@@ -58,6 +61,7 @@ class Captured:
     are arguments of the function. `laid_out`: operations that need tensors in PyTorch's memory layout. `names`: the
     user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
+    `precision`: of PyTorch's float32 products and convolutions there, when the function was captured.
     """
 
     graph: fx.Graph
@@ -69,6 +73,7 @@ class Captured:
     digest: str = ""
     writes: tuple[Write, ...] = ()
     places: Mapping[str, Slot] = field(default_factory=dict)
+    precision: LibraryPrecision = field(default_factory=LibraryPrecision)
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:
@@ -114,7 +119,8 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     written = {w.place.same for w in writes if w.place is not None}
     places = {node: place for node, place in found.items() if place.same in written}
     by_node: dict[str, Tensor | torch.nn.Module] = {**tensors, **modules}
-    return Captured(exported.graph, by_node, structure, laid_out, memory, names, made.digest, writes, places)
+    precision = LibraryPrecision.now(device_of(exported.graph))
+    return Captured(exported.graph, by_node, structure, laid_out, memory, names, made.digest, writes, places, precision)
 
 
 def digest_of(module: fx.GraphModule) -> str:
@@ -148,7 +154,7 @@ def _exported(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> _Expo
         return first
     module = _stateful(function, watched.bound)
     try:
-        program, result_views, digest = _lowered(torch.export.export(module, inputs, strict=False), function)
+        program, result_views, digest = _lowered(_program(module, inputs), function)
     except InputError as refused:
         raise InputError(f"{name_of(function)} keeps something from call to call, and {refused}") from refused
     except Exception as second:
@@ -169,12 +175,17 @@ def _as_it_is(function: Callable[..., Any], inputs: tuple[Tensor, ...], watched:
     records: list[ResultTree] = []
     try:
         with Guarded(function):
-            program = torch.export.export(_module(function, records, watched), inputs, strict=False)
+            program = _program(_module(function, records, watched), inputs)
         return _Exported(*_lowered(program, function), records[-1] if records else None)
     except InputError:
         raise
     except Exception as error:
         return error
+
+
+def _program(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    with results_looked_up():
+        return torch.export.export(module, inputs, strict=False)
 
 
 def _lowered(

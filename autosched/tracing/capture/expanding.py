@@ -25,6 +25,17 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from autosched.tracing.capture.composed_results import composition_of
+from autosched.tracing.capture.stand_ins import (
+    FewCalls,
+    Kinds,
+    ManyCallsError,
+    NoStandInsError,
+    StandIn,
+    values_apart,
+    with_values,
+)
+
 _aten = torch.ops.aten
 # Assertions that a tensor's shape and type already imply.
 _SAID_TWICE = (_aten._assert_tensor_metadata.default,)
@@ -69,7 +80,7 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
     graph.eliminate_dead_code()
 
 
-def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.Node, fx.GraphModule | None]:
+def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.Node, fx.Graph | None]:
     """The replacement of every operator; None where it stays."""
     expansion = _Expansion(rules, _mode_of(graph))
     return {node: expansion.of(node) for node in graph.nodes if node.op == "call_function"}
@@ -193,13 +204,18 @@ def _is_alike(given: Tensor, made: Tensor) -> bool:
 
 @dataclass
 class _Expansion:
-    """Decompositions of operators, by shapes, strides, element types and numbers of their arguments."""
+    """Decompositions of operators, by shapes, strides, element types and numbers of their arguments.
+
+    `calls`: the same of calls that compositions in Python make of PyTorch's functions.
+    """
 
     rules: Mapping[Any, Callable[..., Any]]
     mode: FakeTensorMode
-    known: dict[Hashable, fx.GraphModule | None] = field(default_factory=dict)
+    known: dict[Hashable, fx.Graph | None] = field(default_factory=dict)
+    calls: dict[Hashable, Any] = field(default_factory=dict)
+    kinds: Kinds = field(default_factory=Kinds)
 
-    def of(self, node: fx.Node) -> fx.GraphModule | None:
+    def of(self, node: fx.Node) -> fx.Graph | None:
         """The graph that computes the node's operator from its tensors; None where the operator stays."""
         target = node.target
         if target not in self.rules and not _is_composed(target):
@@ -226,25 +242,106 @@ class _Expansion:
 
     def _traced(
         self, target: Any, leaves: list[Any], spec: pytree.TreeSpec, places: Mapping[fx.Node, int]
-    ) -> fx.GraphModule | None:
-        def called(*tensors: Tensor) -> Any:
+    ) -> fx.Graph | None:
+        composition = composition_of(target)
+
+        def called(*tensors: Tensor, function: Any = target) -> Any:
             given = [tensors[places[leaf]] if isinstance(leaf, fx.Node) else leaf for leaf in leaves]
             arguments, named = pytree.tree_unflatten(given, spec)
-            return target(*arguments, **named)
+            return function(*arguments, **named)
 
-        # By PyTorch's Python rules, as in its decomposition of whole graphs.
-        with self.mode, enable_python_dispatcher(), _without_library():
-            made = make_fx(called, decomposition_table=dict(self.rules))(*(n.meta["val"] for n in places))
-        nodes = [n for n in made.graph.nodes if n.op == "call_function"]
-        if [n.target for n in nodes] == [target]:
-            _check_kept(target)
+        def with_few_calls(*tensors: Tensor) -> Any:
+            with FewCalls():
+                return called(*tensors, function=composition)
+
+        values = [n.meta["val"] for n in places]
+        if composition is not None:
+            try:
+                return self.captured(with_few_calls, values, f"{target}")
+            except ManyCallsError:
+                with contextlib.suppress(NoStandInsError):
+                    return _Recorded(self).graph_of(functools.partial(called, function=composition), values)
+        made = self.captured(called, values, f"{target}")
+        if [n.target for n in made.nodes if n.op == "call_function"] == [target]:
             return None
-        for node in made.graph.nodes:
+        return made
+
+    def captured(self, function: Callable[..., Any], values: Sequence[Tensor], name: str) -> fx.Graph:
+        """The graph of a function of these tensors, by PyTorch's Python rules, as in its decomposition of whole graphs.
+
+        Raises:
+            NeedsWholeGraphError: it changes something, or draws random numbers.
+        """
+        with self.mode, enable_python_dispatcher(), _without_library():
+            made: fx.Graph = make_fx(function, decomposition_table=dict(self.rules))(*values).graph
+        for node in made.nodes:
             _check_kept(node.target)
             mutable = node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
             if mutable or node.op not in ("placeholder", "call_function", "output"):
-                raise NeedsWholeGraphError(f"{target} decomposes into {node.target}")
+                raise NeedsWholeGraphError(f"{name} decomposes into {node.target}")
         return made
+
+
+class _Recorded:
+    """Calls on stand-ins, recorded in a graph. The origin of a stand-in is its node."""
+
+    def __init__(self, expansion: _Expansion) -> None:
+        self._expansion, self._graph = expansion, fx.Graph()
+
+    def graph_of(self, function: Callable[..., Any], values: Sequence[Tensor]) -> fx.Graph:
+        """The graph of a function of these tensors.
+
+        Raises:
+            NoStandInsError: it cannot be run on stand-ins.
+            NeedsWholeGraphError: it changes something, or draws random numbers.
+        """
+        given = []
+        for number, value in enumerate(values):
+            given.append(StandIn.of(value, self._graph.placeholder(f"given_{number}"), self))
+            given[-1].origin.meta["val"] = value
+        with self._expansion.mode, enable_python_dispatcher(), _without_library():
+            try:
+                made = function(*given)
+            except (NeedsWholeGraphError, NoStandInsError):
+                raise
+            except Exception as error:
+                # Whatever it needs of real tensors: it is run on these then.
+                raise NoStandInsError(f"{error}") from error
+        results = [x for x in pytree.tree_leaves(made) if not isinstance(x, StandIn)]
+        if results:
+            raise NoStandInsError(f"a result is {results[0]!r}")
+        self._graph.output(pytree.tree_map(lambda s: s.origin, made))
+        return self._graph
+
+    def made(self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        key, given = self._expansion.kinds.key(function, arguments, named)
+        known = self._expansion.calls
+        if key not in known:
+            known[key] = self._captured(function, arguments, named, given)
+        found = known[key]
+        if not isinstance(found, fx.Graph):
+            return found
+        made = _copied(self._graph, found, [s.origin for s in given], {})
+        return fx.map_arg(made, lambda node: StandIn.of(node.meta["val"], node, self))
+
+    def _captured(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        given: Sequence[StandIn],
+    ) -> Any:
+        """The graph of a call, or its result where that is no tensor."""
+
+        def called(*tensors: Tensor) -> Any:
+            read, by_name = with_values(given, (tuple(arguments), dict(named)), tensors)
+            return function(*read, **by_name)
+
+        values = values_apart(given)
+        made = called(*values)
+        if not any(isinstance(x, Tensor) for x in pytree.tree_leaves(made)):
+            return made
+        return self._expansion.captured(called, values, f"{function}")
 
 
 @contextlib.contextmanager
@@ -275,18 +372,11 @@ def _is_composed(target: Any) -> bool:
     return composed
 
 
-def _splice(graph: fx.Graph, node: fx.Node, part: fx.GraphModule) -> None:
+def _splice(graph: fx.Graph, node: fx.Node, part: fx.Graph) -> None:
     """Replace a node by a part whose placeholders are the node's tensors."""
-    placeholders = [n for n in part.graph.nodes if n.op == "placeholder"]
-    stands: dict[fx.Node, fx.Node] = dict(zip(placeholders, node.all_input_nodes, strict=True))
     kept = {k: v for k, v in node.meta.items() if k not in ("val", "tensor_meta")}
-    (output,) = (n for n in part.graph.nodes if n.op == "output")
     with graph.inserting_before(node):
-        for inner in part.graph.nodes:
-            if inner.op == "call_function":
-                stands[inner] = graph.node_copy(inner, stands.__getitem__)
-                stands[inner].meta = kept | {k: v for k, v in inner.meta.items() if k == "val"}
-    made = fx.map_arg(output.args[0], stands.__getitem__)
+        made = _copied(graph, part, node.all_input_nodes, kept)
     if isinstance(made, fx.Node):
         node.replace_all_uses_with(made)
     else:
@@ -294,3 +384,14 @@ def _splice(graph: fx.Graph, node: fx.Node, part: fx.GraphModule) -> None:
             user.replace_all_uses_with(made[user.args[1]])
             graph.erase_node(user)
     graph.erase_node(node)
+
+
+def _copied(graph: fx.Graph, part: fx.Graph, given: Sequence[fx.Node], meta: Mapping[str, Any]) -> Any:
+    """Copy a part into a graph, its placeholders replaced by these nodes; returns its results."""
+    stands: dict[fx.Node, fx.Node] = dict(zip((n for n in part.nodes if n.op == "placeholder"), given, strict=True))
+    for inner in part.nodes:
+        if inner.op == "call_function":
+            stands[inner] = graph.node_copy(inner, stands.__getitem__)
+            stands[inner].meta = {**meta, "val": inner.meta["val"]} if "val" in inner.meta else {**meta}
+    (output,) = (n for n in part.nodes if n.op == "output")
+    return fx.map_arg(output.args[0], stands.__getitem__)

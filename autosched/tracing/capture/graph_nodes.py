@@ -1,4 +1,4 @@
-"""Queries and edits of nodes for passes over gradient graphs: shapes, operands, and inserted calls."""
+"""Queries and edits of nodes of captured graphs: shapes, operands, devices, and inserted calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
@@ -67,6 +68,12 @@ def dtype_of(node: fx.Node) -> torch.dtype:
     made = node.meta["val"]
     assert isinstance(made, Tensor)
     return made.dtype
+
+
+def device_of(graph: fx.Graph) -> torch.device:
+    """The device on which PyTorch computes the graph: the first that is no CPU, if there is one."""
+    tensors = (t for node in graph.nodes for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, Tensor))
+    return next((t.device for t in tensors if t.device.type != "cpu"), torch.device("cpu"))
 
 
 def elements_of(node: fx.Node) -> int:

@@ -163,7 +163,7 @@ class _Assembly:
                 name,
                 tuple(Tensor(f"x{n}", v.shape, o.value.dtype, v.strides, o.name in constant) for n, (o, v) in inputs),
                 tuple(renamed.values()),
-                self.pulled.precision,
+                self.pulled.precision or "ieee",
                 output_names=tuple(renamed[s.name].name for s in outputs),
                 output_strides=tuple(tuple(placed[s.name][a.name] or 1 for a in s.axes) for s in outputs),
             )

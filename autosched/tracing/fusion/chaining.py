@@ -92,6 +92,7 @@ class _Chaining:
     reads: dict[Value, list[Value]] = field(default_factory=dict)
     readers: dict[Value, dict[Value, None]] = field(default_factory=dict)
     _products: dict[Value, bool] = field(default_factory=dict)
+    _known_products: set[Value] | None = None
 
     def __post_init__(self) -> None:
         self.readers = {v: {} for v in self.stored}
@@ -99,6 +100,7 @@ class _Chaining:
 
     def update(self, dropped: Iterable[Value], readers: Iterable[Value]) -> None:
         """These are no longer stored; their readers read their operands."""
+        self._known_products = None
         for value in (*dropped, *readers):
             self._products.pop(value, None)
             for other in self.reads.pop(value, ()):
@@ -161,23 +163,23 @@ class _Chaining:
         rest = [value]
         while rest:
             here = rest.pop()
-            if self._is_near(here, value) and here not in found and self._has_products(here):
+            if self._is_near(here, value) and here not in found and here in self._with_products:
                 found[here] = None
                 rest += [] if self._multiplies(here) else self.reads[here]
         return tuple(found)
 
-    def _has_products(self, value: Value) -> bool:
-        """True if the value need not be stored, and depends on a product that need not either."""
-        rest, seen = [value], {value}
-        while rest:
-            here = rest.pop()
-            if here in self.required or here not in self.reads:
-                continue
-            if self._multiplies(here):
-                return True
-            rest += [v for v in self.reads[here] if v not in seen]
-            seen.update(self.reads[here])
-        return False
+    @property
+    def _with_products(self) -> set[Value]:
+        """The values that need not be stored, and depend on a product that need not either, or are one."""
+        if self._known_products is None:
+            rest = [v for v in self.reads if v not in self.required and self._multiplies(v)]
+            self._known_products = set(rest)
+            while rest:
+                for reader in self.readers[rest.pop()]:
+                    if reader not in self.required and reader not in self._known_products:
+                        self._known_products.add(reader)
+                        rest.append(reader)
+        return self._known_products
 
     def _multiplies(self, value: Value) -> bool:
         """True if the kernel of a stored value computes a product."""

@@ -10,6 +10,7 @@ that only the kernel itself reads are no longer stored.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -52,9 +53,10 @@ def joined(
 class _Joining:
     """The groups so far, each with its reads.
 
-    `readers`: the groups that read a value; `sharing`: the kernels that read or compute it. `bits`: of every group;
-    `before` and `after`: bits of its predecessors and successors. `pairs`: savings of joining two, largest first.
-    `fits`: the known kernels of groups.
+    `readers`: the groups that read a value; `sharing`: the kernels that read or compute it, by their places in the
+    order of execution, with their numbers in the order in which they were made. `owners`: the group that computes a
+    value. `bits`: of every group; `before` and `after`: bits of its predecessors and successors. `pairs`: savings of
+    joining two, largest first. `fits`: the known kernels of groups.
     """
 
     reads: dict[Group, dict[Value, None]]
@@ -63,19 +65,21 @@ class _Joining:
     fit: FitOf
     only_alike: bool
     readers: dict[Value, dict[Group, None]] = field(default_factory=dict)
-    sharing: dict[Value, dict[Group, None]] = field(default_factory=dict)
+    sharing: dict[Value, list[tuple[int, int, Group]]] = field(default_factory=dict)
+    owners: dict[Value, Group] = field(default_factory=dict)
     bits: dict[Group, int] = field(default_factory=dict)
     before: dict[Group, int] = field(default_factory=dict)
     after: dict[Group, int] = field(default_factory=dict)
     pairs: list[tuple[float, int, Group, Group]] = field(default_factory=list)
     fits: dict[Group, Fit] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _entered: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         self._reach()
         for group in self.reads:
             self._enter(group)
-        pairs = ((v, pair) for v, groups in self.sharing.items() for pair in _near_pairs(list(groups)))
+        pairs = ((v, pair) for v, groups in self.sharing.items() for pair in _near_pairs(_as_entered(groups)))
         for pair in dict.fromkeys(pair for v, pair in pairs if _is_worth_sharing(v, *pair)):
             self._offer(*pair)
 
@@ -91,11 +95,11 @@ class _Joining:
         """Make both groups one, and stop storing values without other readers."""
         together, dropped = self._together(a, b)
         read = {v: None for v in (*self.reads[a], *self.reads[b]) if v not in (*a, *b)}
-        self._reach_together(a, b, together)
         for group in (a, b):
             self._leave(group)
+        self._reach_together(a, b, together, read)
         for value in dropped:
-            del self.stored[value]
+            del self.stored[value], self.owners[value]
         others = dict.fromkeys(
             group
             for v in (*together, *read)
@@ -109,22 +113,31 @@ class _Joining:
 
     def _nearest(self, value: Value, together: Group) -> list[Group]:
         """The groups that read or compute the value, at most `_NEAREST` before this one and after it."""
-        place = self.bits[together].bit_length()
-        near = sorted(self.sharing.get(value, ()), key=lambda g: abs(self.bits[g].bit_length() - place))
-        chosen = set(near[: 2 * _NEAREST])
-        return [g for g in self.sharing.get(value, ()) if g in chosen]
+        groups, place = self.sharing.get(value, []), self._place(together)
+        here, most = bisect.bisect_left(groups, (place,)), 2 * _NEAREST
+        near = groups[max(0, here - most) : here + most]
+        near.sort(key=lambda each: (abs(each[0] - place), each[1]))
+        return _as_entered(near[:most])
+
+    def _place(self, group: Group) -> int:
+        """The place of its last value in the order of execution."""
+        return self.bits[group].bit_length()
 
     def _enter(self, group: Group) -> None:
         for value in self.reads[group]:
             self.readers.setdefault(value, {})[group] = None
         if not isinstance(group[0], Fallback):
-            for value in (*group, *self.reads[group]):
-                self.sharing.setdefault(value, {})[group] = None
+            entry = (self._place(group), next(self._entered), group)
+            for value in dict.fromkeys((*group, *self.reads[group])):
+                bisect.insort(self.sharing.setdefault(value, []), entry)
 
     def _leave(self, group: Group) -> None:
-        for value in (*group, *self.reads.pop(group)):
+        for value in dict.fromkeys((*group, *self.reads.pop(group))):
             self.readers.get(value, {}).pop(group, None)
-            self.sharing.get(value, {}).pop(group, None)
+            sharing = self.sharing.get(value, [])
+            at = bisect.bisect_left(sharing, (self._place(group),))
+            if at < len(sharing) and sharing[at][2] == group:
+                del sharing[at]
 
     def _offer(self, a: Group, b: Group) -> None:
         """Keep the pair if one kernel of both saves time and is possible: a pair that is impossible now stays so."""
@@ -137,43 +150,46 @@ class _Joining:
 
     def in_order(self) -> list[Group]:
         """The groups, each after the producers of its reads."""
-        owners = {v: group for group in self.reads for v in group}
         done: dict[Group, None] = {}
         for group in self.reads:
-            waiting = [group]
+            waiting = [(group, iter(self._owners_of(self.reads[group])))]
             while waiting:
-                needed = (owners[v] for v in self.reads[waiting[-1]] if v in owners)
+                here, needed = waiting[-1]
                 missing = next((g for g in needed if g not in done), None)
                 if missing is None:
-                    done[waiting.pop()] = None
+                    done[here] = None
+                    waiting.pop()
                 else:
-                    waiting.append(missing)
+                    waiting.append((missing, iter(self._owners_of(self.reads[missing]))))
         return list(done)
 
     def _reach(self) -> None:
         """Set the predecessors and successors of every group."""
+        self.owners = {v: group for group in self.reads for v in group}
         order = self.in_order()
-        owners = {v: group for group in order for v in group}
-        needed = {group: {owners[v] for v in self.reads[group] if v in owners} for group in order}
         self.bits = {group: 1 << n for n, group in enumerate(order)}
         self.before, self.after = dict.fromkeys(order, 0), dict.fromkeys(order, 0)
         for group in order:
-            for other in needed[group]:
+            for other in self._owners_of(self.reads[group]):
                 self.before[group] |= self.before[other] | self.bits[other]
         for group in reversed(order):
-            for other in needed[group]:
+            for other in self._owners_of(self.reads[group]):
                 self.after[other] |= self.after[group] | self.bits[group]
 
-    def _reach_together(self, a: Group, b: Group, together: Group) -> None:
-        """Update the predecessors and successors for two groups that become one."""
+    def _reach_together(self, a: Group, b: Group, together: Group, read: Iterable[Value]) -> None:
+        """Update the predecessors and successors for two groups that become one, which reads these."""
         both, before, after = (each.pop(a) | each.pop(b) for each in (self.bits, self.before, self.after))
         before, after = before & ~both, after & ~both
-        for group, bit in self.bits.items():
-            if bit & after:
-                self.before[group] |= before | both
-            elif bit & before:
-                self.after[group] |= after | both
         self.bits[together], self.before[together], self.after[together] = both, before, after
+        self.owners.update(dict.fromkeys(together, together))
+        _spread(self.before, before | both, self._successors(together), self._successors)
+        _spread(self.after, after | both, self._owners_of(read), lambda g: self._owners_of(self.reads[g]))
+
+    def _successors(self, group: Group) -> list[Group]:
+        return [reader for v in group for reader in self.readers.get(v, ())]
+
+    def _owners_of(self, read: Iterable[Value]) -> list[Group]:
+        return [self.owners[v] for v in read if v in self.owners]
 
     def _together(self, a: Group, b: Group) -> tuple[Group, Group]:
         """The values that the joined group stores, which are required or read by others; and those it drops."""
@@ -197,6 +213,22 @@ class _Joining:
         if group not in self.fits:
             self.fits[group] = self.fit(group, ())
         return self.fits[group]
+
+
+def _as_entered(groups: Iterable[tuple[int, int, Group]]) -> list[Group]:
+    """Groups in the order in which they were made."""
+    return [group for _, _, group in sorted(groups, key=lambda each: each[1])]
+
+
+def _spread(reach: dict[Group, int], bits: int, first: list[Group], neighbours: Callable[[Group], list[Group]]) -> None:
+    """Add these bits to what groups reach: one that has them already has neighbours that do."""
+    rest = first
+    while rest:
+        group = rest.pop()
+        made = reach[group] | bits
+        if made != reach[group]:
+            reach[group] = made
+            rest += neighbours(group)
 
 
 def _near_pairs(groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:

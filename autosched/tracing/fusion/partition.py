@@ -132,8 +132,7 @@ class Partition:
         for value in split_points(values, self._stored, self._depths):
             if value.elements <= _MOST_STORED:
                 self._store(value)
-        for value in values:
-            self._make_computable(value)
+        self._make_all_computable(values)
         drop_unneeded(self._stored, required, self._fit, self._fit_of)
         for value in shared(self._stored, self._fit):
             self._store(value)
@@ -175,7 +174,8 @@ class Partition:
         return result if placed(views, strides) is None else base
 
     def _store(self, value: Value) -> None:
-        if value not in self._stored:
+        # What reads nothing from memory is computed wherever it is needed.
+        if value not in self._stored and (isinstance(value, Fallback) or self._read(value)):
             self._stored[value] = value.memory_strides
 
     def _chain(self, required: Container[Value]) -> None:
@@ -223,6 +223,20 @@ class Partition:
         region = self.kernels.structures.region([value], stored)
         return self.kernels.fit(region, stored, self._allowed)
 
+    def _make_all_computable(self, values: Sequence[Value]) -> None:
+        """Store values until each that is stored has a kernel.
+
+        A value stored for one kernel is read by others, which may be none any more: a product of elements of it that
+        are no neighbours.
+        """
+        rest, known = values, dict[Value, list[Value]]()
+        while rest:
+            for value in rest:
+                self._make_computable(value)
+                known[value] = self._read(value)
+            made = (v for v in values if v in self._stored and not isinstance(v, Leaf | Fallback))
+            rest = [v for v in made if self._read(v) != known[v]]
+
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
@@ -256,6 +270,8 @@ class Partition:
         chosen = None if number is None else region.members[number]
         if chosen is None or max(chosen.shape, default=1) > MAX_EXTENT:
             return None
+        if not self._read(chosen):
+            return None
         # A tensor that only a chain makes unnecessary is not stored by the other partitions, either.
         return chosen if self.fusing.chained or chosen.elements <= _MOST_STORED else None
 
@@ -269,6 +285,7 @@ class Partition:
         value, error = region.members[0], fit.made
         assert isinstance(error, NotOneKernelError)
         hint = None if error.stored is None else region.same_place(error.stored, fit.first)
+        hint = hint if hint is None or self._read(hint) else None
         if hint is None or not error.needed:
             reached = {region.same_place(v, fit.first) for v in error.reached}
             hint = self._cheapest(value, {v: n for v, n in elsewhere.items() if v in reached}) or hint
@@ -276,7 +293,7 @@ class Partition:
 
     def _operand_to_store(self, value: Value) -> Value | None:
         """The first operand that is not in memory: computed, or else a view, which is then copied into dense memory."""
-        missing = [o for o in value.operands if o.operands and o not in self._stored]
+        missing = [o for o in value.operands if o.operands and o not in self._stored and self._read(o)]
         return next((o for o in missing if _is_computed(o)), next(iter(missing), None))
 
     def _cheapest(self, value: Value, elsewhere: Mapping[Value, int]) -> Value | None:
@@ -286,7 +303,7 @@ class Partition:
         """
         costs: dict[Value, float] = {}
         for candidate in elsewhere:
-            if candidate is value or not _is_computed(candidate):
+            if candidate is value or not _is_computed(candidate) or not self._read(candidate):
                 continue
             after = self._fit(value, candidate).cost
             if after is not None:

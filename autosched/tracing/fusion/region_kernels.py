@@ -14,7 +14,7 @@ from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
 from autosched.tracing.values.values import Value
 from search_spaces import Target
 from search_spaces.workloads.expressions.expression import Access, Gather
-from search_spaces.workloads.expressions.walking import walk
+from search_spaces.workloads.expressions.walking import distinct
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,20 @@ class Fit:
     def cost(self) -> float | None:
         """The cost of its kernel; None where there is none."""
         return cost(self.made.workload, self.made.chained) if isinstance(self.made, Assembled) else None
+
+    @cached_property
+    def depends_on_starts(self) -> bool:
+        """True if the kernel contains an offset into a tensor beyond the start of its view."""
+        if not isinstance(self.made, Assembled):
+            return False
+        sliced = {self.first.members[number] for number, _ in self.first.starts}
+        workload = self.made.workload
+        names = {t.name for t, v in zip(workload.inputs, self.made.inputs, strict=True) if v.value in sliced}
+        read = (e for s in workload.stages for e in distinct(s.expression) if isinstance(e, Access | Gather))
+        return any(
+            e.tensor in names and (isinstance(e, Gather) or e.fill is not None or not all(i.is_axis for i in e.index))
+            for e in read
+        )
 
 
 def total(fits: Iterable[Fit]) -> float | None:
@@ -60,7 +74,7 @@ class RegionKernels:
         if key not in self._fits:
             self._fits[key] = self._found(region, stored, key[1])
         fit = self._fits[key]
-        if fit.first.starts == region.starts or not _depends_on_starts(fit):
+        if fit.first.starts == region.starts or not fit.depends_on_starts:
             return fit
         exact = (*key, region.starts)
         if exact not in self._elsewhere:
@@ -107,16 +121,3 @@ class RegionKernels:
 
 def _starts(region: Region, first: Region) -> Iterable[tuple[tuple[int, int], tuple[int, int]]]:
     return zip(region.starts, first.starts, strict=True)
-
-
-def _depends_on_starts(fit: Fit) -> bool:
-    """True if the kernel contains an offset into a tensor beyond the start of its view."""
-    if not isinstance(fit.made, Assembled):
-        return False
-    sliced = {fit.first.members[number] for number, _ in fit.first.starts}
-    names = {t.name for t, v in zip(fit.made.workload.inputs, fit.made.inputs, strict=True) if v.value in sliced}
-    read = (e for s in fit.made.workload.stages for e in walk(s.expression) if isinstance(e, Access | Gather))
-    return any(
-        e.tensor in names and (isinstance(e, Gather) or e.fill is not None or not all(i.is_axis for i in e.index))
-        for e in read
-    )

@@ -6,6 +6,7 @@ shape, element type and, in memory, strides, but no names: one workload computes
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,8 @@ from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.strides import dense_strides
 
 Strides = tuple[int, ...]
+# Values are asked for as they are, and with each of a few others stored.
+_REGIONS_KEPT = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Region:
     """`members`: the values, their operands, and those in memory, each once, in an order that structure determines.
     `values`: number of those to compute.
 
-    `products`: number of products computed. `starts`: by the number of a member in memory, the elements before all
+    `products`: number of products computed. `read` and `computed`: the other members in memory, and those that are not.
+    `starts`: by the number of a member in memory, the elements before all
     views of it that are read; the signature leaves these out, so that the first step of a recurrence, which reads x[0],
     and the tenth, which reads x[9], are one region.
     """
@@ -44,8 +48,14 @@ class Region:
     members: tuple[Value, ...]
     signature: tuple[int, ...]
     products: int
-    values: int = 1
-    starts: tuple[tuple[int, int], ...] = ()
+    values: int
+    starts: tuple[tuple[int, int], ...]
+    read: tuple[Value, ...]
+    computed: tuple[Value, ...]
+
+    def is_of(self, stored: Container[Value]) -> bool:
+        """True if it is the region of its values with these in memory."""
+        return all(v in stored for v in self.read) and not any(v in stored for v in self.computed)
 
     def same_place(self, value: Value, other: Region) -> Value:
         """The value of this region that corresponds to `value` in another one of the same signature."""
@@ -54,13 +64,25 @@ class Region:
 
 @dataclass
 class Structures:
-    """Numbers for the structure of values, equal where their operations and operands are."""
+    """Numbers for the structure of values, equal where their operations and operands are.
+
+    `_regions`: those found last of each group of values.
+    """
 
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _known: dict[Value, int] = field(default_factory=dict)
+    _regions: dict[tuple[Value, ...], deque[Region]] = field(default_factory=dict)
 
     def region(self, values: Sequence[Value], stored: Mapping[Value, Strides]) -> Region:
         """The region of these values, stored or not."""
+        known = self._regions.setdefault(tuple(values), deque(maxlen=_REGIONS_KEPT))
+        found = next((region for region in known if region.is_of(stored)), None)
+        if found is None:
+            found = self._found(values, stored)
+            known.append(found)
+        return found
+
+    def _found(self, values: Sequence[Value], stored: Mapping[Value, Strides]) -> Region:
         wanted = dict.fromkeys(values)
         members = [*wanted, *(v for v in cone(values, stored) if v not in wanted)]
         places = {v: n for n, v in enumerate(members)}
@@ -87,8 +109,15 @@ class Structures:
         # Arguments are read in their order.
         arguments = [v for v in members if isinstance(v, Leaf) and v.position is not None]
         signature += [places[v] for v in sorted(arguments, key=lambda v: v.position or 0)]
+        others = members[len(wanted) :]
         return Region(
-            tuple(members), tuple(signature), sum(isinstance(v, Product) for v in inside), len(wanted), tuple(starts)
+            members=tuple(members),
+            signature=tuple(signature),
+            products=sum(isinstance(v, Product) for v in inside),
+            values=len(wanted),
+            starts=tuple(starts),
+            read=tuple(v for v in others if v not in inside),
+            computed=tuple(v for v in others if v in inside),
         )
 
     def _number(self, what: Hashable) -> int:
@@ -129,7 +158,8 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
         dims.setdefault(part.whole, set()).add((part.shape, part.dim))
 
     def is_sliced(whole: Value) -> bool:
-        return all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
+        # One without readers is what the kernel stores, whole.
+        return whole in readers and all(r in found or (_is_reordered(r) and is_sliced(r)) for r in readers[whole])
 
     return {m: part for m, part in found.items() if len(dims[part.whole]) == 1 and is_sliced(part.whole)}
 

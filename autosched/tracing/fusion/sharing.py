@@ -6,6 +6,7 @@ that was stored for one kernel and is not needed any more, since others were sto
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -74,6 +75,9 @@ def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
 class _Sharing:
     """`users`: the kernels that compute a value that is not stored; `saved`: the known saving of storing it;
     `repeated`: the values that one kernel computes for several of its reads.
+
+    `numbers`: of the values in the order in which they were found; `changed`: those whose users changed. `ranking`: a
+    heap of values by their savings, largest first, with entries that are out of date.
     """
 
     stored: Mapping[Value, Strides]
@@ -81,6 +85,9 @@ class _Sharing:
     users: dict[Value, dict[Value, None]] = field(default_factory=dict)
     saved: dict[Value, float] = field(default_factory=dict)
     repeated: set[Value] = field(default_factory=set)
+    numbers: dict[Value, int] = field(default_factory=dict)
+    changed: set[Value] = field(default_factory=set)
+    ranking: list[tuple[float, int, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for value in self.stored:
@@ -88,16 +95,26 @@ class _Sharing:
 
     def best(self) -> Value | None:
         """The value whose storing saves most; None where none saves anything."""
-        several = [v for v, users in self.users.items() if len(users) > 1 or (users and v in self.repeated)]
-        for value in several:
-            if value not in self.saved:
+        for value in sorted(self.changed, key=self.numbers.__getitem__):
+            if self._is_candidate(value):
                 self.saved[value] = self._saved(value)
-        best = max(several, key=lambda v: self.saved[v], default=None)
-        return best if best is not None and self.saved[best] > 0 else None
+                heapq.heappush(self.ranking, (-self.saved[value], self.numbers[value], value))
+        self.changed.clear()
+        while self.ranking and self.ranking[0][0] < 0:
+            saved, _, value = heapq.heappop(self.ranking)
+            if self.saved.get(value) == -saved and self._is_candidate(value):
+                return value
+        return None
+
+    def _is_candidate(self, value: Value) -> bool:
+        """True for a value that several kernels compute, or one for several of its reads."""
+        users = self.users.get(value, {})
+        return len(users) > 1 or (bool(users) and value in self.repeated)
 
     def update(self, value: Value) -> None:
         """The value is stored now: kernels that computed it read it, and it has one of its own."""
         changed = self.users.pop(value)
+        del self.saved[value]
         inside = cone([value], self.stored)
         for other in inside:
             if other in self.users:
@@ -115,6 +132,8 @@ class _Sharing:
             if inner not in self.stored and inner.operands and not self._only_moves(inner):
                 self.users.setdefault(inner, {})[kernel] = None
                 self.saved.pop(inner, None)
+                self.numbers.setdefault(inner, len(self.numbers))
+                self.changed.add(inner)
 
     def _only_moves(self, value: Value) -> bool:
         """True if the value rearranges elements of a stored one, by indices that need no memory."""

@@ -50,14 +50,47 @@ def multiplied_parts(values: Sequence[Value], stored: Iterable[Value]) -> Iterat
 
     Parts of parts are stored as well, and the concatenations of these then need no products.
     """
-    known = {*stored}
+    products = _UnstoredProducts(values, stored)
     for value in values:
         if isinstance(value, Joined):
             parts = {_viewed(part): None for part in value.parts}
-            multiplied = [p for p in parts if any(isinstance(v, Product) for v in _computed(p, known))]
+            multiplied = [p for p in parts if p in products.needed]
             if len(multiplied) > 1:
-                known.update(multiplied)
+                for part in multiplied:
+                    products.store(part)
                 yield from multiplied
+
+
+class _UnstoredProducts:
+    """The values whose kernels compute a product, as values are stored one after the other.
+
+    `needed`: these values. Each leaves it once, when it or all that it needs a product for is stored.
+    """
+
+    def __init__(self, values: Sequence[Value], stored: Iterable[Value]) -> None:
+        """`values`: each after its operands."""
+        self.needed: set[Value] = set()
+        self._readers: dict[Value, list[Value]] = {}
+        self._reasons: Counter[Value] = Counter()
+        known = {*stored}
+        for value in values:
+            reasons = [o for o in {*value.operands} if o in self.needed]
+            self._reasons[value] = len(reasons) + isinstance(value, Product)
+            if self._reasons[value] and value not in known:
+                self.needed.add(value)
+                for operand in reasons:
+                    self._readers.setdefault(operand, []).append(value)
+
+    def store(self, value: Value) -> None:
+        """The value is in memory now, and its readers do not compute it."""
+        rest = [value] if value in self.needed else []
+        while rest:
+            here = rest.pop()
+            self.needed.remove(here)
+            for reader in self._readers.get(here, ()):
+                self._reasons[reader] -= 1
+                if reader in self.needed and not self._reasons[reader]:
+                    rest.append(reader)
 
 
 def groups_of_parts(values: Sequence[Value]) -> Iterator[Value]:
@@ -80,11 +113,6 @@ def source_of(value: Value) -> Value:
     while isinstance(value, View | Padded | Gathered):
         value = value.table if isinstance(value, Gathered) else value.argument
     return value
-
-
-def _computed(value: Value, stored: Container[Value]) -> list[Value]:
-    """The values that a kernel of the value computes, itself included; none where it is stored."""
-    return [] if value in stored else [value, *(v for v in cone([value], stored) if v not in stored)]
 
 
 def _viewed(value: Value) -> Value:

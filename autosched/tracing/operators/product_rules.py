@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from autosched.tracing.operators.rules import Result, UnsupportedError, converted, copyable, reshape
 from autosched.tracing.operators.view_translation import permute
 from autosched.tracing.values.values import Pointwise, Product, Value, View, placeholder
@@ -18,11 +16,6 @@ from search_spaces.workloads.expressions.kinds import is_integral
 
 _NARROW = ("float16", "bfloat16")
 _MULTIPLIED = ("float32", *_NARROW)
-
-
-def precision(dtype: str) -> str:
-    """The precision of products of this element type, as set in PyTorch."""
-    return "tf32" if dtype == "float32" and torch.get_float32_matmul_precision() != "highest" else "ieee"
 
 
 def product(
@@ -46,7 +39,7 @@ def product(
         b=copyable(b),
         a_loops=tuple(a_loops),
         b_loops=tuple(b_loops),
-        precision=precision(a.dtype),
+        precision=result.precision if a.dtype == "float32" else "",
     )
 
 

@@ -29,7 +29,8 @@ class Result:
     """One result of an operator: its value's name, shape and element type, and the user's line.
 
     `on_cpu`: True if eager computes it on a CPU, in the captured graph. `strides`: PyTorch's, where they are dense in
-    another order than that of the dimensions. `dtypes`: of all results of the operator.
+    another order than that of the dimensions. `dtypes`: of all results of the operator. `precision`: of its products
+    of float32, as workloads have it.
     """
 
     name: str
@@ -39,10 +40,11 @@ class Result:
     on_cpu: bool = True
     strides: tuple[int, ...] | None = None
     dtypes: tuple[str, ...] = ()
+    precision: str = "ieee"
 
     def part(self, name: str, shape: Sequence[int], dtype: str) -> Result:
         """An intermediate value of this result, whose name prefixes the given one."""
-        return Result(f"{self.name}_{name}", tuple(shape), dtype, self.line, self.on_cpu)
+        return Result(f"{self.name}_{name}", tuple(shape), dtype, self.line, self.on_cpu, precision=self.precision)
 
     def of(self, kind: Callable[..., V], /, **fields: Any) -> V:
         """A value of this kind with this name, shape, element type and line, unless `fields` say others.

@@ -7,10 +7,14 @@ data. Each element compares its position with all positions that are data, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
+from autosched.tracing.operators.known_positions import sums_near
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
@@ -112,16 +116,39 @@ def _index_put(
         return _masked(result, x, indices[0], values, accumulate)
     given = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
-    if len(given) != 1 or tensors[0].dtype == "bool":
-        raise UnsupportedError("putting elements by several index tensors")
+    if any(i.dtype == "bool" for i in tensors):
+        raise UnsupportedError("putting elements by several index tensors, of which some are masks")
+    if len(given) > 1:
+        return _put_along_each(result, x, given, tensors, values, accumulate)
     d, index = given[0], tensors[0]
-    # The positions as one dimension, behind those of x.
-    flat = reshape(index, (index.elements,))
     whole = (*x.shape[:d], *index.shape, *x.shape[d + 1 :])
     spread = expand(result.part("values", whole, values.dtype), values, whole)
     values = reshape(spread, (*x.shape[:d], index.elements, *x.shape[d + 1 :]))
     values = converted(values, result.dtype)
-    return _put(result, x, d, flat, values, accumulate)
+    return _put(result, x, d, index, values, accumulate)
+
+
+def _put_along_each(
+    result: Result, x: Value, dims: Sequence[int], indices: Sequence[Value], values: Value, accumulate: bool
+) -> Value:
+    """x[…, i, j, …] += values, for index tensors that are alike along each other's dimensions: one after the other.
+
+    Before:  y[i[o], j[q]] += v[o, q]
+    After:   s[o, r] = sum over q with j[q] == r of v[o, q];  y[p, r] += sum over o with i[o] == p of s[o, r]
+    """
+    shape = torch.broadcast_shapes(*(i.shape for i in indices))
+    apart = [n for i in indices for n in i.shape if n > 1] == [n for n in shape if n > 1]
+    together = list(dims) == list(range(dims[0], dims[0] + len(dims)))
+    if not (accumulate and apart and together):
+        raise UnsupportedError("putting elements by several index tensors")
+    first, after = dims[0], x.shape[dims[-1] + 1 :]
+    whole = (*x.shape[:first], *shape, *after)
+    sums = expand(result.part("values", whole, values.dtype), values, whole)
+    sums = converted(sums, result.dtype)
+    sums = reshape(sums, (*x.shape[:first], *(i.elements for i in indices), *after))
+    for d, index in list(zip(dims, indices, strict=True))[::-1]:
+        sums = _sums_along(replace(result, name=f"{result.name}_{d}"), sums, d, index, x.shape[d])
+    return _added(result, x, sums)
 
 
 def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
@@ -139,35 +166,50 @@ def _masked(result: Result, x: Value, mask: Value, values: Value, accumulate: bo
 
 
 def _put(result: Result, x: Value, d: int, index: Value, values: Value, accumulate: bool) -> Value:
-    """`values`, of the shape of x but along d of the number of positions, put at these positions."""
+    """`values`, of the shape of x but along d of the number of positions, put at these positions, in order."""
     count, rank = index.elements, len(x.shape)
-    if count > _MOST_COMPARED:
-        raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
-    at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
-    index = from_the_end(index, x.shape[d])
-    places = reshape(index, (*(1,) * rank, count))
+    if accumulate and count > 1:
+        return _added(result, x, _sums_along(result, values, d, index, x.shape[d]))
+    _check_compared(count)
+    index = from_the_end(reshape(index, (count,)), x.shape[d])
     if count == 1:
         return _once(result, x, arange(x.shape[d], rank, d, f"{result.name}_at"), index, values, accumulate)
-    if not accumulate:
-        return _last(result, x, d, at, places, values)
-    # Every element adds the values whose position is its own.
-    return _summed(result, x, at, places, _values_last(result, values, d))
+    at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
+    return _last(result, x, d, at, reshape(index, (*(1,) * rank, count)), values)
 
 
-def _summed(result: Result, x: Value, at: Value, places: Value, values: Value) -> Value:
-    """x plus, for every element, the sum over the last dimension of the values for its position."""
+def _check_compared(count: int) -> None:
+    if count > _MOST_COMPARED:
+        raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
+
+
+def _sums_along(result: Result, values: Value, d: int, index: Value, size: int) -> Value:
+    """The sums of the values along d by their positions, of which there are `size`: an element adds those whose
+    position is its own.
+    """
+    near = sums_near(result, values, d, index, size)
+    if near is not None:
+        return near
+    _check_compared(index.elements)
+    rank = len(values.shape)
+    at = arange(size, rank + 1, d, f"{result.name}_at")
+    places = reshape(from_the_end(reshape(index, (index.elements,)), size), (*(1,) * rank, index.elements))
+    shape = (*values.shape[:d], size, *values.shape[d + 1 :])
+    return _sums(result, shape, at, places, _values_last(result, values, d))
+
+
+def _sums(result: Result, shape: Sequence[int], at: Value, places: Value, values: Value) -> Value:
+    """For every element the sum over the last dimension of the values for its position."""
     whole = is_integer(result.dtype)
     nothing = Integer(0) if whole else Literal(0.0)
     terms = result.elementwise(
         lambda p, i, v: ex.call("where", ex.call("eq", p, i), v, nothing),
         *(at, places, values),
         name=f"{result.name}_terms",
-        shape=(*x.shape, values.shape[-1]),
+        shape=(*shape, values.shape[-1]),
         dtype="int64" if whole else "float32",
     )
-    rank = len(x.shape)
-    total = result.reduced("sum", terms, (rank,), name=f"{result.name}_sums", dtype=terms.dtype)
-    return _added(result, x, total)
+    return result.reduced("sum", terms, (len(shape),), name=f"{result.name}_sums", dtype=terms.dtype)
 
 
 def _added(result: Result, *terms: Value) -> Value:
@@ -239,7 +281,8 @@ def _scatter_add(result: Result, x: Value, dim: int, index: Value, source: Value
     if count > _MOST_COMPARED:
         raise UnsupportedError(f"scattering {count} elements along a dimension; at most {_MOST_COMPARED} are compared")
     at = arange(x.shape[d], rank + 1, d, f"{result.name}_at")
-    return _summed(result, x, at, _values_last(result, index, d), _values_last(result, source, d))
+    sums = _sums(result, x.shape, at, _values_last(result, index, d), _values_last(result, source, d))
+    return _added(result, x, sums)
 
 
 RULES: Mapping[str, Callable[..., Any]] = {

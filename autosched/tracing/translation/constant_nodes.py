@@ -29,6 +29,7 @@ class ConstantNodes:
     def __init__(self, graph: fx.Graph) -> None:
         self._nodes: set[fx.Node] = set()
         self._computed: dict[fx.Node, Any] = {}
+        self._leaves: dict[fx.Node, Leaf] = {}
         for node in graph.nodes:
             if node.op == "call_function" and self._repeats(node):
                 self._nodes.add(node)
@@ -38,17 +39,20 @@ class ConstantNodes:
 
     def leaf(self, node: fx.Node) -> Leaf | None:
         """The result of such a node as a constant tensor; None if kernels cannot read it."""
+        if node in self._leaves:
+            return self._leaves[node]
         made = self._value(node)
         if not isinstance(made, Tensor) or torch_name(made.dtype) not in DTYPES or made.numel() == 0:
             return None
         made = made.contiguous()
-        return Leaf(
+        self._leaves[node] = Leaf(
             name=node.name,
             shape=tuple(made.shape),
             dtype=torch_name(made.dtype),
             strides=tuple(made.stride()),
             tensor=made,
         )
+        return self._leaves[node]
 
     def result(self, node: fx.Node) -> tuple[Fallback, Leaf | None] | None:
         """The result of such a node as new memory in every call, and the constant it copies, if any.

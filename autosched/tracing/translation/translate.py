@@ -6,7 +6,7 @@ import operator
 import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,6 +48,8 @@ _FROM_MEMORY = {
     **dict.fromkeys({**product_rules.RULES, **convolution.RULES}, range(3)),
     **dict.fromkeys(gather_rules.RULES, range(1)),
 }
+# Its positions, one for each dimension, are known beforehand if constant.
+_PUT = "index_put"
 # Operators whose constant results are computed once, and kept in memory.
 _COMPUTED_ONCE = {*_FROM_MEMORY, *reduction_rules.RULES, *scan_rules.RULES}
 _EMPTY = torch.ops.aten.empty_strided.default
@@ -114,6 +116,7 @@ class _Translator:
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         self._arguments, self._names, self._changing = names, captured.names, captured.places
+        self._precision = captured.precision
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -211,7 +214,8 @@ class _Translator:
     def _in_memory(self, node: Any) -> Leaf | None:
         """The node's result as a constant tensor, if it depends on nothing."""
         made = self._constants.leaf(node) if node in self._constants else None
-        self.translation.leaves += [] if made is None else [made]
+        if made is not None and made not in self.translation.leaves:
+            self.translation.leaves.append(made)
         return made
 
     def _computed_before(self, node: fx.Node) -> Value | None:
@@ -223,8 +227,11 @@ class _Translator:
     def _as_read(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of an operator; those that it cannot compute in its prologue are in memory if constant."""
         arguments, keywords = given_to(node, self._known)
-        places = [n for n in _FROM_MEMORY.get(operator_name(node)[0], ()) if n < len(arguments)]
-        constants = {n: self._in_memory(node.args[n]) for n in places}
+        name = operator_name(node)[0]
+        places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
+        constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
+        if name == _PUT:
+            constants[1] = [self._in_memory(i) or self._known.get(i) for i in node.args[1]]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
         return read, {name: _as_tensor(given) for name, given in keywords.items()}
 
@@ -253,7 +260,8 @@ class _Translator:
         results = [r for r in results_of(node) if r is not None]
         if not results or not results[0].of(Value).readable:
             raise UnsupportedError(_why_unreadable(results[0].of(Value)) if results else "it has no tensor as result")
-        first = results[0]
+        by_library = self._precision.convolutions if name in convolution.RULES else self._precision.products
+        first = replace(results[0], precision=by_library)
         if first.dtype not in DTYPES:
             raise UnsupportedError(f"its result is {first.dtype}; expected one of {', '.join(DTYPES)}")
         if 0 in first.shape and isinstance(node.meta["val"], Tensor):

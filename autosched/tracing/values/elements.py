@@ -68,9 +68,21 @@ def _bounded(pulled: Pulled, value: Value, made: Expression) -> Expression:
     reason = f"the expression of {value.name} has over {_MOST_PARTS} parts, or {_MOST_DEPTH} within each other"
     sizes = {v: max(ex.parts(e) / _MOST_PARTS, ex.depth(e) / _MOST_DEPTH) for (v, _), e in pulled.known.items()}
     below = [base_of(o, pulled.stored) for o in value.operands]
-    computed = [o for o in below if o.operands and o not in pulled.stored]
+    computed = [o for o in below if o.operands and o not in pulled.stored and _reads(pulled, o)]
     largest = max(computed, key=lambda o: sizes.get(o, 0.0), default=None)
     raise NotOneKernelError(reason, largest, needed=largest is not None)
+
+
+def _reads(pulled: Pulled, value: Value) -> bool:
+    """True if it is computed of anything in memory."""
+    rest, seen = [value], {value}
+    while rest:
+        new = [o for o in rest.pop().operands if o not in seen]
+        if any(o in pulled.stored for o in new):
+            return True
+        seen.update(new)
+        rest += new
+    return False
 
 
 def _made(pulled: Pulled, value: Value, index: Index) -> Pulling:

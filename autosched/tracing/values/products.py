@@ -25,6 +25,10 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
         factor = _missing(pulled, pulled.factors[-1])
         reason = f"{factor.name} is multiplied, and computed from a product"
         raise NotOneKernelError(reason, factor, needed=not pulled.fusing.computed)
+    if value.precision and pulled.precision not in ("", value.precision):
+        raise NotOneKernelError(f"there are products as {pulled.precision} and as {value.precision}", value)
+    # Before operands are pulled: these may have products of their own.
+    pulled.precision = pulled.precision or value.precision
     index = _with_rows_and_columns(pulled, value, index)
     own = axes_in(index)
     along_k = _summed_index(pulled, value, own)
@@ -36,8 +40,6 @@ def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
     b = yield from _factor(pulled, value.b, tuple(loops[n] for n in value.b_loops))
     pulled.contracted.pop()
     _widen_output(pulled, value, own)
-    # Products of 16 bits are "ieee" whatever the precision of others.
-    pulled.precision = value.precision if pulled.precision == "ieee" else pulled.precision
     pulled.multiplies = True
     reduction = Reduction("sum", pulled.axes(over))
     made = pulled.access(Stage(value.name, pulled.axes(own), ex.mul(a, b), reduction), value)

@@ -61,7 +61,7 @@ class Pulled:
     elements, in order. `columns`: axes of reductions, one group per range, whichever dimensions these are; `folds`:
     number of these named so far. `prefix`: start of the names of new axes. `factors`: nested product operands being
     pulled; `contracted`: the axes that these products sum over; `summed`: extents of such axes. `products`: the stages
-    of products. `reached`: visited values; `known`: their elements.
+    of products, all of this `precision` or of any ("" until now). `reached`: visited values; `known`: their elements.
     """
 
     stored: Mapping[Value, tuple[int, ...]]
@@ -73,7 +73,7 @@ class Pulled:
     columns: list[tuple[str, ...]] = field(default_factory=list)
     folds: int = 0
     stages: list[Stage] = field(default_factory=list)
-    precision: str = "ieee"
+    precision: str = ""
     multiplies: bool = False
     factors: list[Value] = field(default_factory=list)
     contracted: list[tuple[str, ...]] = field(default_factory=list)

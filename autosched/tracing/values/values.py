@@ -172,13 +172,14 @@ class Product(Value):
 
     `a_loops`, `b_loops`: the loop along every dimension of `a` and `b`. Loops are numbered from 0: first those along
     the dimensions of this value, then the summed ones. For matrices [m, k] and [k, n] they are (0, 2) and (2, 1).
+    `precision`: as that of workloads; "" where it means nothing, as for 16 bits.
     """
 
     a: Value
     b: Value
     a_loops: tuple[int, ...]
     b_loops: tuple[int, ...]
-    precision: str = "ieee"
+    precision: str = ""
 
     @property
     def summed(self) -> tuple[int, ...]:

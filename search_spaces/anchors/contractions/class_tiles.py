@@ -6,6 +6,7 @@ A class of 8 images of 14 rows of 14 columns, and tiles of 128 positions of it:
     plane    8 rows and 16 columns of an image; programs go over all such boxes
     patch    2 rows and 8 columns of all 8 images, which leave out fewer positions beyond the ends
     range    positions 128*t … 128*t + 127 of the number image*196 + row*14 + column, whose digits are those three
+    joined   of a reduction: the boxes at all columns, one after the other (`joined_tiles`)
 
 A range has padding only at its end. Each index moves along a digit (`tiles.Flat`), and digits that are in radix in
 memory are one position again.
@@ -14,7 +15,7 @@ memory are one position again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,14 +23,14 @@ from search_spaces.decisions.tiles.class_axes import BOXES, box_of
 from search_spaces.programs.addressing import LARGEST_OFFSET
 from search_spaces.programs.lowering import start_of
 from search_spaces.programs.tiles import Flat, Slice, side
-from search_spaces.schedules.knobs import KnobValue
+from search_spaces.schedules.knobs import KnobValue, padded
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, why_not_sliced
 from search_spaces.workloads.expressions.walking import accesses
 from search_spaces.workloads.workload import Axis
 
-BOX, FUSED, RANGE = "box", "fused", "range"
+BOX, FUSED, RANGE, JOINED = "box", "fused", "range", "joined"
 # Longest tiles.
 LONGEST = 512
 # The classes of a contraction that are tiled, by the names of their tiled axes.
@@ -67,14 +68,21 @@ class ClassTiles:
     @property
     def in_one_loop(self) -> bool:
         """True if one loop is over the tiles at all positions, with digits for its variables."""
-        return self.summed and (self.boxed or self.kind == FUSED)
+        return self.summed and (self.boxed or self.kind in (FUSED, JOINED))
+
+    @property
+    def joined(self) -> Axis | None:
+        """The axis at all of whose positions boxes are joined along the tiled one."""
+        return joined_axis(self.axes, self.tiled) if self.kind == JOINED else None
 
     @cached_property
     def sides(self) -> dict[str, int]:
         """Positions of a tile along every axis, unless it is a range."""
         box = self._sides if self.boxed else None
         if box is None:
-            return {x.name: self.size if x == self.tiled else 1 for x in self.axes}
+            several = {x.name: padded(x.extent) for x in (self.joined,) if x}
+            own = {self.tiled.name: self.size // math.prod(several.values())}
+            return {x.name: 1 for x in self.axes} | several | own
         return {x.name: side for x, side in zip(self.axes, box, strict=True)}
 
     @property
@@ -142,7 +150,7 @@ class ClassTiles:
         if self.boxed:
             return self._box
         if not self.ranged:
-            return {name: Slice(start, self.size, name)}
+            return {name: Slice(start, self.sides[name], name)}
         place, divisor = dict[str, Slice](), self.positions
         for x in self.axes:
             divisor //= x.extent
@@ -219,6 +227,11 @@ def why_not_ranged(form: Contraction, ranged: Mapping[str, bool], boxed: Collect
         return f"a range of {counted} positions; GPUs count at most {LARGEST_OFFSET} in 32 bits"
     ends = not ranged.get("k") or form.ends_with(form.reduced[0])
     return None if ends else f"operands of {form.dtype} go on beyond the end of {form.reduced[0].name}"
+
+
+def joined_axis(axes: Sequence[Axis], tiled: Axis) -> Axis | None:
+    """The innermost axis besides the tiled one, if there is one."""
+    return next((x for x in reversed(axes) if x != tiled), None)
 
 
 def fits(size: int, positions: int) -> bool:

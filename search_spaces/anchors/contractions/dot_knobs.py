@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
+from search_spaces.anchors.contractions.joined_tiles import joined_positions
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
     is_prepared_already,
@@ -35,7 +37,7 @@ from search_spaces.decisions.tiles.tiling import tiling
 from search_spaces.devices.descriptors import why_not_describable, why_not_storable
 from search_spaces.devices.features import Descriptors, multiplied
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Values
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, padded
 from search_spaces.schedules.limits import Offers
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
 from search_spaces.structure.operand_maps import OperandMap
@@ -66,12 +68,14 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ranged = {name: may_range(form, name) for name in CLASSES}
     ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
+    batch, together = batch_tiling(form, target, offers), joined_positions(form) if offers.joins else 0
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
-    tiles = tilings(form, least_tile(form.dtype, workload.precision, target), offers.tiles if units else (), ranged)
+    least, beside = least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()
+    tiles = tilings(form, least, beside, ranged, together)
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
     ranges = [
@@ -82,6 +86,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             [x.extent for x in axes],
             ranged[name],
             BOX_TILES[name] if "descriptor" in boxed[name] else (),
+            name == "k" and together > 0,
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")
@@ -90,6 +95,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         return class_tiles(form, values, "m").count, class_tiles(form, values, "n").count
 
     return (
+        *batch,
         *ranges,
         *tiles,
         peeling(bool(ends)),
@@ -100,7 +106,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
         group(several, ("order", *tiled), counts),
         *persistence(
             shared_by,
-            (*tiled, "split", "specialize"),
+            (*(d.name for d in batch), *tiled, "split", "specialize"),
             lambda values: tiles_in(form, values) * values.integer("split"),
             grids,
             dots=True,
@@ -204,31 +210,34 @@ def least_tile(element: str, precision: str, target: Target) -> LeastTile:
 
 
 def tilings(
-    form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool]
+    form: Contraction, least_sizes: LeastTile, beside: tuple[int, ...], ranged: Mapping[str, bool], joined: int = 0
 ) -> tuple[Decision, Decision, Decision]:
     """The decisions m, n and k; `beside`: sizes of tiles of m and n besides the usual ones.
 
-    Tiles of a class that may be ranges may be longer than its axis.
+    Tiles of a class that may be ranges may be longer than its axis, and those of k if `joined` positions may be joined.
     """
     m, n, k, element_bytes = form.m, form.n, form.k, dtype(form.dtype).bytes
     (least, most), (rows, columns, step) = REDUCTION_BYTES, least_sizes
     longest = {name: class_positions(form, name, ranged[name]) for name in CLASSES}
+    longest["k"] = max(longest["k"], joined)
 
     def sizes(extent: int) -> tuple[int, ...]:
         usual = SHORT_AXIS_TILES if extent <= SHORT_AXIS else TILES
         return tuple(sorted((*(s for s in usual if s >= min(rows, columns)), *beside))) or (max(rows, columns),)
 
     depths = tuple(s for s in REDUCTION_TILES if s % step == 0 and least <= s * element_bytes <= most) or (step,)
+    # A shorter axis fills one dot instruction, and the rest of two would be padding.
+    short = tuple(s for s in REDUCTION_TILES if s % step == 0 and padded(k.extent) <= s < depths[0])
     return (
-        _tiling(m, "grid", sizes(m.extent), longest["m"], rows),
-        _tiling(n, "grid", sizes(n.extent), longest["n"], rows),
-        _tiling(k, "loop", depths, longest["k"], MIN_ROWS),
+        _tiling(m, "grid", sizes(m.extent), longest["m"], {rows, columns}),
+        _tiling(n, "grid", sizes(n.extent), longest["n"], {rows, columns}),
+        _tiling(k, "loop", (*short, *depths), longest["k"], {MIN_ROWS, depths[0]}),
     )
 
 
-def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, rows: int) -> Decision:
+def _tiling(axis: Axis, level: str, sizes: tuple[int, ...], longest: int, least: Collection[int]) -> Decision:
     # The rows of a dot of 8 x 8 must exceed it.
-    fitting = [s for s in sizes if fits(s, longest) or s == rows] or [sizes[0]]
+    fitting = [s for s in sizes if fits(s, longest) or s in least] or [sizes[0]]
     return tiling(axis.name, axis.extent, level, fitting)
 
 
@@ -284,8 +293,9 @@ def why_too_narrow(moved: Iterable[tuple[str, str]], extents: Mapping[str, int],
     return None
 
 
-def tiles_in(form: Contraction, values: Mapping[str, KnobValue]) -> int:
+def tiles_in(form: Contraction, values: Values) -> int:
     """Number of tiles of an output, at all positions of the axes that are not tiled."""
     classes = [class_tiles(form, values, name) for name in "mn"]
-    apart = (x for x in form.outer if not any(x in tiles.axes for tiles in classes))
-    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *(x.extent for x in apart)])
+    together = {batch_axis(form): batch_tile(values)} if form.batch else {}
+    apart = (-(-x.extent // together.get(x, 1)) for x in form.outer if not any(x in tiles.axes for tiles in classes))
+    return math.prod([*(n for tiles in classes for n in tiles.counts.values()), *apart])

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from search_spaces.anchors.contractions.class_tiles import ClassTiles, class_tiles
+from search_spaces.anchors.contractions.joined_tiles import joined, places_of
 from search_spaces.anchors.contractions.operand_tiles import Iteration, Operands, iteration_of
 from search_spaces.anchors.contractions.output_tiles import OutputTile
 from search_spaces.programs.grid import Grid, GridAxis
@@ -95,13 +96,15 @@ class DotTile:
     @property
     def extents(self) -> dict[str, int]:
         """Length of the tiles along each of their axes."""
-        return {self.form.k.name: self.values.tile("k"), **dict(zip(self.output.axes, self.shape, strict=True))}
+        output = dict(zip(self.output.all_axes, self.output.whole_shape, strict=True))
+        return {self.form.k.name: self.values.tile("k"), **output}
 
     @cached_property
     def accumulators(self) -> tuple[Tile, ...]:
         """The sums of every dot."""
         names, element = Names(), accumulator_dtype(self.form)
-        return tuple(Tile(names.fresh("acc"), self.output.axes, self.shape, element) for _ in self.form.dots)
+        axes, shape = self.output.all_axes, self.output.whole_shape
+        return tuple(Tile(names.fresh("acc"), axes, shape, element) for _ in self.form.dots)
 
     def names(self) -> Names:
         """The names in use before anything is computed."""
@@ -124,7 +127,7 @@ class DotTile:
         parts = (("k.split", extent * size),) if self.splits > 1 else ()
         number = start_of(("k.0", size), *parts) if variable == "k.0" else start_of()
         digits = Digits(number, reduced.digits) if reduced.in_one_loop else None
-        start = start_of((reduced.digits[-1][0], reduced.size)) if digits else number
+        start = start_of((reduced.digits[-1][0], reduced.sides[reduced.tiled.name])) if digits else number
         iteration = self._iteration(operands, names, start, beyond=not peeled)
         bound = Bound(number, reduced.count if digits else reduced.positions) if self.uneven else None
         body: tuple[Statement, ...] = (*iteration.body, *self._dots(iteration))
@@ -144,10 +147,11 @@ class DotTile:
 
     def _iteration(self, operands: Operands, names: Names, start: Affine, beyond: bool) -> Iteration:
         """The loads of an iteration at this start; `beyond`: true if it may reach beyond the end of k."""
-        place = self.place(start)
-        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.axes
+        places = places_of(self.reduced, self.place(start))
+        ways, free = (self.values.word("a_load"), self.values.word("b_load")), self.output.all_axes
         end = self.reduced.outermost if beyond and self.reaches else None
-        return iteration_of(self.form, operands, place, ways, free, names, end)
+        parts = [iteration_of(self.form, operands, place, ways, free, names, end) for place in places]
+        return joined(parts, self.reduced, names)
 
     def _dots(self, iteration: Iteration) -> tuple[Statement, ...]:
         k, precision = self.form.k.name, precision_of(self.workload)

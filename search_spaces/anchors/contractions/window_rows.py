@@ -1,4 +1,4 @@
-"""Rows of windows: columns and channels of a window as one summed axis, where a pixel is shorter than a vector.
+"""Rows of windows: columns and channels of a window as one summed axis, where a pixel is shorter than a vector or dot.
 
 Before:  sum over r, s, c of x[n, 2*p + r - 3, 2*q + s - 3, c] * w[f, r, s, c]        3 channels: 6 bytes
 After:   x_rows[n, h, 4*w + c] = x[n, h, w, c];  w_rows[f, r, 4*s + c] = w[f, r, s, c];  both 0 for c = 3
@@ -30,6 +30,8 @@ from search_spaces.workloads.workload import Axis, Reduction, Tensor, Workload
 # Positions of a program's copy: along the dimension before rows, and along a row.
 _TILE = (8, 256)
 _WARPS = 4
+# Depth of the shortest dots, those of tf32: a shorter pixel of float32 would be padded to it, though it is a vector.
+_DEPTH = 8
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,9 @@ def _rows(
     plain = {i.axis: d for d, i in enumerate(image.index) if i.is_axis and i.axis in summed}
     weights = {i.axis: d for d, i in enumerate(weight.index) if i.is_axis and of.shape[d] == summed.get(i.axis)}
     short = {
-        x: d for x, d in plain.items() if own.shape[d] == summed[x] and padded(summed[x]) < aligned and x in weights
+        x: d
+        for x, d in plain.items()
+        if own.shape[d] == summed[x] and padded(summed[x]) < max(aligned, _DEPTH) and x in weights
     }
     windows = [(d, x) for d, i in enumerate(image.index) if len(i.terms) == 2 for x in i.axes if x in weights]
     if image.fill or weight.fill is not None or not short or not windows:

@@ -8,13 +8,15 @@ After (m_axes=range):  grid m.0:                a tile's rows are positions m.0*
 Before: for tap in 9: for k.0 in 4:             channels k.0*64 : +64 of a tap
 After (k_axes=fused):  for k.0 in 36:           channels (k.0 % 4)*64 : +64 of the tap k.0 // 4
       (k_axes=range):  for k.0:                 positions k.0*64 : +64 of tap*256 + channel
+      (k_axes=joined): for row in 3:            8 channels of each of the 3 taps of a row, one after the other
 
 Before: grid r.0, c.0: out[r, c] of a tile of rows and columns, half of which are beyond the end of short columns
 After (flat=1024):     grid f.0: 1024 vectors of the rows and columns as one axis, or positions of all axes as one
 
 A range has no positions beyond the end of a row; a box is moved by one instruction (`programs.boxes`). One loop is
-pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. `fuse` of loops
-(Halide, TVM), implicit GEMM (CUTLASS, cuDNN) where the class is that of a convolution.
+pipelined from end to end, and may be shared by programs; of a range its end may be peeled, too. Joined tiles fill dots
+that are deeper than each alone. `fuse` of loops (Halide, TVM), implicit GEMM (CUTLASS, cuDNN) where the class is that
+of a convolution.
 """
 
 from __future__ import annotations
@@ -38,15 +40,18 @@ _MOST_WASTE = 1.5
 WHERE_NOT = "Where a class has one axis; no range or box of it where slices cannot say what that reads, or move it."
 
 
-def class_axes(name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = ()) -> tuple[Decision, ...]:
+def class_axes(
+    name: str, extents: Sequence[int], ranged: bool, tiles: Sequence[int] = (), joined: bool = False
+) -> tuple[Decision, ...]:
     """Tiles along one axis, or along several axes of these extents, if there is a choice.
 
-    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes.
+    `ranged`: also ranges of all; `tiles`: sizes of tiles that may be boxes, which divide reduced axes; `joined`: tiles
+    at all positions of one axis may be joined along another.
     """
     summed = name == "k_axes"
     fused = ("fused",) if summed and len(extents) > 1 else ()
     boxes = [kind for kind in BOXES if any(box_of(tuple(extents), tile, kind, summed) for tile in tiles)]
-    values = ("box", *fused, *(("range", *boxes) if ranged else ()))
+    values = ("box", *fused, *(("range", *boxes) if ranged else ()), *(("joined",) if joined else ()))
     return (Decision(Choice(name, values, ordered=False)),) if len(values) > 1 else ()
 
 

@@ -13,7 +13,23 @@ from collections.abc import Iterable
 from search_spaces.decisions.decision import Decision
 from search_spaces.schedules.knobs import Choice, Tiling, cover
 
-NAMES = ("m", "n", "k", "c", "d", "e", "thin", "wide", "rows", "columns", "planes", "volumes", "blocks", "panels")
+NAMES = (
+    "batch",
+    "m",
+    "n",
+    "k",
+    "c",
+    "d",
+    "e",
+    "thin",
+    "wide",
+    "rows",
+    "columns",
+    "planes",
+    "volumes",
+    "blocks",
+    "panels",
+)
 WHERE_NOT = "Where a tile has no such axis; others are taken one position at a time."
 
 

@@ -141,7 +141,9 @@ class OneProgram:
             case Interleave():
                 along = s.dst.axes.index(s.axis)
                 tiles = [_aligned(values, tile.axes, s.dst.axes) for tile, values in map(self.tiles.__getitem__, s.src)]
-                self.set(s.dst, np.stack(tiles, axis=along + 1).reshape(s.dst.shape))
+                outer, inner = s.dst.shape[:along], s.dst.shape[along + 1 :]
+                runs = [t.reshape(*outer, -1, s.run, *inner) for t in tiles]
+                self.set(s.dst, np.stack(runs, axis=along + 1).reshape(s.dst.shape))
             case Store():
                 self._scatter(s)
             case Prefetch():

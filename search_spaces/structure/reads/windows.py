@@ -43,12 +43,17 @@ def inlined_reads(workload: Workload, in_loops: bool = False) -> Workload:
     """
     known: dict[str, Stage] = {}
     for stage in workload.stages:
-        read = replace(stage, expression=rewritten(stage.expression, lambda e: _elsewhere(e, known)))
-        known[stage.name] = _written_out(read, in_loops)
+        written = _written_out(_read_at_own_axes(stage, known), in_loops)
+        # Written out, it reads stages at positions of its window.
+        known[stage.name] = _read_at_own_axes(written, known)
     if tuple(known.values()) == workload.stages:
         return workload
     needed = _needed(known, workload.output_names)
     return replace(workload, stages=tuple(s for s in known.values() if s.name in needed))
+
+
+def _read_at_own_axes(stage: Stage, known: Mapping[str, Stage]) -> Stage:
+    return replace(stage, expression=rewritten(stage.expression, lambda e: _elsewhere(e, known)))
 
 
 def _elsewhere(e: Expression, known: Mapping[str, Stage]) -> Expression | None:

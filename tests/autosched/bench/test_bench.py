@@ -28,7 +28,7 @@ from autosched.bench.suites.suite import Case, Suite
 from autosched.bench.table import StreamedTable, markdown, summary_lines
 from autosched.cli.commands import app
 from autosched.comparing.compare import Comparison, Row
-from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops
+from search_spaces import InputError, Schedule, SearchSpace, Target, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from tuning_logs import Measurement, Provenance, TuningRecord
 
@@ -133,7 +133,7 @@ LAYER = {"name": "a", "n": 2, "c": 8, "h": 9, "w": 7, "k": 8, "r": 3, "s": 3}
 def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -> None:
     layers = [
         {**LAYER, "stride": [2, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1, "epilogue": "bn_add_relu"},
-        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "nchw", "epilogue": None},
+        {**LAYER, "name": "b", "class": "depthwise", "groups": 8, "layout": "NCHW", "epilogue": None},
         {"name": "c", "n": 1, "c": 4, "d": 5, "h": 9, "w": 7, "k": 6, "kernel": 3, "padding": "same", "constant": ""},
         {"name": "d", "n": 1, "c": 4, "w": 17, "k": 6, "s": 3, "layout": "channels_last", "dtype": "bfloat16"},
         {"name": "e", "n": 1, "c": 4, "size": "9x7", "k": 6, "kernel": [3, 2]},
@@ -356,6 +356,17 @@ def test_what_no_baseline_could_be_timed_for_has_no_mean() -> None:
     assert "library / tuned: not measured" in shown
     assert "alone" in markdown(table(row, baselines=("library",)))
     assert "| 1 ms | – | – |" in markdown(table(row, baselines=("library",)))
+
+
+def test_the_notes_have_the_precision_of_products_of_float32_on_a_gpu() -> None:
+    gpu = target_named("h200")
+    rows = [
+        BenchRow(case(f"of {dtype}"), Comparison(ops.matmul(8, 8, 8, dtype=dtype), gpu, 0, (Row("tuned", (1e-3,)),)))
+        for dtype in ("tf32", "float16", "float32")
+    ]
+    said = "products of float32, on both sides:"
+    shown = [line for line in summary_lines(table(*rows, baselines=())) if line.startswith(said)]
+    assert shown == [f"{said} tf32 in of tf32", f"{said} ieee in of float32"]
 
 
 def test_a_table_without_baselines_shows_the_tuned_kernels_alone() -> None:

@@ -68,8 +68,19 @@ def test_leaving_out_one_step_of_a_long_contraction_is_found(dtype: str, precisi
     assert error_ratio(in_float32(workload, [a, b]), expectation) > 1
 
 
-def test_operands_cut_to_tf32_are_allowed_when_the_workload_says_so_and_only_then() -> None:
-    exact = ops.matmul(64, 64, 1024)
+def test_leaving_out_one_tap_of_a_channel_is_found_in_tf32() -> None:
+    layer = ops.conv(1, 64, (9, 8), 16, 3, padding=1, dtype="tf32")
+    x, w = random_inputs(layer, 0)
+    (expectation,) = expect(layer, [x, w])
+    w = w.clone()
+    w[:, 5, 1, 1] = 0
+    assert error_ratio(in_float32(layer, [x, w]), expectation) > 1
+
+
+@pytest.mark.parametrize(
+    "exact", [ops.matmul(64, 64, 1024), ops.conv(1, 64, (9, 8), 16, 3, padding=1)], ids=lambda op: op.name
+)
+def test_operands_cut_to_tf32_are_allowed_when_the_workload_says_so_and_only_then(exact: Workload) -> None:
     a, b = random_inputs(exact, 0)
     cut = [(x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b)]
     actual = in_float32(exact, cut)

@@ -18,7 +18,7 @@ from autosched.comparing.compare import Comparison, Row
 from autosched.comparing.contenders import Absent, Contender, fastest_way
 from autosched.machine.element_types import torch_dtype
 from autosched.machine.timing import timer_for
-from search_spaces import InputError, Workload, ops
+from search_spaces import InputError, Workload, ops, target_named
 from search_spaces.devices.target import cpu
 from search_spaces.workloads.workload import Scalar, Stage
 
@@ -251,6 +251,13 @@ def test_rounds_that_other_work_slowed_down_are_counted() -> None:
     slowdowns = (1.0,) * 10 + (1.4, 1.9)
     table = Comparison(OPERATORS[0], TARGET, 1, (Row("tuned", QUIET),), slowdowns=slowdowns)
     assert str(table).endswith("other work slowed this core in 2 of 12 rounds, up to 1.9 times")
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("tf32", ": tf32"), ("float32", ": ieee"), ("float16", None)])
+def test_the_table_of_a_gpu_has_the_precision_of_both_sides(dtype: str, expected: str | None) -> None:
+    layer = ops.conv(2, 8, (9, 7), 16, 3, dtype=dtype)
+    shown = str(Comparison(layer, target_named("h200"), 0, (Row("tuned", QUIET),)))
+    assert shown.partition("products of float32, on both sides")[2] == (expected or "")
 
 
 def test_bandwidth_stands_where_nothing_is_contracted() -> None:

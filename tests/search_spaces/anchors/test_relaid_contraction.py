@@ -66,10 +66,12 @@ def test_kernels_compile(backend: str) -> None:
         assert build(schedule.program, schedule.one_line, H200, backends.named(schedule.backend)).binaries
 
 
-def test_rows_of_a_window_are_those_of_padded_pixels() -> None:
-    constant = replace(
-        FIRST["a stem"], inputs=tuple(replace(t, constant=t.name == "w") for t in FIRST["a stem"].inputs)
-    )
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_rows_of_a_window_are_those_of_padded_pixels(precision: str) -> None:
+    """A pixel of tf32 is a whole vector, and shorter than any dot."""
+    dtype = "float32" if precision == "tf32" else "float16"
+    stem = convolution((20, 18), (7, 7), 3, 24, padding=3, stride=2, batch=2, dtype=dtype, precision=precision)
+    constant = replace(stem, inputs=tuple(replace(t, constant=t.name == "w") for t in stem.inputs))
     (schedule, *_) = relaid(best_spaces.build(constant, H200), 1)
     buffers = {b.name: b for b in schedule.program.buffers if b.role == "workspace"}
     image, weights = (next(b for name, b in buffers.items() if name.endswith(f"{x}_rows")) for x in ("in0", "in1"))

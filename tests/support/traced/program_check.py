@@ -26,7 +26,6 @@ from autosched.tracing.callables.whole_check import outcome
 from program_writer import Program
 from schedule_checks import fault
 from search_spaces import EmptySearchSpaceError
-from search_spaces.workloads.strides import span
 from untuned import untuned_kernel
 
 Kind = Literal["right", "refused", "wrong", "misplaced", "unsafe", "untunable", "faulty", "crashed", "no_program"]
@@ -64,7 +63,8 @@ def check(program: Program, target: Target, schedules: int, allow_fallback: bool
 
 
 def _checked(program: Program, target: Target, schedules: int, allow_fallback: bool) -> Finding:
-    inputs = [_like(x, device_of(target)) for x in program.inputs]
+    home, program = program.on(torch.device("cpu")), program.on(device_of(target))
+    inputs = program.inputs
     try:
         required = _required(program, inputs)
         function = functools.partial(outcome, program.function, required)
@@ -72,8 +72,8 @@ def _checked(program: Program, target: Target, schedules: int, allow_fallback: b
         lies = places(examples, _tensors(program.function(*examples)))
         foretold = _foretold(program, examples)
         # On a CPU: on a GPU PyTorch's own `rms_norm` gives NaN for a whole row in which one number is infinite.
-        at_home = [_like(x, torch.device("cpu")) for x in program.inputs]
-        expected = Expected(function, at_home, _epsilon(program, inputs), nan=not required)
+        at_home = functools.partial(outcome, home.function, required)
+        expected = Expected(at_home, home.inputs, _epsilon(program, inputs), nan=not required)
     except Exception as error:
         return Finding(program.seed, "no_program", f"{type(error).__name__}: {error}")
     try:
@@ -156,7 +156,8 @@ def places(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> list[ResultPl
 
 def _foretold(program: Program, inputs: Sequence[Tensor]) -> list[tuple[int, ...]]:
     """The strides of the results by PyTorch's shape functions."""
-    mode = FakeTensorMode()
+    # What it closes over is no fake tensor.
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     given = [mode.from_tensor(x) for x in inputs]
     with mode:
         results = _tensors(program.function(*given))
@@ -207,13 +208,6 @@ def _epsilon(program: Program, inputs: Sequence[Tensor]) -> float:
 
 def device_of(target: Target) -> torch.device:
     return torch.device("cuda" if target.kind == "gpu" else "cpu")
-
-
-def _like(tensor: Tensor, device: torch.device) -> Tensor:
-    """The input on that device, with the strides it has."""
-    size = span(tuple(tensor.shape), tensor.stride())
-    memory = tensor.as_strided((size,), (1,)).to(device, copy=True)
-    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def _required(program: Program, inputs: Sequence[Tensor]) -> tuple[bool, ...]:

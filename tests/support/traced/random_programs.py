@@ -94,25 +94,32 @@ _MOVED_IMAGES = (
 )  # fmt: skip
 
 
-def generate(seed: int, gradients: bool | None = None, dtype: torch.dtype | None = None) -> Program:
-    """The program of that seed. `gradients` and `dtype` are drawn unless they are given: a third has gradients."""
+def generate(
+    seed: int, gradients: bool | None = None, dtype: torch.dtype | None = None, images: bool = False
+) -> Program:
+    """The program of that seed. `gradients` and `dtype` are drawn unless they are given: a third has gradients.
+    `images`: it begins with a convolution.
+    """
     while True:
-        made = _generated(np.random.default_rng(seed), seed, gradients, dtype)
+        made = _generated(np.random.default_rng(seed), seed, gradients, dtype, images)
         if made is not None:
             return made
         seed += 1_000_000_007
 
 
 def _generated(
-    rng: np.random.Generator, seed: int, gradients: bool | None, dtype: torch.dtype | None
+    rng: np.random.Generator, seed: int, gradients: bool | None, dtype: torch.dtype | None, images: bool
 ) -> Program | None:
     floats = dtype or FLOATS[int(rng.integers(len(FLOATS)))]
     differentiated = bool(rng.random() < 1 / 3) if gradients is None else gradients
     writer = Writer(rng, floats, ones=float(rng.choice((0.0, 0.0, 0.4))))
     # Values that are no ordinary numbers have gradients that nobody checks by.
-    special = not differentiated and writer.chance(0.15)
-    for _ in range(int(rng.integers(1, 4))):
-        writer.given(drawn(writer, writer.shape(int(rng.choice(5, p=RANKS))), special))
+    writer.special = not differentiated and writer.chance(0.15)
+    writer.autocast = writer.one_of((torch.bfloat16, torch.float16)) if writer.chance(0.05) else None
+    if images:
+        convolved(writer)
+    for _ in range(int(rng.integers(0 if images else 1, 4))):
+        writer.given(drawn(writer, writer.shape(int(rng.choice(5, p=RANKS))), writer.special))
     if writer.chance(0.3):
         writer.given(integers(writer, writer.shape(int(rng.integers(1, 4)))))
     wanted = int(rng.integers(*STEPS))
@@ -122,9 +129,18 @@ def _generated(
     results = _results(writer, differentiated)
     if not results:
         return None
-    arguments = ", ".join(f"x{n}" for n in range(len(writer.inputs)))
-    body = "\n".join(f"    {line}" for line in [*writer.lines, f"return {', '.join(results)}"])
-    return Program(seed, f"def program({arguments}):\n{body}\n", tuple(writer.inputs), differentiated)
+    named = {f"x{n}": x for n, x in enumerate(writer.inputs)}
+    closes = writer.chance(0.3)
+    closed_over = {
+        n: x for n, x in named.items() if n != "x0" and x.is_floating_point() and closes and writer.chance(0.5)
+    }
+    inputs = tuple(x for n, x in named.items() if n not in closed_over)
+    head = [f"def program({', '.join(n for n in named if n not in closed_over)}):"]
+    if writer.autocast is not None:
+        head.append(f"    with torch.autocast(x0.device.type, {writer.autocast}):")
+    body = [f"{'    ' * len(head)}{line}" for line in [*writer.lines, f"return {', '.join(results)}"]]
+    text = "".join(f"{line}\n" for line in [*head, *body])
+    return Program(seed, text, inputs, differentiated, closed_over)
 
 
 def _results(writer: Writer, differentiated: bool) -> list[str]:

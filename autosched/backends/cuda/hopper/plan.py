@@ -35,6 +35,8 @@ OFFERS = Offers(
     waits=True,
     walks=False,
     through_registers=False,
+    batches=False,
+    joins=False,
     kept_registers=KEPT_REGISTERS,
     words=frozenset({IM2COL}),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda.language.index import scaled, sum_of
 from autosched.backends.cuda.registers.exchange import Exchange
 from autosched.backends.cuda.registers.layouts import Digit, registers, simplified
@@ -54,6 +55,8 @@ class Rearranging:
             self._take(source, dst, {s.axis: sum_of(scaled(own, parts), str(number))})
 
     def put_together(self, s: Interleave) -> None:
+        if s.run > 1:
+            raise CompileError(f"{s.dst.name} has runs of {s.run} of its parts; expected single positions in turn")
         dst = self._tiles.declare(s.dst)
         parts = len(s.src)
         rest = after_digits(dst.layout[s.axis], parts)

@@ -120,7 +120,11 @@ class Tiles:
         shape = [*s.dst.shape]
         shape[at] //= parts
         text = self._joined([self.operand(self[name], s.dst.axes, s.dst.dtype) for name in s.src], shape)
-        if at + 1 < len(shape):
+        if s.run > 1:
+            split = [*shape[:at], shape[at] // s.run, s.run, *shape[at + 1 :]]
+            rank = len(split)
+            text += f".reshape({[*split, parts]}).permute({[*range(at + 1), rank, *range(at + 1, rank)]})"
+        elif at + 1 < len(shape):
             rank = len(shape)
             text += f".permute({[*range(at + 1), rank, *range(at + 1, rank)]})"
         self.assign(s.dst, f"{text}.reshape({list(s.dst.shape)})")

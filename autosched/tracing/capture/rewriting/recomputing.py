@@ -35,6 +35,9 @@ def recompute_points(graph: fx.Graph) -> tuple[fx.Node, ...]:
     tangents = _after(graph, (n for n in graph.nodes if _is_tangent(n)))
     forward = [n for n in graph.nodes if n.op != "output" and n not in tangents]
     constants = _constants(forward)
+    for node in constants:
+        # The positions that a gradient puts elements at are known when they are not read from memory.
+        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     for product in [n for n in forward if is_product(n) and _pays(n)]:
         points = _points(product, forward)
         folds = [n for n in forward if n not in points and not is_product(n) and points & {*n.all_input_nodes}]

@@ -7,14 +7,17 @@ windows, too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from autosched.tracing.operators.rules import Result, arange, converted
 from autosched.tracing.values.values import Gathered, Value
+from search_spaces.workloads.dtypes import is_float
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.expression import Expression, Integer, Literal
+from search_spaces.workloads.strides import dense_strides
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,50 @@ def maximum_of(result: Result, x: Value, windows: Sequence[AdaptiveWindows]) -> 
     """The maximum of every window. What is read twice where a window is short changes nothing."""
     within = _within(result, x, windows)
     return result.reduced("max", within, range(len(x.shape), len(within.shape)), dtype=x.dtype)
+
+
+def place_of(result: Result, x: Value, windows: Sequence[AdaptiveWindows], top: Value) -> Value:
+    """The position in the tensor of every window's maximum: the first one, or the last NaN."""
+    elements = at_places(result, x, windows)
+    along = [arange(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}") for w in windows]
+    steps = dense_strides(tuple(w.extent for w in windows))
+
+    def chosen(t: Expression, *rest: Expression) -> Expression:
+        at, given = rest[: len(windows)], rest[len(windows) :]
+        places = [_position(windows, steps, at, place) for place in elements]
+        made = places[-1]
+        for e, place in list(zip(given, places, strict=True))[-2::-1]:
+            made = ex.call("where", ex.call("eq", e, t), place, made)
+        for e, place in zip(given, places, strict=True) if is_float(x.dtype) else ():
+            made = ex.call("where", ex.call("eq", e, e), made, place)
+        return made
+
+    name = f"{result.name}_places"
+    return result.elementwise(chosen, top, *along, *elements.values(), name=name, shape=top.shape, dtype="int64")
+
+
+def at_places(result: Result, x: Value, windows: Sequence[AdaptiveWindows]) -> dict[tuple[int, ...], Value]:
+    """By place in a window, the element there of every window, or its last one."""
+    found = {}
+    for place in itertools.product(*(range(w.longest) for w in windows)):
+        index: list[Value | int] = list(range(len(x.shape)))
+        shape = list(x.shape)
+        for w, j in zip(windows, place, strict=True):
+            at = arange(w.count, len(x.shape), w.dim, f"{result.name}_at_{w.dim}")
+            part = result.part(f"{x.name}_from_{w.dim}_{j}", at.shape, "int64")
+            index[w.dim] = part.elementwise(lambda i, w=w, j=j: w.place(i, Integer(j)), at)
+            shape[w.dim] = w.count
+        name = f"{x.name}_{'_'.join(map(str, place))}"
+        found[place] = result.part(name, shape, x.dtype).of(Gathered, table=x, index=tuple(index))
+    return found
+
+
+def _position(
+    windows: Sequence[AdaptiveWindows], steps: Sequence[int], at: Sequence[Expression], place: Sequence[int]
+) -> Expression:
+    """The position in the tensor, along the dimensions with windows, of a place in the windows at these positions."""
+    along = zip(windows, steps, at, place, strict=True)
+    return reduce(ex.add, (ex.mul(w.place(i, Integer(j)), Integer(step)) for w, step, i, j in along))
 
 
 def sum_of(result: Result, x: Value, windows: Sequence[AdaptiveWindows]) -> Value:

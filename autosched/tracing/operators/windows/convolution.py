@@ -9,11 +9,18 @@ the stride, with the taps of that residue; the gradient to its input is one of t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, UnsupportedError, constant_number, converted, reshape
-from autosched.tracing.operators.windows.convolved import Geometry, geometry_of, ordinary, windows_along, zeros
+from autosched.tracing.operators.windows.convolved import (
+    Geometry,
+    geometry_of,
+    ordinary,
+    summed,
+    windows_along,
+    zeros,
+)
 from autosched.tracing.operators.windows.transposed import transposed as transposed_sums
 from autosched.tracing.operators.windows.windows import covered, windowed
 from autosched.tracing.values.values import Value
@@ -50,6 +57,8 @@ def _convolution(
 
 
 def _rounded(result: Result, sums: Value) -> Value:
+    if constant_number(sums) == 0:
+        return result.constant(0.0)
     return result.pointwise(lambda x: x, sums) if result.dtype != sums.dtype else sums
 
 
@@ -73,18 +82,18 @@ def _backward(
     name, geometry = result.name.rpartition("_")[0], geometry_of(weight, stride, padding, dilation)
     made: list[Value | None] = [None, None, None]
     if output_mask[0]:
-        of_input = Result(f"{name}_0", x.shape, x.dtype, result.line, result.on_cpu, result.strides)
+        of_input = replace(result, name=f"{name}_0", shape=x.shape, dtype=x.dtype)
         if transposed:
             windows = windows_along(x.shape[2:], weight, geometry)
             made[0] = _rounded(of_input, ordinary(of_input, gradient, weight, windows, groups))
         else:
             made[0] = transposed_sums(of_input, gradient, weight, geometry, groups, _rounded)
     if output_mask[1]:
-        of_weight = Result(f"{name}_1", weight.shape, weight.dtype, result.line, result.on_cpu)
+        of_weight = replace(result, name=f"{name}_1", shape=weight.shape, dtype=weight.dtype, strides=None)
         factors = (x, gradient) if transposed else (gradient, x)
         made[1] = _rounded(of_weight, _weight_gradient(of_weight, *factors, geometry, groups))
     if output_mask[2]:
-        of_bias = Result(f"{name}_2", (gradient.shape[1],), gradient.dtype, result.line, result.on_cpu)
+        of_bias = replace(result, name=f"{name}_2", shape=(gradient.shape[1],), dtype=gradient.dtype, strides=None)
         over = [d for d in range(len(gradient.shape)) if d != 1]
         made[2] = of_bias.pointwise(lambda t: t, of_bias.reduced("sum", converted(gradient, "float32"), over))
     return tuple(made)
@@ -110,7 +119,7 @@ def _weight_gradient(
     first = 3 + count
     positions = range(first + 1, first + 1 + count)
     shape = (groups, filters // groups, inner, *taps)
-    sums = product(result, small, image, shape, (first, 0, 1, *positions), (first, 0, 2, *positions, *range(3, first)))
+    sums = summed(result, small, image, shape, (first, 0, 1, *positions), (first, 0, 2, *positions, *range(3, first)))
     return reshape(sums, result.shape)
 
 

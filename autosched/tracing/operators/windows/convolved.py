@@ -38,7 +38,7 @@ def ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window],
         first = 2 + count
         along = (0, first, *range(2, first), *range(first + 1, first + 1 + count))
         of_weight = (1, first, *range(first + 1, first + 1 + count))
-        return product(result, image, weight, (batch, filters, *positions), along, of_weight)
+        return summed(result, image, weight, (batch, filters, *positions), along, of_weight)
     first, inner = 3 + count, x.shape[1] // groups
     image = reshape(image, (batch, groups, inner, *positions, *taps))
     weight = reshape(weight, (groups, filters // groups, inner, *taps))
@@ -46,8 +46,21 @@ def ordinary(result: Result, x: Value, weight: Value, windows: Sequence[Window],
     of_weight = (1, 2, first, *range(first + 1, first + 1 + count))
     shape = (batch, groups, filters // groups, *positions)
     apart = replace(result, shape=shape, strides=_grouped_strides(result, groups))
-    sums = product(apart, image, weight, shape, along, of_weight)
+    sums = summed(apart, image, weight, shape, along, of_weight)
     return reshape(sums, (batch, filters, *positions))
+
+
+def summed(
+    result: Result, a: Value, b: Value, shape: tuple[int, ...], a_loops: Sequence[int], b_loops: Sequence[int]
+) -> Value:
+    """Sums of products (`product`): in any precision where one factor has all loops of the other one, as in depthwise
+    convolutions, which no dot computes.
+    """
+    of_a, of_b = (
+        {n for n, size in zip(loops, x.shape, strict=True) if size > 1} for x, loops in ((a, a_loops), (b, b_loops))
+    )
+    has_dots = of_a - of_b and of_b - of_a
+    return product(result if has_dots else replace(result, precision=""), a, b, shape, a_loops, b_loops)
 
 
 def zeros(result: Result, shape: tuple[int, ...]) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted
-from autosched.tracing.operators.windows.adaptive import adaptive_windows, maximum_of, over_sizes, sum_of
+from autosched.tracing.operators.windows.adaptive import adaptive_windows, maximum_of, over_sizes, place_of, sum_of
 from autosched.tracing.operators.windows.windows import Window, at_place, covered, folded, windows_of
 from autosched.tracing.values.values import Value
 from search_spaces.workloads.dtypes import is_float, range_of
@@ -130,7 +130,7 @@ def _over(result: Result, total: Value, count: float) -> Value:
 
 
 def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
-    sizes = _equal_sizes(result, x, len(output_size))
+    sizes = equal_sizes(x.shape, result.shape, len(output_size))
     if sizes is not None:
         return _avg_pool(result, x, sizes)
     windows = adaptive_windows(x.shape, result.shape, len(output_size))
@@ -138,15 +138,19 @@ def _adaptive_avg_pool(result: Result, x: Value, output_size: Any) -> Value:
 
 
 def _adaptive_max_pool(result: Result, x: Value, output_size: Any) -> tuple[Value, ...]:
-    sizes = _equal_sizes(result, x, len(output_size))
+    sizes = equal_sizes(x.shape, result.shape, len(output_size))
     if sizes is not None:
         return _max_pool(result, x, sizes)
-    return (maximum_of(result, x, adaptive_windows(x.shape, result.shape, len(output_size))),)
+    windows = adaptive_windows(x.shape, result.shape, len(output_size))
+    top = maximum_of(result, x, windows)
+    if math.prod(w.longest for w in windows) > _MOST_PLACES:
+        return (top,)
+    return top, place_of(result, x, windows, top)
 
 
-def _equal_sizes(result: Result, x: Value, rank: int) -> list[int] | None:
-    """Window sizes that divide each dimension into the result's number of equal windows; None if some do not."""
-    pairs = list(zip(x.shape[-rank:], result.shape[-rank:], strict=True))
+def equal_sizes(shape: Sequence[int], counts: Sequence[int], rank: int) -> list[int] | None:
+    """Window sizes that divide each of the last dimensions into as many equal windows; None if some do not."""
+    pairs = list(zip(shape[-rank:], counts[-rank:], strict=True))
     return None if any(n % m for n, m in pairs) else [n // m for n, m in pairs]
 
 

@@ -16,8 +16,14 @@ from typing import Any
 from autosched.tracing.operators.joining_rules import padded, sides_of
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, converted
 from autosched.tracing.operators.view_translation import piece
-from autosched.tracing.operators.windows.adaptive import adaptive_windows, over_sizes, sum_of
-from autosched.tracing.operators.windows.pooling import count_of
+from autosched.tracing.operators.windows.adaptive import (
+    AdaptiveWindows,
+    adaptive_windows,
+    at_places,
+    over_sizes,
+    sum_of,
+)
+from autosched.tracing.operators.windows.pooling import count_of, equal_sizes
 from autosched.tracing.operators.windows.windows import Window, windows_of
 from autosched.tracing.values.values import Gathered, Value
 from search_spaces.workloads.dtypes import is_float
@@ -191,14 +197,46 @@ def _adaptive_avg_pool(rank: int) -> Callable[..., Value]:
     """A rule for windows along the last dimensions, as many as `rank`."""
 
     def rule(result: Result, gradient: Value, x: Value) -> Value:
-        pairs = list(zip(x.shape[-rank:], gradient.shape[-rank:], strict=True))
-        if all(n % m == 0 for n, m in pairs):
-            return _avg_pool(result, gradient, x, [n // m for n, m in pairs], (), 0, False, True, None)
+        if (sizes := equal_sizes(x.shape, gradient.shape, rank)) is not None:
+            return _avg_pool(result, gradient, x, sizes, (), 0, False, True, None)
         windows = adaptive_windows(x.shape, gradient.shape, rank)
         share = over_sizes(result.part("share", gradient.shape, "float32"), gradient, windows)
         return converted(sum_of(result, share, adaptive_windows(gradient.shape, x.shape, rank)), result.dtype)
 
     return rule
+
+
+def _adaptive_max_pool(rank: int) -> Callable[..., Value]:
+    """A rule for windows along the last dimensions, as many as `rank`."""
+
+    def rule(result: Result, gradient: Value, x: Value, places: Value) -> Value:
+        if (sizes := equal_sizes(x.shape, gradient.shape, rank)) is not None:
+            return _max_pool(result, gradient, x, sizes, (), 0, 1, False, places)
+        return _of_maxima(result, gradient, places, adaptive_windows(gradient.shape, x.shape, rank))
+
+    return rule
+
+
+def _of_maxima(result: Result, gradient: Value, places: Value, around: Sequence[AdaptiveWindows]) -> Value:
+    """The sum, for every element, of the gradients of the windows around it whose maximum it is."""
+    if math.prod(w.longest for w in around) > _MOST_SUMMED:
+        raise UnsupportedError(f"elements that are in over {_MOST_SUMMED} windows")
+    slopes, found = at_places(result, gradient, around), at_places(result, places, around)
+    at = [arange(w.count, len(result.shape), w.dim, f"{result.name}_own_{w.dim}") for w in around]
+    steps = dense_strides(tuple(w.count for w in around))
+
+    def total(*elements: Expression) -> Expression:
+        own, rest = elements[: len(at)], elements[len(at) :]
+        here = reduce(ex.add, (ex.mul(i, Integer(step)) for i, step in zip(own, steps, strict=True)))
+        summands = []
+        for place, g, p in zip(slopes, rest[: len(slopes)], rest[len(slopes) :], strict=True):
+            # Where there are fewer windows, the last one is there again.
+            more = [ex.call("lt", Integer(j), w.size(i)) for w, i, j in zip(around, own, place, strict=True) if j]
+            condition = reduce(ex.mul, [ex.call("eq", p, here), *more])
+            summands.append(ex.call("where", condition, g, Literal(0.0)))
+        return _total(summands)
+
+    return result.pointwise(total, *at, *slopes.values(), *found.values())
 
 
 def _replication_pad(result: Result, gradient: Value, x: Value, padding: Sequence[int]) -> Value:
@@ -245,5 +283,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys([f"max_pool{n}d_with_indices_backward" for n in (2, 3)], _max_pool),
     **dict.fromkeys([f"avg_pool{n}d_backward" for n in (2, 3)], _avg_pool),
     **{f"_adaptive_avg_pool{n}d_backward": _adaptive_avg_pool(n) for n in (2, 3)},
+    **{f"adaptive_max_pool{n}d_backward": _adaptive_max_pool(n) for n in (2, 3)},
     **dict.fromkeys([f"replication_pad{n}d_backward" for n in (1, 2, 3)], _replication_pad),
 }

@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autosched.tracing.operators.joining_rules import joined
-from autosched.tracing.operators.product_rules import product
 from autosched.tracing.operators.rules import Result, constant_number, reshape
 from autosched.tracing.operators.view_translation import permute, piece, view
-from autosched.tracing.operators.windows.convolved import Geometry, ordinary
+from autosched.tracing.operators.windows.convolved import Geometry, ordinary, summed
 from autosched.tracing.operators.windows.windows import Window, covered, windowed
 from autosched.tracing.values.values import Value
 from autosched.tracing.values.views import Slicing
@@ -76,7 +75,7 @@ def _by_columns(result: Result, x: Value, weight: Value, geometry: Geometry, gro
         apart = (batch, groups, own, *(n for u, s in zip(positions, stride, strict=True) for n in (u, s)))
         split = replace(of_all, shape=apart, strides=_split_strides(of_all, own, stride))
         taps_of = _taps_by_residue(weight, groups, stride, [w.size for w in windows])
-        sums = reshape(product(split, image, taps_of, apart, image_loops, weight_loops), whole)
+        sums = reshape(summed(split, image, taps_of, apart, image_loops, weight_loops), whole)
     made = finish(of_all, sums)
     for dim, (first, size) in enumerate(zip(firsts, sizes, strict=True), 2):
         made = piece(made, dim, first, size)

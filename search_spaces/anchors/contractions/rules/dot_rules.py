@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from search_spaces.anchors.contractions.batch_tiles import batch_rules, batch_tile, with_batch
 from search_spaces.anchors.contractions.class_tiles import CLASSES, ClassTiles, class_tiles
 from search_spaces.anchors.contractions.dot_knobs import (
     MIN_ROWS,
@@ -20,6 +21,7 @@ from search_spaces.anchors.contractions.dot_knobs import (
     why_too_narrow,
 )
 from search_spaces.anchors.contractions.dot_tiles import DotTile
+from search_spaces.anchors.contractions.joined_tiles import joined_rules
 from search_spaces.anchors.contractions.operand_copies import COPIED, Operand, copied_operand, operand
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.rules.range_rules import with_ranges
@@ -40,7 +42,22 @@ from search_spaces.workloads.workload import Workload
 
 # The order in which knobs are decided.
 DECIDED_FIRST = (
-    *("swap", "m_axes", "n_axes", "k_axes", "m", "n", "k", "order", "group", "warps", "specialize", "grid", "split"),
+    *(
+        "swap",
+        "batch",
+        "m_axes",
+        "n_axes",
+        "k_axes",
+        "m",
+        "n",
+        "k",
+        "order",
+        "group",
+        "warps",
+        "specialize",
+        "grid",
+        "split",
+    ),
     *("partials", "per_sm", "a_load", "b_load", "tail", "store", "epilogue_load", "ctas", "subtiles", "max_registers"),
     "stages",
 )
@@ -55,8 +72,8 @@ def dot_rules(
         for name, side in zip(LOADS, form.operands, strict=True)
         for how in dict.fromkeys(("pointer", *knobs[name].values))
     }
-    rules = _DotRules(workload, form, target, offers, reads)
-    return with_ranges(form, rules.all(), knobs)
+    rules = (*batch_rules(knobs), *joined_rules(knobs), *_DotRules(workload, form, target, offers, reads).all())
+    return tuple(with_batch(rule, knobs) for rule in with_ranges(form, rules, knobs))
 
 
 def _moved(form: Contraction, side: Sequence[Expression]) -> tuple[Access, ...]:
@@ -259,7 +276,7 @@ class _DotRules:
         grouped = units.waves * self.offers.groups if units else 0
         threads = features.wave * values.integer("warps", max(WARPS[-1], grouped))
         allowed = values.integer("max_registers", 0) or features.registers_per_thread
-        sums = math.prod(self._block(values)) // threads
+        sums = batch_tile(values) * math.prod(self._block(values)) // threads
         need = len(self.form.dots) * sums
         # A thread keeps something next to its accumulators, known or not.
         need += max(1, self.offers.least_beside(sums) if values.get("specialize") == "none" else 0)
@@ -306,7 +323,8 @@ class _DotRules:
         """Bytes of the operands of one iteration's dots."""
         loads = (self.reads["a_load", "pointer"], self.reads["b_load", "pointer"])
         sides = zip(self._block(values), loads, strict=True)
-        return values.tile("k") * sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
+        each = sum(size * dtype(o.dtype).bytes for size, moved in sides for o in moved)
+        return batch_tile(values) * values.tile("k") * each
 
     def _why_no_room(self, need: int) -> str | None:
         most = self.target.shared_memory_bytes

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from search_spaces.anchors.contractions.class_tiles import (
     CLASSES,
     FUSED,
+    JOINED,
     MOVED,
     RANGE,
     class_tiles,
     fits,
     why_not_ranged,
 )
+from search_spaces.anchors.contractions.dot_knobs import REDUCTION_BYTES
+from search_spaces.anchors.contractions.joined_tiles import joined_positions
 from search_spaces.anchors.contractions.operand_tiles import LOADS, moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
@@ -24,6 +27,7 @@ from search_spaces.programs.tiles import Slice
 from search_spaces.schedules.knobs import Knob, KnobValue, Values
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import Contraction
+from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 
 
@@ -99,12 +103,16 @@ def _why_no_producer(form: Contraction, classes: Sequence[str], moved: str) -> C
 
 def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | None]:
     name, least = knob.name, min(value[-1] for value in knob.values if isinstance(value, tuple))
+    shortest = max(least, REDUCTION_BYTES[0] // dtype(form.dtype).bytes) if name == "k" else least
 
     def why(values: Values) -> str | None:
         tiles = class_tiles(form, values, name)
+        if tiles.kind == JOINED:
+            whole = max(least, joined_positions(form))
+            return None if tiles.size == whole else f"k={tiles.size} of k_axes=joined; expected {whole}, with all taps"
         if tiles.boxed:
             return tiles.why_no_box()
-        if tiles.ranged or fits(tiles.size, tiles.positions) or tiles.size == least:
+        if tiles.ranged or fits(tiles.size, tiles.positions) or tiles.size <= shortest:
             return None
         return f"{name}={tiles.size} is longer than {tiles.positions} positions by a smaller tile; {name}_axes=range"
 
@@ -126,7 +134,7 @@ def _why_no_descriptor(form: Contraction, axes: str, moved: str) -> Callable[[Va
 
 # Decisions that need these kinds of loops over several reduced axes.
 _NEEDED = (
-    ("grid", STREAM_K, (FUSED, RANGE)),
+    ("grid", STREAM_K, (FUSED, RANGE, JOINED)),
     ("tail", "peeled", (RANGE,)),
 )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from search_spaces.anchors.contractions.batch_tiles import BATCH, LINE_BYTES
 from search_spaces.anchors.contractions.class_tiles import (
     BOX,
     CLASSES,
     FUSED,
+    JOINED,
     MOVED,
     RANGE,
     class_positions,
@@ -17,6 +20,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.joined_tiles import joined_positions
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
@@ -24,7 +28,7 @@ from search_spaces.decisions.decision import Decision, start
 from search_spaces.decisions.programs.specialization import NONE
 from search_spaces.decisions.tiles.class_axes import PATCH
 from search_spaces.devices.target import Target
-from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest
+from search_spaces.schedules.knobs import Knob, KnobValue, Values, nearest, padded
 from search_spaces.schedules.limits import USUAL, Offers
 from search_spaces.structure.contraction import Contraction
 from search_spaces.workloads.dtypes import dtype, is_integer, is_promoted
@@ -77,6 +81,9 @@ _FEW_TILES_STARTS = (
 )
 # (wide side, k bytes, warps, stages) for skinny products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
+# (m, warps, stages) of starts with several products of a batch in a tile, whose rows are then whole lines. With one
+# stage operands pass through the first cache, which has what neighbouring taps read again.
+_SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
 # Rows and columns of most tiles.
@@ -143,7 +150,8 @@ class _Starts:
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
         """
-        sizes = {"m": m, "n": n, "k": k_bytes / self.element_bytes, "group": _START_GROUP}
+        depth = min(k_bytes / self.element_bytes, padded(max(self.form.k.extent, joined_positions(self.form))))
+        sizes = {"m": m, "n": n, "k": depth, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         for x in LOADS:
             if "im2col" in self.knobs[x].values:
@@ -166,7 +174,7 @@ class _Starts:
         several = [x for x in CLASSES if f"{x}_axes" in self.knobs]
         if "im2col" in (values["a_load"], values["b_load"]):
             return Values({**others, **self._windows(several)})
-        fused = {"k_axes": FUSED} if "k" in several else {}
+        fused = {"k_axes": others.get("k_axes", FUSED)} if "k" in several else {}
         boxes = self._boxes(values) if others.get("specialize", NONE) != NONE else {}
         apart = [x for x in several if f"{x}_axes" not in boxes]
         long = self._ranges_of(values, apart)
@@ -224,6 +232,7 @@ class _Starts:
         narrow = is_integer(form.dtype) or is_promoted(form.dtype, precision)
         if self.specialized:
             yield from self._of_warp_groups(_WARP_GROUP_STARTS + (_NARROW_WARP_GROUP_STARTS if narrow else ()))
+        yield from self._of_short_rows()
         early = _EARLY_START_TILES if not self.target.features.copy_bytes else ()
         for m, n, k_bytes, warps, stages in early + _START_TILES:
             own = {"warps": warps, "stages": stages}
@@ -236,6 +245,19 @@ class _Starts:
         for wide, k_bytes, warps, stages in _THIN_STARTS if thin <= _THIN_PRODUCT else ():
             m, n = (thin, wide) if swap else (wide, thin)
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
+
+    def _of_short_rows(self) -> Iterator[Values]:
+        """Programs with as many products of a batch as fill lines of the outputs, and with few channels of all taps."""
+        columns, known = class_positions(self.form, "n", ranged=False), getattr(self.knobs.get("k_axes"), "values", ())
+        ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer"})
+        depths = {JOINED: joined_positions(self.form)}
+        if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
+            ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
+            depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
+        kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
+        for (m, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
+            own = Values({**ways, **kind, "warps": warps, "stages": stages})
+            yield self._start(m, columns, depth * self.element_bytes, grid="tiles", **own)
 
     @cached_property
     def _as_given(self) -> Values:
@@ -288,6 +310,7 @@ class _Starts:
         """Specialised programs; programs of one tile, with split-K if there are few; and persistent ones."""
         least = least_tile(self.form.dtype, self.form.workload.precision, self.target)
         swap = self.form.m.extent < self.form.n.extent and self.form.m.extent <= least.rows
+        yield from self._of_short_rows()
         for m, n, k_bytes, kind, warps, stages in _FUSED_WARP_GROUP_STARTS if self.specialized else ():
             own: dict[str, KnobValue] = {"specialize": kind, "warps": warps, "stages": stages, "subtiles": 4}
             for swapped in (False, True):

@@ -13,6 +13,7 @@ from torch import Tensor
 from autosched import InputError, trace
 from autosched.backends.spaces import why_no_schedule
 from autosched.machine.devices import cpu_target
+from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing import loaded
 from autosched.tracing.callables import function as tracing_function
 from autosched.tracing.fusion import region_kernels
@@ -201,6 +202,31 @@ def test_every_kernel_of_a_function_cut_for_a_target_has_a_schedule_there(name: 
         given = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
         cut = trace(function, *given).for_target(target)
         assert [why_no_schedule(w, target) for w in cut.workloads] == [None] * len(cut.workloads)
+
+
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [
+        (lambda x, w, v: F.silu(F.conv1d(x, w)) * (v @ x), (16, 32)),
+        (lambda x, w, v: v @ F.conv1d(x, w).softmax(1), (24, 16)),
+        (lambda x, w, v: (F.conv1d(x, w), v @ x), (16, 32)),
+    ],
+    ids=["several products", "a chain", "several results"],
+)
+def test_products_of_different_precision_are_never_one_kernel(
+    function: Callable[..., object], weight: tuple[int, ...]
+) -> None:
+    """By default PyTorch cuts convolutions on a GPU to tf32, and no products."""
+    given = [torch.empty(shape, device="meta") for shape in ((2, 32, 64), (16, 32, 1), weight)]
+
+    def kernels(precision: LibraryPrecision) -> list[list[str]]:
+        """The precisions of the kernels with products, in every cut."""
+        with precision.applied():
+            cuts = trace(function, *given).cuts
+        return [[w.precision for w in cut.launched if any(s.factors for s in w.stages)] for cut in cuts]
+
+    assert ["tf32"] in kernels(LibraryPrecision("tf32", "tf32"))
+    assert all(set(found) == {"ieee", "tf32"} for found in kernels(LibraryPrecision("ieee", "tf32")))
 
 
 def test_concatenations_of_products_in_another_are_not_stored() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
@@ -215,6 +216,69 @@ def test_autocast_narrows_convolutions() -> None:
 def test_element_types_without_kernels_are_refused_by_name(dtype: torch.dtype) -> None:
     with pytest.raises(InputError, match=str(dtype).removeprefix("torch.")):
         trace(lambda x, w: F.conv2d(x, w), X.to(dtype), W.to(dtype))
+
+
+# Precision
+
+
+def elsewhere(*tensors: Tensor, device: str = "cuda") -> list[Tensor]:
+    """Tensors on a device that need not be there, without data."""
+    with FakeTensorMode():
+        return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device) for t in tensors]
+
+
+# name: the function, its arguments, and the precision on a GPU.
+PRECISIONS: dict[str, tuple[Function, tuple[Tensor, ...], set[str]]] = {
+    "a line": (lambda x, w: F.conv1d(x, w), (R(2, 4, 9), R(8, 4, 3)), {"tf32"}),
+    "an image": (conv, (X, W, B), {"tf32"}),
+    "volumes": (lambda x, w: F.conv3d(x, w, padding=1), (R(2, 2, 3, 4, 5), R(3, 2, 2, 3, 3)), {"tf32"}),
+    "groups": (conv, (X, R(6, 2, 3, 3)), {"tf32"}),
+    "a pixel": (lambda x, w: conv(x, w, padding=0), (X, R(8, 4, 1, 1)), {"tf32"}),
+    "transposed": (lambda x, w: F.conv_transpose2d(x, w, stride=2), (X, R(4, 3, 2, 2)), {"tf32"}),
+    "transposed by residue": (lambda x, w: F.conv_transpose2d(x, w, dilation=2), (X, R(4, 3, 2, 2)), {"tf32"}),
+    # No dot computes them.
+    "depthwise": (conv, (R(2, 8, 7, 6), EACH), {"ieee"}),
+    "narrow": (conv, (X.half(), W.half()), {"ieee"}),
+    # By cuBLAS, which does not cut float32 by default.
+    "with a product behind it": (
+        lambda x, w, v: F.linear(conv(x, w).flatten(1), v), (X, W, R(5, 8 * 42)), {"tf32", "ieee"},
+    ),
+}  # fmt: skip
+
+
+def precisions(function: Function, *tensors: Tensor) -> set[str]:
+    found = (w for cut in trace(function, *tensors).cuts for w in cut.launched)
+    return {w.precision for w in found if w.contracted}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_convolutions_of_float32_on_a_gpu_are_as_precise_as_cudnns(name: str) -> None:
+    function, given, expected = PRECISIONS[name]
+    assert precisions(function, *elsewhere(*given)) == expected
+
+
+def test_convolutions_are_not_cut_on_a_cpu_or_where_cudnn_is_not_to() -> None:
+    assert precisions(conv, X, W) == {"ieee"}
+    try:
+        torch._C._set_cudnn_allow_tf32(False)
+        assert precisions(conv, *elsewhere(X, W)) == {"ieee"}
+    finally:
+        torch._C._set_cudnn_allow_tf32(True)
+
+
+def test_gradients_are_as_precise_as_the_convolution() -> None:
+    given = [torch.empty(t.shape, device="meta", requires_grad=True) for t in (X, W)]
+    traced = trace(lambda x, w: F.conv2d(x, w, stride=2), *given, backward=True)
+    made = (*traced.forward.workloads, *traced.backward.workloads)
+    assert {w.precision for w in made if w.contracted} == {"tf32"}
+
+
+def test_sizes_that_change_are_traced_for_the_device_of_the_examples() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.BatchNorm2d(8)).eval()
+    changing: dict[str, Any] = {"dynamic": {"x": 0}, "sizes": (1, 8), "points": (2, 8)}
+    assert {w.precision for w in trace(lambda x: module(x), X, **changing).workloads} == {"ieee"}
+    traced = trace(lambda x, w: conv(x, w), *elsewhere(X, W), **changing)
+    assert {w.precision for w in traced.workloads} == {"tf32"}
 
 
 # Gradients

@@ -139,6 +139,7 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "means_of_an_uneven_volume": (lambda x: F.adaptive_avg_pool3d(x, (2, 4, 5)), X[:1, :, :3, :7]),
     "means_of_an_uneven_line": (lambda x: F.adaptive_avg_pool1d(x, 5), HALVES),
     "maxima_of_uneven_parts": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
+    "places_of_uneven_parts": (lambda x: F.adaptive_max_pool2d(x, (4, 8), return_indices=True)[1], X.round()),
     "maxima_of_an_uneven_line": (lambda x: F.adaptive_max_pool1d(x, 5), HALVES),
     "made_smaller_by_areas": (lambda x: F.interpolate(x, (5, 3), mode="area"), Y),
 }

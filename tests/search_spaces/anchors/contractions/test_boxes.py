@@ -17,6 +17,7 @@ from autosched import backends
 from autosched.backends import spaces
 from autosched.backends.build import build
 from autosched.backends.cuda.hopper.plan import OFFERS
+from autosched.backends.fingerprint import source_fingerprint
 from autosched.backends.gpu.warps import WGMMA
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
@@ -31,12 +32,13 @@ from search_spaces import Schedule, SearchSpace, Target, Workload, target_named
 from search_spaces.decisions.tiles.class_axes import BOXES, box_of
 from search_spaces.errors import AutoschedError, EmptySearchSpaceError
 from search_spaces.programs.boxes import box, why_no_box
+from search_spaces.programs.grid import Grid
 from search_spaces.programs.interpreting.interpreter import interpret
 from search_spaces.programs.interpreting.roles import RunRoles, why_unsound
 from search_spaces.programs.roles.making import roles_of
 from search_spaces.programs.statements import Load, Store, statements
-from search_spaces.programs.tile_program import Kernel
-from search_spaces.programs.tiles import Flat, Slice, side
+from search_spaces.programs.tile_program import Buffer, Kernel, TileProgram
+from search_spaces.programs.tiles import Flat, Slice, Tile, side
 from search_spaces.schedules.limits import USUAL
 from search_spaces.workloads.expressions.affine import Affine, axis_index
 
@@ -262,6 +264,17 @@ def test_parts_of_a_box_are_boxes(positions: tuple[int, ...]) -> None:
         assert _positions(parts, {**at, "half": half}) == wanted
         assert _positions(constant, at) == wanted
         assert why_no_box(parts, (1, 1, 1)) is None
+
+
+def test_boxes_of_other_sides_have_other_fingerprints() -> None:
+    """Of a single tile the text is the same: the sides are in the descriptor, which the host makes."""
+
+    def loaded(positions: tuple[int, ...]) -> TileProgram:
+        slices = tuple(_sides(("n", "p", "q"), positions))
+        kernel = Kernel("k", Grid(()), (Load(Tile("x", ("m",), (128,)), "x", slices, via="descriptor"),))
+        return TileProgram("k", (Buffer("x", (2, 16, 16), "float32", "input"),), (kernel,))
+
+    assert source_fingerprint("", loaded((2, 8, 8))) != source_fingerprint("", loaded((1, 8, 16)))
 
 
 def test_parts_that_are_no_boxes_are_ranges() -> None:

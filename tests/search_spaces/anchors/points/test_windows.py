@@ -21,9 +21,22 @@ from autosched.checking.random_inputs import random_inputs
 from best_spaces import build
 from convolutions import block, convolution
 from scheduled_tensors import interpreted, launched_on
-from search_spaces import EmptySearchSpaceError, Schedule, SearchSpace, Workload, target_named
+from search_spaces import (
+    Axis,
+    EmptySearchSpaceError,
+    Reduction,
+    Schedule,
+    SearchSpace,
+    Stage,
+    Tensor,
+    Workload,
+    target_named,
+)
 from search_spaces.programs.statements import For, Load, Store, statements
 from search_spaces.schedules.knobs import KnobValue
+from search_spaces.workloads.expressions import expression as ex
+from search_spaces.workloads.expressions.affine import Affine, axis_index
+from search_spaces.workloads.expressions.expression import Access
 
 TRITON, H200, CPU = TritonBackend(), target_named("h200"), autosched.cpu_target(1)
 
@@ -125,6 +138,19 @@ def test_what_is_outside_is_nothing_however_the_edges_are(layout: str, value: fl
     check_interpreted(workload, gpu, [x, w])
     by_rows = got[0] if layout == "nhwc" else got[0].movedim(-2, 0)
     assert by_rows.isfinite().flatten(1).all(1).tolist() == [False] * 2 + [True] * 5
+
+
+def test_windows_of_windows_are_read_where_they_are_written_out() -> None:
+    """out[p] = max over w of x[2 p + w] * (sum over v of x[2 p + w + v])"""
+    p, w, v = Axis("p", 7), Axis("w", 3), Axis("v", 2)
+    at = Affine.of(("p", 2), ("w", 1))
+    total = Stage("s", (p, w), Access("x", (at + axis_index("v"),)), Reduction("sum", (v,)))
+    product = ex.mul(Access("x", (at,)), Access("s", (axis_index("p"), axis_index("w"))))
+    out = Stage("out", (p,), product, Reduction("max", (w,)))
+    workload = Workload("windows", (Tensor("x", (16,), "float32"),), (total, out))
+    for target in (H200, CPU):
+        schedule = build(workload, target).restricted("pointwise").sample(np.random.default_rng(0))
+        check_interpreted(workload, schedule, random_inputs(workload, 3))
 
 
 def test_what_follows_a_window_is_in_its_kernel() -> None:

@@ -1,0 +1,77 @@
+"""Precision of PyTorch's products and convolutions: read from any of its settings, and set for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from autosched.machine.library_precision import LibraryPrecision
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+OPERATIONS = ("all", "matmul", "conv", "rnn")
+
+
+def newer(operation: str, precision: str) -> None:
+    torch._C._set_fp32_precision_setter("cuda", operation, precision)
+
+
+def state() -> list[str]:
+    return [torch._C._get_fp32_precision_getter("cuda", name) for name in OPERATIONS]
+
+
+@pytest.fixture(autouse=True)
+def _usual_settings() -> Iterator[None]:
+    yield
+    newer("all", "none")
+    torch.set_float32_matmul_precision("highest")
+    torch._C._set_cudnn_allow_tf32(True)
+
+
+# Settings by name: PyTorch's older switches, its newer ones, and both so that they differ.
+SETTINGS: dict[str, tuple[Callable[[], object], LibraryPrecision]] = {
+    "none": (lambda: None, LibraryPrecision("ieee", "tf32")),
+    "products": (lambda: torch.set_float32_matmul_precision("high"), LibraryPrecision("tf32", "tf32")),
+    "products less": (lambda: torch.set_float32_matmul_precision("medium"), LibraryPrecision("tf32", "tf32")),
+    "products, newer": (lambda: newer("matmul", "tf32"), LibraryPrecision("tf32", "tf32")),
+    "cuDNN": (lambda: torch._C._set_cudnn_allow_tf32(False), LibraryPrecision("ieee", "ieee")),
+    "convolutions, newer": (lambda: newer("conv", "ieee"), LibraryPrecision("ieee", "ieee")),
+    "all, newer": (lambda: (newer("all", "ieee"), newer("conv", "none")), LibraryPrecision("ieee", "ieee")),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_products_and_convolutions_are_those_of_pytorch(name: str) -> None:
+    change, expected = SETTINGS[name]
+    change()
+    assert LibraryPrecision.now(GPU) == expected
+    assert LibraryPrecision.now(CPU) == LibraryPrecision(expected.products)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("precision", [LibraryPrecision("tf32", "ieee"), LibraryPrecision("ieee", "tf32")], ids=str)
+def test_settings_are_applied_for_a_while_in_all_of_pytorchs_words(precision: LibraryPrecision, name: str) -> None:
+    SETTINGS[name][0]()
+    before = [s == "tf32" for s in state()]
+    with precision.applied():
+        assert LibraryPrecision.now(GPU) == precision
+        assert torch.get_float32_matmul_precision() == ("high" if precision.products == "tf32" else "highest")
+        assert torch.backends.cudnn.allow_tf32 == (precision.convolutions == "tf32")
+    assert [s == "tf32" for s in state()] == before
+
+
+def test_the_older_precision_of_products_is_as_it_was() -> None:
+    torch.set_float32_matmul_precision("medium")
+    with LibraryPrecision().applied():
+        pass
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 0), "ieee"), ((8, 0), "tf32"), ((12, 0), "tf32")])
+def test_convolutions_are_cut_on_gpus_that_have_tf32(
+    capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert LibraryPrecision.now(GPU).convolutions == expected
