@@ -61,7 +61,9 @@ def with_least_integers(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
     """The arguments with integers that index almost any tensor: 0 and 1, and then 0 alone."""
     for bound in (2, 1):
         yield [
-            t if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool else _in_memory(t, lambda m: m % bound)
+            t
+            if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool
+            else _in_memory(t, lambda m: m % bound)
             for t in tensors
         ]
 
