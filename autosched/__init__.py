@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
     from autosched.torch_compile.explain import Explanation, explain
+    from autosched.torch_compile.tune_model import tune_model
     from autosched.tracing import (
         DifferentiableFunction,
         DifferentiableKernel,
@@ -105,6 +106,7 @@ __all__ = [
     "trace",
     "tune",
     "tune_many",
+    "tune_model",
 ]
 
 # Modules, and the names that they define.
@@ -118,6 +120,7 @@ _HOMES = {
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
     "autosched.torch_compile.explain": "Explanation explain",
+    "autosched.torch_compile.tune_model": "tune_model",
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
     "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",

@@ -17,6 +17,10 @@ from autosched.torch_compile.graph_compiler import GraphCompiler, is_symbolic, s
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 
+# Takes a graph and its inputs without data, returns its function.
+GraphFunction = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Backend = GraphFunction
+
 
 def autosched(
     graph: fx.GraphModule,
@@ -33,27 +37,30 @@ def autosched(
     return backend_of(Options.of(mode, options), _ignored)(graph, inputs)
 
 
-def backend_of(options: Options, report: OnReport) -> Callable[..., Callable[..., Any]]:
+def backend_of(options: Options, report: OnReport) -> Backend:
     """A backend of torch.compile with these options that reports every graph."""
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-    def compiler(kind: Kind) -> Callable[..., Any]:
-        return GraphCompiler(kind, options, report)
+    with_sizes = by_graphs(lambda kind: GraphCompiler(kind, options, report))
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(map(is_symbolic, inputs)):
             return symbolic_graph(graph, inputs, options, report)
-        made = aot_autograd(
-            fw_compiler=compiler("forward"),
-            bw_compiler=compiler("backward"),
-            inference_compiler=compiler("inference"),
-            partition_fn=min_cut_rematerialization_partition,
-        )
-        called: Callable[..., Any] = made(graph, list(inputs))
-        return called
+        return with_sizes(graph, inputs)
 
     return compile_graph
+
+
+def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
+    """A backend that has the graphs of AOTAutograd compiled, each kind by a compiler of its own."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    made: Backend = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    return made
 
 
 def _ignored(report: GraphReport) -> None:

@@ -20,7 +20,7 @@ from autosched.replaying.replay import replay
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, by_others, whole_by_others
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
-from autosched.tracing import TracedKernel
+from autosched.tracing import TracedFunction, TracedKernel
 from autosched.tracing.callables.function import trace_function
 from autosched.tracing.callables.random_arguments import random_arguments
 from autosched.tracing.translation.translate import DefectWarning
@@ -83,13 +83,8 @@ class GraphCompiler:
         Raises:
             AutoschedError: something has no kernel, no record, or no device here.
         """
-        if any(n.target is torch.ops.higher_order.with_effects for n in graph.graph.nodes):
-            raise InputError("it has effects other than its results, which are in order")
         target = _target(inputs)
-        names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        traced = trace_function(graph, inputs, allow_fallback=not self.options.strict, names=names)
-        if not traced.launched:
-            raise InputError("no operator has a kernel")
+        traced = traced_graph(graph, inputs, allow_fallback=not self.options.strict)
         if self.options.tunes:
             tune(traced, target, self.options.trials, log=self.options.log)
         return replay(traced, target, log=self.options.log)
@@ -104,6 +99,21 @@ class GraphCompiler:
             calls: dict[str, Callable[[], object]] = {by: partial(call, *given) for by, call in candidates.items()}
             samples = interleaved(calls, _ROUNDS, timer_for(kernel.target, "hot"))
         return min(candidates, key=lambda by: statistics.median(samples[by]))
+
+
+def traced_graph(graph: fx.GraphModule, inputs: Sequence[Any], allow_fallback: bool) -> TracedFunction:
+    """A graph of ATen operators, cut into kernels.
+
+    Raises:
+        InputError: nothing in it has a kernel; or something has none, and that is not allowed.
+    """
+    if any(n.target is torch.ops.higher_order.with_effects for n in graph.graph.nodes):
+        raise InputError("it has effects other than its results, which are in order")
+    names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    traced = trace_function(graph, inputs, allow_fallback, names)
+    if not traced.launched:
+        raise InputError("no operator has a kernel")
+    return traced
 
 
 def is_symbolic(given: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
+from autosched.machine.devices import cpu_target
 from autosched.torch_compile import graph_compiler
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing.translation.translate import DefectWarning
+from search_spaces import InputError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -138,3 +141,18 @@ def test_a_defect_costs_a_warning_and_the_kernels_only(log: str, monkeypatch: py
     with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule; this is a defect"):
         assert called(torch.ones(2)).tolist() == [3.0, 3.0]
     assert reports[0].by == "eager"
+
+
+def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path) -> None:
+    model, x, where = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.randn(4, 8), str(tmp_path / "log.jsonl")
+    result = autosched.tune_model(model, x, target=cpu_target(torch.get_num_threads()), trials=4, log=where)
+    assert not result.without_kernel
+    assert all(p.grad is None for p in model.parameters())
+    called, reports = compiled(model, log=where, strict=True)
+    called(x).sum().backward()
+    assert [(r.kind, r.by) for r in reports] == [("forward", "autosched"), ("backward", "autosched")]
+
+
+def test_a_model_without_a_kernel_cannot_be_tuned() -> None:
+    with pytest.raises(InputError, match="no graph of .*cholesky_ex has a kernel"):
+        autosched.tune_model(torch.linalg.cholesky_ex, torch.eye(3), target="cpu", trials=1)
