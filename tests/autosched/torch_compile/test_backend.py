@@ -154,5 +154,5 @@ def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path
 
 
 def test_a_model_without_a_kernel_cannot_be_tuned() -> None:
-    with pytest.raises(InputError, match="no graph of .*cholesky_ex has a kernel"):
+    with pytest.raises(InputError, match=r"no graph of .*cholesky_ex has a kernel"):
         autosched.tune_model(torch.linalg.cholesky_ex, torch.eye(3), target="cpu", trials=1)
