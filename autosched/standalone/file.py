@@ -31,7 +31,7 @@ from autosched.machine.policies import Policy, policy_text
 from autosched.standalone.launchers import CHECK, PREPARED, LauncherKey, call_of, entry, launcher
 from autosched.standalone.references import HELPERS, reference
 from autosched.standalone.self_test import RANDOM, error_text, first_call_text, inputs_text, main_text
-from autosched.standalone.traced_functions import ALIGNED, LAID_OUT, TYPE, VIEW, TracedText, constants_path
+from autosched.standalone.traced_functions import ALIGNED, INTO, LAID_OUT, TYPE, VIEW, TracedText, constants_path
 from autosched.standalone.triton_kernels import DESCRIPTOR, GLUON_DESCRIPTOR
 from autosched.standalone.tuned import Tuned, file_kernels, look_up
 from autosched.tracing import TracedFunction, TracedKernel
@@ -278,6 +278,7 @@ def _file(head: str, imports: Sequence[str], parts: Sequence[str]) -> str:
         **HELPERS,
         "_prepared": PREPARED,
         "_view": VIEW,
+        "_into": INTO,
         "_aligned": ALIGNED,
         "_laid_out": LAID_OUT,
         "_type": TYPE,

@@ -57,6 +57,16 @@ def _laid_out(tensor, strides):
     if tensor.stride() == strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)"""
+INTO = '''\
+def _into(parts, empty):
+    """An allocator whose first tensors are these parts of others, where they are given."""
+    rest = iter(parts)
+
+    def allocate(shape, strides, **how):
+        part = next(rest, None)
+        return empty(shape, strides, **how) if part is None else part
+
+    return allocate'''
 _ALIGNMENT_BYTES = 16
 
 
@@ -132,13 +142,31 @@ class TracedText:
 
     def _launched(self, assembled: Assembled) -> list[str]:
         """A launch, and views of its results in the shapes of the values."""
-        given = [*(self._viewed(v) for v in assembled.inputs), ALLOCATE]
+        parts = [self._part(v) for v in assembled.values]
+        lines = [line for v in assembled.values if (line := self._whole(v))]
+        memory = f"_into([{', '.join(parts)}], {ALLOCATE})" if any(p != "None" for p in parts) else ALLOCATE
+        given = [*(self._viewed(v) for v in assembled.inputs), memory]
         names = [self._name(v) for v in assembled.values]
-        lines = [call(self.launchers[call_of(assembled.workload)], *given, before=f"{', '.join(names)} = ")]
+        lines += [call(self.launchers[call_of(assembled.workload)], *given, before=f"{', '.join(names)} = ")]
         for name, value, made in zip(names, assembled.values, assembled.workload.outputs, strict=True):
             if (made.shape, made.effective_strides) != (value.shape, value.memory_strides):
                 lines.append(f"{name} = _view({name}, {value.shape}, {value.memory_strides})")
         return lines
+
+    def _part(self, value: Value) -> str:
+        """The part of another's memory where the value is stored; "None" for memory of its own."""
+        if value not in self.traced.in_place:
+            return "None"
+        whole, offset = self.traced.in_place[value]
+        return f"_view({self._name(whole)}, {value.shape}, {value.memory_strides}, {offset})"
+
+    def _whole(self, value: Value) -> str:
+        """The allocation of the memory of which the value is the first part that is stored; "" where it is not."""
+        whole, _ = self.traced.in_place.get(value, (None, 0))
+        if whole is None or value is not next(v for v in self.traced.made if v in whole.parts):
+            return ""
+        layout = [str(whole.shape), str(whole.memory_strides), f"dtype=torch.{whole.dtype}", "device=device"]
+        return call(ALLOCATE, *layout, before=f"{self._name(whole)} = ")
 
     def _viewed(self, view: MemoryView) -> str:
         value, name = view.value, self._name(view.value)

@@ -4,17 +4,20 @@ Before:  x[n, c, h, w] read at [n, c, p + r - 1, q + s - 1]             channels
 After:   grid n.0, c.0, h.0, w.0: x_relaid[n, h, w, c] = x[n, c, h, w]  a kernel of its own, at every call
          the contraction of x_relaid[n, p + r - 1, q + s - 1, c]        with all decisions that channels last have
 
+Groups of few channels come just before these: x_relaid[n, h, w, g, c].
+
 Rows of the copy begin at multiples of 16 bytes, so that descriptors can move boxes and windows of it, also of three
 channels. The copy costs its bytes twice over, as the transpositions of cuDNN do for images with channels first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from search_spaces.anchors import contraction as anchor
+from search_spaces.anchors.contractions.batch_tiles import LINE_BYTES
 from search_spaces.anchors.contractions.operand_copies import copying_kernel
 from search_spaces.anchors.contractions.window_rows import window_rows
 from search_spaces.devices.architectures import TMA
@@ -121,7 +124,15 @@ def _copy(workload: Workload, tensor: Tensor) -> _Copy | None:
     rows = tensor.shape[last] * dtype(tensor.dtype).bytes
     if last == len(tensor.shape) - 1 and tensor.effective_strides[last] == 1 and rows % TMA.alignment_bytes == 0:
         return None
-    return _Copy(workload, tensor, (*(d for d in range(len(tensor.shape)) if d != last), last))
+    inner = [*(_batch(workload, access, summed) if rows < LINE_BYTES else ()), last]
+    return _Copy(workload, tensor, (*(d for d in range(len(tensor.shape)) if d not in inner), *inner))
+
+
+def _batch(workload: Workload, access: Access, summed: Collection[str]) -> list[int]:
+    """The dimensions along which products are a batch: rows of several that are short are then whole lines."""
+    product = next(s.expression for s in workload.stages if access in accesses(s.expression))
+    others = {v for a in accesses(product) if a.tensor != access.tensor for i in a.index for v in i.axes}
+    return [d for d, i in enumerate(access.index) if i.is_axis and i.axis in others and i.axis not in summed]
 
 
 def _copies_of_factors(workload: Workload, images: Sequence[_Copy]) -> Iterator[_Copy]:

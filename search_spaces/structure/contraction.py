@@ -342,12 +342,11 @@ def _operand_type(workload: Workload, dots: Sequence[Product], dtypes: dict[str,
     """The element type of all operands; None if dot units would round them differently than the workload."""
     (first, *others) = dots
     if not others and isinstance(first.a, Access) and isinstance(first.b, Access):
-        return dtypes[first.a.tensor]
+        loaded = {dtypes[first.a.tensor], dtypes[first.b.tensor]}
+        return loaded.pop() if len(loaded) == 1 else None
     types = {element_type(e, dtypes) for d in dots for e in (d.a, d.b)}
     if not rounded:
         return "float32" if None not in types else None
-    operand = types.pop()
     reduced = next(s.reduction for s in workload.stages if s.name == first.stage)
     assert reduced is not None
-    inexact = types or (operand == "float32" and workload.precision != "tf32")
-    return None if inexact or any(x.extent >= _MAX_K for x in reduced.axes) else operand
+    return types.pop() if len(types) == 1 and all(x.extent < _MAX_K for x in reduced.axes) else None

@@ -49,9 +49,13 @@ def read_of_box(form: Contraction, operand: Expression, name: str) -> Access:
 
 def why_no_box(form: Contraction, operand: Expression) -> str | None:
     """Reason that the operand is not copied to a box, or None."""
-    if any(isinstance(e, Gather | Position) for e in distinct(operand)):
-        return "an operand depends on data or on positions as indices"
-    elements = math.prod(box_of(form, operand).values())
+    box = box_of(form, operand)
+    parts = distinct(operand)
+    if any(isinstance(e, Gather) for e in parts):
+        return "an operand depends on data as indices"
+    if any(isinstance(e, Position) and e.index.terms and Affine(e.index.terms) not in box for e in parts):
+        return "an operand depends on positions that no tensor of it is read at"
+    elements = math.prod(box.values())
     read = {a.tensor for a in accesses(operand)}
     known = sum(math.prod(t.shape) for t in form.workload.inputs if t.name in read)
     if elements > max(_FEW, _MOST_GROWTH * known):

@@ -124,7 +124,8 @@ class MemoryPrinter:
 
 def _in_memory_order(axes: tuple[str, ...], address: Address) -> tuple[str, ...]:
     """The axes of a stored tile of more than two, neighbours last: Triton puts threads along them in this order."""
-    return axes if len(axes) < 3 else tuple(sorted(axes, key=lambda x: -abs(address.between(x))))
+    nearest = {x: min(abs(d.between) for d in address.dimensions if d.axis == x) for x in axes}
+    return axes if len(axes) < 3 else tuple(sorted(axes, key=lambda x: -nearest[x]))
 
 
 def _outside(value: float | int) -> str:

@@ -21,7 +21,7 @@ from autosched.tracing.fusion.partition import NoKernelError, Step, partitions, 
 from autosched.tracing.fusion.region_kernels import RegionKernels
 from autosched.tracing.translation.result_values import result_values
 from autosched.tracing.translation.translate import translate
-from autosched.tracing.values.values import Leaf, Value
+from autosched.tracing.values.values import Fallback, Joined, Leaf, Value
 from search_spaces import InputError, Target, Workload
 
 _FALLBACK = "trace(..., allow_fallback=True) leaves what has no kernel to PyTorch"
@@ -94,6 +94,12 @@ class TracedFunction:
         return tuple(value for step in self.steps for value in step.values)
 
     @cached_property
+    def in_place(self) -> Mapping[Value, tuple[Joined, int]]:
+        """The values that are parts of another's memory: that one, and the offset of their first element."""
+        wholes = [v for v in self.made if isinstance(v, Joined) and v.in_place]
+        return {part: (w, offset) for w in wholes for part, offset in zip(w.parts, w.offsets, strict=True)}
+
+    @cached_property
     def launched(self) -> tuple[Workload, ...]:
         """The workloads of its kernels, one for every launch, in order."""
         return tuple(step.assembled.workload for step in self.steps if step.assembled)
@@ -130,7 +136,7 @@ class TracedFunction:
     @property
     def left_to_pytorch(self) -> tuple[str, ...]:
         """The operations that no kernel computes, with the reason; each as `operator (line): reason`."""
-        return tuple(step.text for step in self.steps if step.assembled is None)
+        return tuple(step.text for step in self.steps if isinstance(step.values[0], Fallback))
 
     @property
     def label(self) -> str:

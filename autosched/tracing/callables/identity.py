@@ -55,7 +55,9 @@ def _run(step: Step, places: _Places) -> Iterator[Any]:
         yield [(places[v.value], v.offset, v.shape, v.strides) for v in step.assembled.inputs]
         return
     (value,) = step.values
-    assert isinstance(value, Fallback)
+    if not isinstance(value, Fallback):
+        yield [places[o] for o in value.operands]
+        return
     wired = functools.partial(_wired, places=places)
     operation = value.operation
     yield str(operation.target), value.output, wired(operation.arguments), wired(operation.keywords)

@@ -256,12 +256,12 @@ class TracedKernel:
             workload = step.assembled.workload
             return self._launch_of(step.assembled, kernels[workload.key].called_as(workload))
         (value,) = step.values
-        assert isinstance(value, Fallback)
-        return self._call_of(value, value.operation)
+        # What is in place was stored with its parts.
+        return self._call_of(value, value.operation) if isinstance(value, Fallback) else lambda _: None
 
     def _launch_of(self, assembled: Assembled, kernel: Kernel) -> _Run:
         """A launch on the addresses of its inputs' memory."""
-        made = [(self._places[v], self._allocator(v)) for v in assembled.values]
+        made = [(self._places[v], self._memory_of(v)) for v in assembled.values]
         places = [(self._places[v.value], v.offset * getattr(torch, v.value.dtype).itemsize) for v in assembled.inputs]
         # Every tensor in memory is aligned, but views of it may not be.
         apart = [
@@ -279,7 +279,7 @@ class TracedKernel:
             for number, copy in copies:
                 addresses[number] = copy.data_ptr()
             for here, empty in made:
-                memory.tensors[here] = out = empty()
+                memory.tensors[here] = out = empty(memory)
                 known[here] = address = out.data_ptr()
                 addresses.append(address)
             if constants is None:
@@ -290,10 +290,22 @@ class TracedKernel:
 
         return run
 
-    def _allocator(self, value: Value) -> Callable[[], Tensor]:
-        """An allocator of a value's memory."""
-        dtype: torch.dtype = getattr(torch, value.dtype)
-        return allocator(value.shape, value.memory_strides, dtype, self.device)
+    def _memory_of(self, value: Value) -> Callable[[_Memory], Tensor]:
+        """An allocator of a value's memory; of a part in place, with the whole if another part did not do that."""
+        if value not in self.traced.in_place:
+            dtype: torch.dtype = getattr(torch, value.dtype)
+            empty = allocator(value.shape, value.memory_strides, dtype, self.device)
+            return lambda _: empty()
+        whole, offset = self.traced.in_place[value]
+        place, all_of_it = self._places[whole], self._memory_of(whole)
+
+        def part(memory: _Memory) -> Tensor:
+            if memory.tensors[place] is None:
+                memory.tensors[place] = made = all_of_it(memory)
+                memory.addresses[place] = made.data_ptr()
+            return memory.tensors[place].as_strided(value.shape, value.memory_strides, offset)
+
+        return part
 
     def _call_of(self, value: Value, operation: FallbackOperation) -> _Run:
         """A call of PyTorch; the first requested of several results of one operation computes all."""

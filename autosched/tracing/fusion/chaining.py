@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
-from autosched.tracing.values.values import Fallback, Leaf, Value
+from autosched.tracing.values.values import Value
 
 # Uncertainty of a chain's cost relative to those of other kernels, as a factor.
 DOUBT = 2.0
@@ -96,7 +96,7 @@ class _Chaining:
 
     def __post_init__(self) -> None:
         self.readers = {v: {} for v in self.stored}
-        self.update((), [v for v in self.stored if not isinstance(v, Leaf | Fallback)])
+        self.update((), [v for v in self.stored if v.by_kernels])
 
     def update(self, dropped: Iterable[Value], readers: Iterable[Value]) -> None:
         """These are no longer stored; their readers read their operands."""

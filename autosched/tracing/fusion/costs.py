@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 
 from search_spaces import Stage, Workload
 from search_spaces.schedules.knobs import padded
-from search_spaces.scheduling import ChainSize, scheduling_of
+from search_spaces.scheduling import ChainSize, has_dots, scheduling_of
 from search_spaces.workloads.expressions.expression import Apply, Expression
 from search_spaces.workloads.expressions.operators import OPERATORS
-from search_spaces.workloads.expressions.walking import accesses, variables, walk
+from search_spaces.workloads.expressions.walking import accesses, flops, variables, walk
 
 # A launch takes as long as moving 8 MB; a byte from memory, as long as 10 operations of pointwise work or 150 of a dot.
 LAUNCH_BYTES = 8e6
@@ -35,8 +36,20 @@ def cost(workload: Workload, chained: bool = False) -> float:
         # A dot of half the rows reads as much of its other operand.
         again = _TILE / _rows(chain)
         return LAUNCH_BYTES + work(workload.min_bytes, pointwise / busy, multiplied * again / busy)
-    dots = sum(2.0 * s.points for s in workload.stages if s.is_contraction)
-    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), workload.flops - dots, dots)
+    multiplying = [s for s in workload.stages if s.is_contraction or (s.factors and has_dots(workload))]
+    dots = sum(2.0 * s.points for s in multiplying)
+    pointwise = workload.flops - dots + sum(map(_computed_again, multiplying))
+    return LAUNCH_BYTES + work(workload.min_bytes + _written_again(workload), pointwise, dots)
+
+
+def _computed_again(stage: Stage) -> float:
+    """Operations on operands of a dot besides the first time: once more for every further tile of the other's axes."""
+    total = 0.0
+    for operand, other in itertools.permutations(stage.factors, 2):
+        own = math.prod(stage.extents[v] for v in variables(operand))
+        across = math.prod(stage.extents[v] for v in variables(other) - variables(operand))
+        total += own * flops(operand) * (math.ceil(across / _TILE_COLUMNS) - 1)
+    return total
 
 
 def _programs(chain: ChainSize) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from autosched.tracing.fusion.region_kernels import Fit
 from autosched.tracing.fusion.regions import Strides
-from autosched.tracing.values.values import Fallback, Value
+from autosched.tracing.values.values import Value
 
 # Values that one kernel computes.
 Group = tuple[Value, ...]
@@ -126,7 +126,7 @@ class _Joining:
     def _enter(self, group: Group) -> None:
         for value in self.reads[group]:
             self.readers.setdefault(value, {})[group] = None
-        if not isinstance(group[0], Fallback):
+        if group[0].by_kernels:
             entry = (self._place(group), next(self._entered), group)
             for value in dict.fromkeys((*group, *self.reads[group])):
                 bisect.insort(self.sharing.setdefault(value, []), entry)

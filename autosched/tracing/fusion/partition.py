@@ -26,6 +26,7 @@ from autosched.tracing.fusion.split_points import (
     multiplied_parts,
     product_depths,
     read_at_many_places,
+    source_of,
     split_points,
 )
 from autosched.tracing.values.pulled import FusionLimits, NotOneKernelError
@@ -69,7 +70,9 @@ def why_too_large(value: Value) -> str | None:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one."""
+    """One thing to run: a kernel that computes `values`, in the order of its outputs, or a call of PyTorch for one; or
+    nothing, for one whose parts are in place.
+    """
 
     values: tuple[Value, ...]
     assembled: Assembled | None = None
@@ -80,7 +83,8 @@ class Step:
             given = ", ".join(f"x{n} of {v.value.name}" for n, v in enumerate(self.assembled.inputs))
             return f"{', '.join(v.name for v in self.values)}, from {given}\n{self.assembled.workload}"
         (value,) = self.values
-        assert isinstance(value, Fallback)
+        if not isinstance(value, Fallback):
+            return f"{value.name}, of {', '.join(o.name for o in value.operands)} where they are"
         line = f" ({value.line})" if value.line else ""
         return f"PyTorch's {value.operation.target}{line}: {value.operation.why}"
 
@@ -118,7 +122,7 @@ class Partition:
         for value in values:
             if isinstance(value, Leaf):
                 self._stored[value] = value.strides
-            elif isinstance(value, Fallback):
+            elif not value.by_kernels:
                 self._store(value)
                 for operand in value.operands:
                     self._store(self.stored_as(operand))
@@ -196,7 +200,7 @@ class Partition:
         return steps
 
     def _step(self, values: Group) -> Step:
-        if isinstance(values[0], Fallback):
+        if not values[0].by_kernels:
             return Step(values)
         region = self.kernels.structures.region(values, self._stored)
         name = f"{self.name}_{values[0].name}"
@@ -205,7 +209,7 @@ class Partition:
 
     def _read(self, value: Value) -> list[Value]:
         """The values that must be in memory before this one can be computed."""
-        if isinstance(value, Fallback):
+        if not value.by_kernels:
             return [self.stored_as(o) for o in value.operands]
         return [v for v in cone([value], self._stored) if v in self._stored]
 
@@ -234,13 +238,13 @@ class Partition:
             for value in rest:
                 self._make_computable(value)
                 known[value] = self._read(value)
-            made = (v for v in values if v in self._stored and not isinstance(v, Leaf | Fallback))
+            made = (v for v in values if v in self._stored and v.by_kernels)
             rest = [v for v in made if self._read(v) != known[v]]
 
     def _make_computable(self, value: Value) -> None:
         """Store values until one kernel computes this one, if it must, and every one that is stored for that."""
         anchors = isinstance(value, Product | Reduced | Scanned)
-        if isinstance(value, Leaf | Fallback) or not (anchors or value in self._stored):
+        if not value.by_kernels or not (anchors or value in self._stored):
             return
         waiting = [value]
         while waiting:
@@ -363,9 +367,39 @@ def partitions(name: str, results: Sequence[Value], kernels: RegionKernels) -> l
 
 
 def _may_compute_operands(results: Sequence[Value]) -> bool:
-    """True if `FusionLimits.computed` matters: dots take operands computed in the prologue in 16 bits or tf32."""
-    products = (v for v in below(results) if isinstance(v, Product))
-    return any(p.a.dtype != "float32" or p.precision == "tf32" for p in products)
+    """True if `FusionLimits.computed` matters: dot units may multiply several pairs, or what a prologue computes."""
+    values = list(below(results))
+    products = [v for v in values if isinstance(v, Product)]
+    if any(p.a.dtype != "float32" or p.precision == "tf32" for p in products):
+        return True
+    folding: set[Value] = set()
+    for value in values:
+        folds = isinstance(value, Reduced | Scanned) or not folding.isdisjoint(value.operands)
+        folding |= {value} if folds and not isinstance(value, Product) else set()
+    sources = dict.fromkeys(source_of(o) for p in products for o in p.operands)
+    prologues = [s for s in sources if s.by_kernels and s not in folding]
+    readers: dict[Value, set[Value]] = {}
+    for value in values:
+        for operand in value.operands:
+            readers.setdefault(operand, set()).add(value)
+    places = {v: n for n, v in enumerate(values)}
+    return any(not _is_epilogue(s, readers, places) for s in prologues)
+
+
+def _is_epilogue(source: Value, readers: Mapping[Value, set[Value]], places: Mapping[Value, int]) -> bool:
+    """True if a product is computed for this value alone. `places`: of all values, each after its operands."""
+    alone = {source}
+    rest = {source}
+    while rest:
+        here = max(rest, key=lambda v: places[v])
+        rest.remove(here)
+        if here is not source and not readers[here] <= alone:
+            continue
+        if isinstance(here, Product):
+            return True
+        alone.add(here)
+        rest |= {*here.operands}
+    return False
 
 
 def _is_computed(value: Value) -> bool:

@@ -17,7 +17,7 @@ from autosched.tracing.fusion.region_kernels import Fit, total
 from autosched.tracing.fusion.regions import Strides, cone
 from autosched.tracing.fusion.split_points import source_of
 from autosched.tracing.values.tensor_reads import base_of
-from autosched.tracing.values.values import Fallback, Gathered, Joined, Leaf, Padded, Value, View
+from autosched.tracing.values.values import Gathered, Joined, Padded, Value, View
 from autosched.tracing.values.views import Slicing, Windows
 
 # The kernel of a value with one more value stored.
@@ -68,7 +68,7 @@ def _least(value: Value, readers: Sequence[Value], fit: FitWith, fit_of: FitOf) 
 
 def _read(value: Value, stored: Mapping[Value, Strides]) -> list[Value]:
     """The values in memory that the kernel of a value reads."""
-    return [] if isinstance(value, Leaf | Fallback) else [v for v in cone([value], stored) if v in stored]
+    return [] if not value.by_kernels else [v for v in cone([value], stored) if v in stored]
 
 
 @dataclass
@@ -124,7 +124,7 @@ class _Sharing:
 
     def _add(self, kernel: Value) -> None:
         """Note the values that the kernel of a stored value computes as candidates."""
-        if isinstance(kernel, Leaf | Fallback):
+        if not kernel.by_kernels:
             return
         members = cone([kernel], self.stored)
         self.repeated |= _read_in_several_places([kernel, *members], self.stored)

@@ -39,7 +39,8 @@ from autosched.tracing.translation.nodes import (
     results_of,
     where,
 )
-from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Leaf, Value, values_in
+from autosched.tracing.translation.parts_in_place import stored_in_parts
+from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Joined, Leaf, Value, values_in
 from search_spaces import InputError
 from search_spaces.workloads.dtypes import DTYPES
 
@@ -190,6 +191,7 @@ class _Translator:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
             made = self._translated(node, *self._as_read(node))
+            made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, results_of(node))
             self._note_origin(made, node.name)
         except UnsupportedError as error:

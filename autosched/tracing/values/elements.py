@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from autosched.tracing.values.folds import folded, scanned
+from autosched.tracing.values.outside import constant_outside
 from autosched.tracing.values.positions import affine_of, beyond, is_below, is_inside, moved
 from autosched.tracing.values.products import multiplied
 from autosched.tracing.values.pulled import NotOneKernelError, Pulled, Pulling
@@ -157,7 +158,9 @@ def _padded(pulled: Pulled, value: Padded, index: Index) -> Pulling:
     if strided is not None and affine and not overlaps(strided) and isinstance(value.fill, Literal | ex.Integer):
         return pulled.read(strided, at, value.fill.value)
     found = yield argument, at
-    return ex.call("where", functools.reduce(ex.mul, inside), found, value.fill) if inside else found
+    if not inside or (affine and value.fill == constant_outside(found, at, argument.shape, pulled.reads)):
+        return found
+    return ex.call("where", functools.reduce(ex.mul, inside), found, value.fill)
 
 
 def _joined(pulled: Pulled, value: Joined, index: Index) -> Pulling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,10 @@ from search_spaces import Reduction, Stage
 from search_spaces.workloads.expressions import expression as ex
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.expressions.expression import Access, Expression
-from search_spaces.workloads.expressions.walking import accesses, gathers
+from search_spaces.workloads.expressions.walking import accesses, distinct, gathers
+
+# A prologue reads a tensor at two places at most, as rotations of halves do: copies read more of them once.
+_MOST_PLACES = 2
 
 
 def multiplied(pulled: Pulled, value: Product, index: Index) -> Pulling:
@@ -109,7 +113,7 @@ def _factor(pulled: Pulled, value: Value, index: Index) -> Pulling:
     if _is_window(pulled, read, value):
         return read
     operand = pulled.reads.read_by(read)
-    if operand is None and _may_be_computed(pulled, read, value):
+    if operand is None and _may_be_computed(pulled, read):
         return read
     if operand is None:
         raise NotOneKernelError(f"{value.name} is multiplied", _missing(pulled, value), needed=True)
@@ -137,11 +141,14 @@ def _is_window(pulled: Pulled, read: Expression, value: Value) -> bool:
     return operand is not None and not operand.is_plain and operand.value.dtype == value.dtype
 
 
-def _may_be_computed(pulled: Pulled, factor: Expression, value: Value) -> bool:
+def _may_be_computed(pulled: Pulled, factor: Expression) -> bool:
     """True if a product may multiply an expression instead of a tensor in memory."""
     stages = {s.name for s in pulled.stages}
     folded = any(a.tensor in stages for a in accesses(factor)) or next(iter(gathers(factor)), None)
-    return bool(pulled.fusing.chained and folded) or (pulled.fusing.computed and value.dtype != "float32")
+    if pulled.fusing.chained and folded:
+        return True
+    places = Counter(a.tensor for a in distinct(factor) if isinstance(a, Access))
+    return pulled.fusing.computed and max(places.values(), default=0) <= _MOST_PLACES
 
 
 def _missing(pulled: Pulled, factor: Value) -> Value:

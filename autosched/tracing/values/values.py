@@ -6,6 +6,7 @@ transposition is a value of its own, and costs nothing until it is stored.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,8 @@ class Value:
     """A tensor of the function: `name` as in the captured graph, `dtype` as `search_spaces.workloads.dtypes` calls it.
 
     `line`: the user's source line, "" where that is unknown. `strides`: those in memory once stored, PyTorch's, where
-    these are dense in another order than that of the dimensions, such as channels_last; None if they are in that order.
+    these are dense in another order than that of the dimensions, such as channels_last, or those of a part of another
+    value's memory; None if they are in that order.
 
     Only PyTorch takes a value that is not `readable`: its `dtype` may be any of PyTorch's, or `NUMBER` for a Python
     scalar, and a size that depends on data is -1.
@@ -48,6 +50,11 @@ class Value:
     def operands(self) -> tuple[Value, ...]:
         """The values it is computed from."""
         return ()
+
+    @property
+    def by_kernels(self) -> bool:
+        """True if a kernel may compute it."""
+        return True
 
     @property
     def readable(self) -> bool:
@@ -80,6 +87,10 @@ class Leaf(Value):
     position: int | None = None
     tensor: torch.Tensor | None = field(default=None, repr=False)
     changes: bool = False
+
+    @property
+    def by_kernels(self) -> bool:
+        return False
 
     @property
     def constant(self) -> bool:
@@ -243,11 +254,25 @@ MOST_JOINED = 64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Joined(Value):
-    """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored."""
+    """The parts concatenated along a dimension. `in_groups`: each part is a group of the parts, to be stored.
+
+    `in_place`: each part is stored at its place in the memory of the whole, whose strides it has: no kernel does more.
+    """
 
     parts: tuple[Value, ...]
     dim: int
     in_groups: bool = False
+    in_place: bool = False
+
+    @property
+    def by_kernels(self) -> bool:
+        return not self.in_place
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The first element of each part, in elements of memory, if they are in place."""
+        sizes = (part.shape[self.dim] for part in self.parts[:-1])
+        return tuple(n * self.memory_strides[self.dim] for n in itertools.accumulate(sizes, initial=0))
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -279,6 +304,10 @@ class Fallback(Value):
 
     operation: FallbackOperation
     output: int | None = None
+
+    @property
+    def by_kernels(self) -> bool:
+        return False
 
     @property
     def operands(self) -> tuple[Value, ...]:

@@ -398,6 +398,14 @@ def test_results_that_are_views_and_several_results_are_returned(tmp_path: Path)
     check_traced(parts, [torch.randn(20, 33)], tmp_path)
 
 
+def test_parts_are_stored_in_the_memory_of_the_whole(tmp_path: Path) -> None:
+    def branches(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        return torch.cat((x @ w, torch.relu(x @ v)), -1)
+
+    text = check_traced(branches, [torch.randn(16, 32), torch.randn(32, 16), torch.randn(32, 48)], tmp_path)
+    assert text.count("_into([_view(") == 2
+
+
 def test_small_constants_stand_in_the_text_and_large_ones_beside_it(tmp_path: Path) -> None:
     small, large = torch.randn(32), torch.randn(60, 32)
 

@@ -93,3 +93,10 @@ def test_kernels_are_right_on_a_gpu(workload: Workload) -> None:
     data = TrialData.drawn(workload, 0, torch.device("cuda"))
     schedules = relaid(best_spaces.build(workload, target), 6)
     assert [found for s in schedules if (found := fault(s, data, target))] == []
+
+
+def test_groups_of_few_channels_are_next_to_each_other_in_a_copy() -> None:
+    """x[image, group, channel, row, column] becomes [image, row, column, group, channel]."""
+    (schedule,) = relaid(best_spaces.build(FIRST["groups"], H200), 1)
+    (copy,) = (b for b in schedule.program.buffers if b.name == "in0_relaid")
+    assert copy.shape == (2, 9, 7, 2, 16)

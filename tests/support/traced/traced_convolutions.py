@@ -93,15 +93,20 @@ def checked(function: Callable[..., Any], *given: Tensor, tolerance: float | Non
         AssertionError: they do not, or something is left to PyTorch.
     """
     traced = trace(function, *given)
-    assert not [left for left in traced.left_to_pytorch if "it reads nothing from memory" not in left]
-    found = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))(*given)
+    check(traced, function, *given, tolerance=tolerance)
+    return traced
+
+
+def check(cut: TracedFunction, function: Callable[..., Any], *given: Tensor, tolerance: float | None = None) -> None:
+    """Raise AssertionError unless the kernels of a cut do what `checked` says."""
+    assert not [left for left in cut.left_to_pytorch if "it reads nothing from memory" not in left]
+    found = loaded(cut, untuned_kernels(cut.workloads, cpu_target()))(*given)
     eager, exact = function(*given), function(*(x.double() if x.is_floating_point() else x for x in given))
     for got, like, want in zip(*map(_several, (found, eager, exact)), strict=True):
         assert (got.dtype, got.shape) == (like.dtype, like.shape)
         assert strides_of(got) == strides_of(like)
         allowed = TOLERANCES[given[0].dtype] if tolerance is None else tolerance
         torch.testing.assert_close(got.double(), want.double(), rtol=allowed, atol=allowed, equal_nan=True)
-    return traced
 
 
 def _several(results: Any) -> tuple[Tensor, ...]:

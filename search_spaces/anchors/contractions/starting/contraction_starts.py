@@ -81,8 +81,8 @@ _FEW_TILES_STARTS = (
 )
 # (wide side, k bytes, warps, stages) for skinny products, swapped so that the wide side is the dot's rows.
 _THIN_STARTS = ((64, 256, 4, 6), (64, 512, 4, 4), (128, 128, 4, 6), (128, 256, 8, 4))
-# (m, warps, stages) of starts with several products of a batch in a tile, whose rows are then whole lines. With one
-# stage operands pass through the first cache, which has what neighbouring taps read again.
+# (wide side, warps, stages) of starts with several products of a batch, whose rows are then whole lines. With one stage
+# operands pass through the first cache, which has what neighbouring taps read again.
 _SHORT_ROW_STARTS = ((128, 4, 1), (128, 4, 2), (64, 4, 1), (64, 4, 2), (256, 8, 2), (128, 8, 1))
 # Bytes of a row of an operand's tile along k that shared memory swizzles whole.
 _SWIZZLED_BYTES = 128
@@ -247,17 +247,23 @@ class _Starts:
             yield self._start(m, n, k_bytes, grid="tiles", swap=swap, warps=warps, stages=stages, store="pointer")
 
     def _of_short_rows(self) -> Iterator[Values]:
-        """Programs with as many products of a batch as fill lines of the outputs, and with few channels of all taps."""
-        columns, known = class_positions(self.form, "n", ranged=False), getattr(self.knobs.get("k_axes"), "values", ())
-        ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer"})
+        """Programs with as many products of a batch as fill lines, and with few channels of all taps.
+
+        The side with fewer positions is the columns of the dots.
+        """
+        sides = (class_positions(self.form, x, ranged=True) for x in "mn")
+        thin, swap = min((size, x == "m") for size, x in zip(sides, "mn", strict=True))
+        known = getattr(self.knobs.get("k_axes"), "values", ())
+        ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer", "swap": swap})
         depths = {JOINED: joined_positions(self.form)}
         if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
-            ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (columns * self.element_bytes))
+            ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (thin * self.element_bytes))
             depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
         kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
-        for (m, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
+        for (wide, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
             own = Values({**ways, **kind, "warps": warps, "stages": stages})
-            yield self._start(m, columns, depth * self.element_bytes, grid="tiles", **own)
+            m, n = (thin, wide) if swap else (wide, thin)
+            yield self._start(m, n, depth * self.element_bytes, grid="tiles", **own)
 
     @cached_property
     def _as_given(self) -> Values:

@@ -200,6 +200,82 @@ def test_what_is_no_kernel_together_is_put_together_from_memory(function: Callab
     torch.testing.assert_close(made, function(a))
 
 
+def up(x: Tensor, w: Tensor) -> Tensor:
+    return F.conv_transpose2d(x, w, stride=2)
+
+
+IMAGE, TAPS, POINTS = (torch.linspace(-1, 2, math.prod(s)).view(s) for s in ((2, 4, 8, 8), (4, 4, 3, 3), (8, 4, 1, 1)))
+# name: the function, its arguments, and its number of kernels, each of which computes parts of the one concatenation.
+IN_PLACE: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
+    "branches": (
+        lambda x, w, v: torch.cat((F.conv2d(x, w, padding=1), F.conv2d(x, v).relu()), 1), (IMAGE, TAPS, POINTS), 2,
+    ),
+    "behind the image": (lambda x, w: torch.cat((x, F.conv2d(x, w, padding=1)), 1), (IMAGE, TAPS), 2),
+    "before two others": (
+        lambda x, w: torch.cat((F.conv2d(x, w, padding=1), x, F.max_pool2d(x, 3, 1, 1)), 1), (IMAGE, TAPS), 2,
+    ),
+    "channels last": (
+        lambda x, w, v: torch.cat((F.conv2d(x, w), F.conv2d(x, v)), 1).permute(0, 2, 3, 1),
+        (IMAGE, torch.linspace(0, 1, 64).view(16, 4, 1, 1), POINTS), 2,
+    ),
+    "columns of products": (lambda x, y: torch.cat((x @ y, x @ y * 2), -1), (IMAGE[0, 0], IMAGE[0, 1].repeat(1, 2)), 2),
+    "a line": (
+        lambda x, w, v: torch.cat((F.conv1d(x, w, padding=1), F.conv1d(x, v)), 1),
+        (IMAGE[:, :, 0], TAPS[..., 0] + 1, POINTS[..., 0]), 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_products_store_their_parts_of_a_concatenation_in_its_memory(name: str) -> None:
+    function, given, kernels = IN_PLACE[name]
+    traced, made = run(function, *given)
+    assert len(traced.launched) == kernels, str(traced)
+    assert sum(t.elements for w in traced.launched for t in w.outputs) == made.numel()
+    expected = function(*given)
+    torch.testing.assert_close(made, expected)
+    assert made.stride() == expected.stride()
+
+
+def test_a_skip_connection_is_stored_by_the_kernel_that_computes_it() -> None:
+    def block(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        skip = F.conv2d(x, w, padding=1).relu()
+        return F.conv2d(torch.cat((skip, up(F.max_pool2d(skip, 2), v)), 1), u)
+
+    given = IMAGE, TAPS, TAPS[..., :2, :2], POINTS.view(4, 8, 1, 1)
+    traced, made = run(block, *given)
+    # The convolutions, and what is pooled.
+    assert len(traced.launched) == 4, str(traced)
+    torch.testing.assert_close(made, block(*given))
+
+
+def test_parts_that_are_returned_too_have_memory_of_their_own() -> None:
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        made = F.conv2d(x, w, padding=1)
+        return torch.cat((made, F.conv2d(x, w[:, :, :1, :1])), 1), made
+
+    _, (whole, part) = run(function, IMAGE, TAPS)
+    torch.testing.assert_close((whole, part), function(IMAGE, TAPS))
+    assert part.is_contiguous()
+    assert part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+
+
+def test_parts_that_read_nothing_are_stored_with_the_others() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cat((torch.zeros(2, 4, 8, 8), F.conv2d(x, w, padding=1)), 1)
+
+    _, made = run(function, IMAGE, TAPS)
+    torch.testing.assert_close(made, function(IMAGE, TAPS))
+
+
+def test_parts_whose_addresses_kernels_do_not_take_are_copied() -> None:
+    given = IMAGE[..., :7, :7].contiguous(), TAPS[:3], POINTS
+    function = IN_PLACE["branches"][0]
+    traced, made = run(function, *given)
+    assert len(traced.launched) == 3, str(traced)
+    torch.testing.assert_close(made, function(*given))
+
+
 @pytest.mark.parametrize("kernels", [(64, 1), (65, 3), (200, 4)])
 def test_many_parts_are_put_together_in_groups_that_are_alike(kernels: tuple[int, int]) -> None:
     parts, workloads = kernels
