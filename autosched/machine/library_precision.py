@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+
+from search_spaces import Target
 
 # The first compute capability with tf32. On earlier GPUs the libraries ignore the settings.
 _FIRST_WITH_TF32 = (8, 0)
@@ -19,7 +21,10 @@ _SET = ("matmul", "conv", "rnn")
 
 @dataclass(frozen=True)
 class LibraryPrecision:
-    """The precision of products and of convolutions, as workloads have it: of float32 "tf32" or "ieee"."""
+    """The precision of products and of convolutions, as workloads have it: of float32 "tf32" or "ieee".
+
+    "" of convolutions: there are none.
+    """
 
     products: str = "ieee"
     convolutions: str = "ieee"
@@ -30,10 +35,23 @@ class LibraryPrecision:
         return LibraryPrecision(precision, precision)
 
     @staticmethod
-    def now(device: torch.device) -> LibraryPrecision:
-        """The settings, for tensors on that device: a CPU's library does not cut operands of convolutions."""
-        convolutions = device.type != "cpu" and _is_tf32("conv") and _has_tf32(device)
-        return LibraryPrecision("tf32" if _is_tf32("matmul") else "ieee", "tf32" if convolutions else "ieee")
+    def now() -> LibraryPrecision:
+        """The settings."""
+        return LibraryPrecision(*("tf32" if _is_tf32(op) else "ieee" for op in ("matmul", "conv")))
+
+    def on(self, device: torch.device) -> LibraryPrecision:
+        """Precision for tensors on a device. A GPU that is not here has tf32."""
+        return self._where(device.type, device.type == "cpu" or _has_tf32(device))
+
+    def on_target(self, target: Target) -> LibraryPrecision:
+        """Precision of kernels for a target."""
+        return self._where(target.kind, bool(target.features.multiplying("tf32")))
+
+    def _where(self, kind: str, has_tf32: bool) -> LibraryPrecision:
+        """A CPU's library does not cut operands of convolutions."""
+        if kind == "cpu":
+            return replace(self, convolutions=self.convolutions and "ieee")
+        return self if has_tf32 else LibraryPrecision("ieee", self.convolutions and "ieee")
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -55,7 +73,8 @@ class LibraryPrecision:
 
     def __str__(self) -> str:
         """For tables: `tf32`, or `ieee, convolutions tf32`."""
-        return self.products + (f", convolutions {self.convolutions}" if self.convolutions != self.products else "")
+        apart = self.convolutions not in ("", self.products)
+        return self.products + (f", convolutions {self.convolutions}" if apart else "")
 
 
 def _is_tf32(operation: str) -> bool:

@@ -19,7 +19,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autosched.kernels.kernel import Kernel
-from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.callables.differentiable_results import DifferentiableResult, memory_of_results
 from autosched.tracing.callables.function import TracedFunction, argument_names, cut
 from autosched.tracing.callables.kernel import TracedKernel
@@ -28,7 +27,7 @@ from autosched.tracing.capture.capture import Captured, digest_of
 from autosched.tracing.capture.closed_over import name_of, named_by_user
 from autosched.tracing.capture.decomposing import has_gradient_operators, one_sided
 from autosched.tracing.capture.decompositions import decompositions
-from autosched.tracing.capture.graph_nodes import device_of
+from autosched.tracing.capture.graph_nodes import device_of, precision_of
 from autosched.tracing.capture.result_memory import ResultMemory, strides_of
 from autosched.tracing.capture.result_tree import ResultTree, flattened
 from autosched.tracing.capture.rewriting.fused_functions import TakenApart
@@ -305,8 +304,11 @@ def _captured(
     strides = [strides_of(m.meta["val"]) for m in made]
     known = [given or found for given, found in zip(own, strides, strict=False)]
     memory = ResultMemory.as_returned([*known, *strides[len(own) :]], len(own))
-    precision = LibraryPrecision.now(device_of(module.graph))
-    return Captured(module.graph, constants, structure, laid_out, memory, names, digest, precision=precision)
+    settings = precision_of(module.graph)
+    precision = settings.on(device_of(module.graph))
+    return Captured(
+        module.graph, constants, structure, laid_out, memory, names, digest, settings=settings, precision=precision
+    )
 
 
 def _output(module: fx.GraphModule) -> list[Any]:

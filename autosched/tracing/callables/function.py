@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,8 +52,8 @@ class TracedFunction:
     tensors that it returns, in this `structure`. `stored` has, for every result, the value in memory that it is, or is
     a view of. `function` is the original, `captured` the digest of PyTorch's capture of it. `other_cuts`: other
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
-    other effects of a call; `places`: slots of constants that change. `by_library`: the precision of PyTorch's float32
-    products and convolutions when it was traced, which its kernels have, too.
+    other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
+    convolutions when it was traced; `by_library`: the same on the device, as kernels have it.
     """
 
     name: str
@@ -66,22 +65,31 @@ class TracedFunction:
     structure: ResultTree
     captured: str = ""
     other_cuts: tuple[TracedFunction, ...] = ()
-    again: Callable[[Target], TracedFunction] | None = None
+    again: Callable[[LibraryPrecision, Target | None], TracedFunction] | None = None
     written: tuple[Written, ...] = ()
     places: Mapping[Leaf, Slot] = field(default_factory=dict)
+    settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
-        """The function partitioned so that every kernel has a schedule on the target: unchanged, if that is so already.
+        """The function with PyTorch's precision on the target, partitioned so that every kernel has a schedule there:
+        unchanged, if that is so already.
 
         Raises:
             InputError: a part has none in any partition, and was not to be left to PyTorch.
         """
         if target not in self._for_targets:
-            fits = self.again is None or all(why_no_schedule(w, target) is None for w in self.workloads)
-            self._for_targets[target] = self if fits or self.again is None else self.again(target)
+            self._for_targets[target] = self._cut_for(target)
         return self._for_targets[target]
+
+    def _cut_for(self, target: Target) -> TracedFunction:
+        if self.again is None:
+            return self
+        precision = self.settings.on_target(target)
+        found = self if precision == self.by_library else self.again(precision, None)
+        fits = all(why_no_schedule(w, target) is None for w in found.workloads)
+        return found if fits else self.again(precision, target)
 
     @property
     def arguments(self) -> tuple[Leaf, ...]:
@@ -260,12 +268,16 @@ def cut(
                 captured=captured.digest,
                 written=written,
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
+                settings=captured.settings,
                 by_library=captured.precision,
             )
             for partition, steps in ways
         )
         different = {other.workloads: other for other in others if other.workloads != first.workloads}
-        again = functools.partial(cut, captured, function, name, arguments, allow_fallback)
+
+        def again(precision: LibraryPrecision, target: Target | None) -> TracedFunction:
+            return cut(replace(captured, precision=precision), function, name, arguments, allow_fallback, target)
+
         return replace(first, other_cuts=tuple(different.values()), again=again)
 
 

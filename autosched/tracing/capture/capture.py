@@ -25,7 +25,7 @@ from autosched.machine.library_precision import LibraryPrecision
 from autosched.tracing.capture.closed_over import Slot, name_of, named_by_user
 from autosched.tracing.capture.composed_results import results_looked_up
 from autosched.tracing.capture.decompositions import decomposed
-from autosched.tracing.capture.graph_nodes import device_of
+from autosched.tracing.capture.graph_nodes import device_of, precision_of
 from autosched.tracing.capture.library_strides import as_by_libraries
 from autosched.tracing.capture.result_memory import ResultMemory, StridedView, return_memory, return_once
 from autosched.tracing.capture.result_tree import ResultTree, flattened
@@ -61,7 +61,8 @@ class Captured:
     are arguments of the function. `laid_out`: operations that need tensors in PyTorch's memory layout. `names`: the
     user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
-    `precision`: of PyTorch's float32 products and convolutions there, when the function was captured.
+    `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
+    on their device.
     """
 
     graph: fx.Graph
@@ -73,6 +74,7 @@ class Captured:
     digest: str = ""
     writes: tuple[Write, ...] = ()
     places: Mapping[str, Slot] = field(default_factory=dict)
+    settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     precision: LibraryPrecision = field(default_factory=LibraryPrecision)
 
 
@@ -119,8 +121,20 @@ def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool 
     written = {w.place.same for w in writes if w.place is not None}
     places = {node: place for node, place in found.items() if place.same in written}
     by_node: dict[str, Tensor | torch.nn.Module] = {**tensors, **modules}
-    precision = LibraryPrecision.now(device_of(exported.graph))
-    return Captured(exported.graph, by_node, structure, laid_out, memory, names, made.digest, writes, places, precision)
+    settings = precision_of(exported.graph)
+    return Captured(
+        exported.graph,
+        by_node,
+        structure,
+        laid_out,
+        memory,
+        names,
+        made.digest,
+        writes,
+        places,
+        settings,
+        settings.on(device_of(exported.graph)),
+    )
 
 
 def digest_of(module: fx.GraphModule) -> str:

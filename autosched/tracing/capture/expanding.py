@@ -4,8 +4,8 @@ Before:  y = linear(x, w); z = linear(y, v)
 After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z = mm(y, t_1)
 
 PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. It still
-serves graphs that need it: those that change tensors in place which others share, draw random numbers, or call other
-graphs.
+serves graphs that need it: those that change tensors in place which others share, have operators that are decomposed into
+ones that draw random numbers, or call other graphs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def expand(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> None:
         part = parts.get(node)
         if part is not None:
             _splice(graph, node, part)
-    graph.eliminate_dead_code()
+    # As PyTorch does, also of random numbers that nobody reads.
+    graph.eliminate_dead_code(lambda node: node.is_impure(impure_random=False))
 
 
 def _parts(graph: fx.Graph, rules: Mapping[Any, Callable[..., Any]]) -> dict[fx.Node, fx.Graph | None]:
@@ -219,7 +220,6 @@ class _Expansion:
         """The graph that computes the node's operator from its tensors; None where the operator stays."""
         target = node.target
         if target not in self.rules and not _is_composed(target):
-            _check_kept(target)
             return None
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
         places = {n: k for k, n in enumerate(node.all_input_nodes)}

@@ -1,12 +1,15 @@
-"""Queries and edits of nodes of captured graphs: shapes, operands, devices, and inserted calls."""
+"""Queries and edits of nodes of captured graphs: shapes, operands, devices, precision, and inserted calls."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
+
+from autosched.machine.library_precision import LibraryPrecision
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.mm.default, _aten.bmm.default)
@@ -70,10 +73,25 @@ def dtype_of(node: fx.Node) -> torch.dtype:
     return made.dtype
 
 
+def is_convolution(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.name().startswith("aten::conv")
+
+
 def device_of(graph: fx.Graph) -> torch.device:
     """The device on which PyTorch computes the graph: the first that is no CPU, if there is one."""
-    tensors = (t for node in graph.nodes for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, Tensor))
+    tensors = (t for node in graph.nodes for t in _tensors(node))
     return next((t.device for t in tensors if t.device.type != "cpu"), torch.device("cpu"))
+
+
+def precision_of(graph: fx.Graph) -> LibraryPrecision:
+    """PyTorch's precision of the float32 products and convolutions of a graph, as it is set now."""
+    made = (t.dtype for node in graph.nodes if is_convolution(node) for t in _tensors(node))
+    settings = LibraryPrecision.now()
+    return settings if torch.float32 in made else replace(settings, convolutions="")
+
+
+def _tensors(node: fx.Node) -> list[Tensor]:
+    return [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, Tensor)]
 
 
 def elements_of(node: fx.Node) -> int:

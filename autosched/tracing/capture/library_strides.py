@@ -11,6 +11,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from autosched.tracing.capture.graph_nodes import is_convolution
+
 
 def as_by_libraries(graph: fx.Graph) -> None:
     """Give convolutions, and values computed from them, the strides that they have outside of torch.export.
@@ -20,16 +22,12 @@ def as_by_libraries(graph: fx.Graph) -> None:
     """
     changed: set[fx.Node] = set()
     for node in graph.nodes:
-        if not _is_convolution(node) and changed.isdisjoint(node.all_input_nodes):
+        if not is_convolution(node) and changed.isdisjoint(node.all_input_nodes):
             continue
         made = _made_again(node)
-        if made is not None and (_layouts(made) != _layouts(node.meta["val"]) or not _is_convolution(node)):
+        if made is not None and (_layouts(made) != _layouts(node.meta["val"]) or not is_convolution(node)):
             node.meta["val"] = made
             changed.add(node)
-
-
-def _is_convolution(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.name().startswith("aten::conv")
 
 
 def _made_again(node: fx.Node) -> Any:

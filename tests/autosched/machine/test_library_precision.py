@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from autosched.machine.devices import cpu_target
 from autosched.machine.library_precision import LibraryPrecision
+from search_spaces import target_named
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 OPERATIONS = ("all", "matmul", "conv", "rnn")
@@ -45,8 +47,7 @@ SETTINGS: dict[str, tuple[Callable[[], object], LibraryPrecision]] = {
 def test_settings_of_products_and_convolutions_are_those_of_pytorch(name: str) -> None:
     change, expected = SETTINGS[name]
     change()
-    assert LibraryPrecision.now(GPU) == expected
-    assert LibraryPrecision.now(CPU) == LibraryPrecision(expected.products)
+    assert LibraryPrecision.now() == expected
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -55,7 +56,7 @@ def test_settings_are_applied_for_a_while_in_all_of_pytorchs_words(precision: Li
     SETTINGS[name][0]()
     before = [s == "tf32" for s in state()]
     with precision.applied():
-        assert LibraryPrecision.now(GPU) == precision
+        assert LibraryPrecision.now() == precision
         assert torch.get_float32_matmul_precision() == ("high" if precision.products == "tf32" else "highest")
         assert torch.backends.cudnn.allow_tf32 == (precision.convolutions == "tf32")
     assert [s == "tf32" for s in state()] == before
@@ -68,10 +69,27 @@ def test_the_older_precision_of_products_is_as_it_was() -> None:
     assert torch.get_float32_matmul_precision() == "medium"
 
 
-@pytest.mark.parametrize(("capability", "expected"), [((7, 0), "ieee"), ((8, 0), "tf32"), ((12, 0), "tf32")])
-def test_convolutions_are_cut_on_gpus_that_have_tf32(
-    capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+CUT, EXACT, ON_CPU = LibraryPrecision("tf32", "tf32"), LibraryPrecision(), LibraryPrecision("tf32", "ieee")
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 0), EXACT), ((8, 0), CUT), ((12, 0), CUT)])
+def test_nothing_is_cut_on_a_gpu_without_tf32(
+    capability: tuple[int, int], expected: LibraryPrecision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert CUT.on(GPU) == CUT, "it is not here"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert LibraryPrecision.now(GPU).convolutions == expected
+    assert CUT.on(GPU) == expected
+    assert CUT.on(CPU) == ON_CPU
+
+
+@pytest.mark.parametrize(("target", "expected"), [("v100", EXACT), ("t4", EXACT), ("a100", CUT), ("h200", CUT)])
+def test_settings_mean_the_same_for_a_target(target: str, expected: LibraryPrecision) -> None:
+    assert CUT.on_target(target_named(target)) == expected
+    assert CUT.on_target(cpu_target()) == ON_CPU
+
+
+def test_where_there_are_no_convolutions_they_have_no_precision_anywhere() -> None:
+    without = LibraryPrecision("ieee", "")
+    assert without.on(CPU) == without.on(GPU) == without.on_target(cpu_target()) == without
+    assert [str(p) for p in (without, CUT, ON_CPU)] == ["ieee", "tf32", "tf32, convolutions ieee"]

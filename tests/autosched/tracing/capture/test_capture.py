@@ -24,7 +24,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "kept whole": lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
     "by a rule of Python": lambda x: x.std(1) + F.interpolate(x[None], scale_factor=2.0).sum(),
     "composed of views": lambda x: torch.cat([x.chunk(2)[0].flatten(), x.select(0, 1).tile(3)]).nanmean(),
+    "random numbers": lambda x: x + torch.randn(6, 8) * torch.rand_like(x) + torch.rand(3).numel(),
+    "many calls of few kinds": lambda x: _recurrent(x.tile(12, 1)[:, None], x[None, :1, :4], x),
 }
+
+
+def _recurrent(inputs: Tensor, state: Tensor, x: Tensor) -> Tensor:
+    """A layer whose state and gates share memory with each other and with the weights."""
+    weights = [x[:4], x[:4, :4], x[0, :4], x[1, :4]]
+    return torch.rnn_tanh(inputs, state, weights, True, 1, 0.0, False, False, False)[0]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
+from search_spaces import target_named
 from traced_convolutions import COMBINATIONS, R, check, checked, laid_out, made, name_of
 from traced_gradients import graded, wanted
 from untuned import untuned_kernels
@@ -293,6 +294,15 @@ def test_convolutions_are_not_cut_on_a_cpu_or_where_cudnn_is_not_to() -> None:
         assert precisions(conv, *elsewhere(X, W)) == {"ieee"}
     finally:
         torch._C._set_cudnn_allow_tf32(True)
+
+
+def test_convolutions_are_as_precise_as_pytorch_on_the_target_of_their_kernels() -> None:
+    here, there = trace(conv, X, W), trace(conv, *elsewhere(X, W))
+    expected = {"h200": {"tf32"}, "v100": {"ieee"}, "cpu": {"ieee"}}
+    for name, precision in expected.items():
+        target = cpu_target() if name == "cpu" else target_named(name)
+        for traced in (here, there):
+            assert {w.precision for w in traced.for_target(target).workloads} == precision, name
 
 
 def test_gradients_are_as_precise_as_the_convolution() -> None:
