@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
 Function = Callable[..., Any]
+_OWN_TYPES = {getattr(torch, f"conv{kind}{n}d") for kind in ("", "_transpose") for n in (1, 2, 3)}
 
 
 def in_float64(function: Function, inputs: Sequence[Tensor], rounding: Rounding | None = None) -> Any:
@@ -22,7 +24,7 @@ def in_float64(function: Function, inputs: Sequence[Tensor], rounding: Rounding 
     Raises:
         Exception: PyTorch cannot compute it like that, and raises whatever it does then.
     """
-    with _InFloat64(rounding):
+    with _Convolutions(), _InFloat64(rounding):
         return function(*tree_map(widened, tuple(inputs)))
 
 
@@ -40,6 +42,17 @@ class Rounding:
         errors = torch.rand(result.shape, generator=self.generator, dtype=torch.float64).mul_(2).sub_(1)
         changed = result * errors.mul_(self.amount).add_(1).to(result.device)
         return torch.where(result == result.round(), result, changed)
+
+
+class _Convolutions(TorchFunctionMode):
+    """Convolutions of float64 images alone: they compare the types of their arguments before anything is dispatched."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _OWN_TYPES:
+            args, kwargs = tree_map(widened, (args, kwargs or {}))
+        return func(*args, **kwargs or {})
 
 
 class _InFloat64(TorchDispatchMode):

@@ -300,10 +300,11 @@ class TracedKernel:
         place, all_of_it = self._places[whole], self._memory_of(whole)
 
         def part(memory: _Memory) -> Tensor:
-            if memory.tensors[place] is None:
-                memory.tensors[place] = made = all_of_it(memory)
-                memory.addresses[place] = made.data_ptr()
-            return memory.tensors[place].as_strided(value.shape, value.memory_strides, offset)
+            there: Tensor | None = memory.tensors[place]
+            if there is None:
+                memory.tensors[place] = there = all_of_it(memory)
+                memory.addresses[place] = there.data_ptr()
+            return there.as_strided(value.shape, value.memory_strides, offset)
 
         return part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -60,12 +61,12 @@ def _is_integer(value: Value) -> bool:
 def with_least_integers(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
     """The arguments with integers that index almost any tensor: 0 and 1, and then 0 alone."""
     for bound in (2, 1):
-        yield [
-            t
-            if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool
-            else _in_memory(t, lambda m: m % bound)
-            for t in tensors
-        ]
+        below = partial(torch.remainder, other=bound)
+        yield [_in_memory(t, below) if _is_of_integers(t) else t for t in tensors]
+
+
+def _is_of_integers(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def positive(tensor: Tensor) -> Tensor:

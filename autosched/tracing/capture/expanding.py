@@ -4,8 +4,8 @@ Before:  y = linear(x, w); z = linear(y, v)
 After:   t = permute(w, [1, 0]); y = mm(x, t); t_1 = permute(v, [1, 0]); z = mm(y, t_1)
 
 PyTorch's own decomposition of a whole graph runs it twice, every operator through several layers of dispatch. It still
-serves graphs that need it: those that change tensors in place which others share, have operators that are decomposed into
-ones that draw random numbers, or call other graphs.
+serves graphs that need it: those that change tensors in place which others share, call other graphs, or have operators
+that decompose into random numbers.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _make_functional(graph: fx.Graph) -> None:
             if isinstance(made, Tensor):
                 sharing.setdefault(made.untyped_storage()._cdata, []).append(node)
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is operator.getitem or not node.target._schema.is_mutable:
+        if not getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             continue
         given, anew, made = node.args[0], _out_of_place(node), node.meta["val"]
         if anew is None or not isinstance(given, fx.Node):
@@ -252,7 +252,9 @@ class _Expansion:
 
         def with_few_calls(*tensors: Tensor) -> Any:
             with FewCalls():
-                return called(*tensors, function=composition)
+                made = called(*tensors, function=composition)
+            # Of other arguments PyTorch has a rule in C++.
+            return called(*tensors) if made is NotImplemented else made
 
         values = [n.meta["val"] for n in places]
         if composition is not None:
@@ -270,15 +272,15 @@ class _Expansion:
         """The graph of a function of these tensors, by PyTorch's Python rules, as in its decomposition of whole graphs.
 
         Raises:
-            NeedsWholeGraphError: it changes something, or draws random numbers.
+            NeedsWholeGraphError: it changes an argument, or draws random numbers.
         """
         with self.mode, enable_python_dispatcher(), _without_library():
             made: fx.Graph = make_fx(function, decomposition_table=dict(self.rules))(*values).graph
         for node in made.nodes:
             _check_kept(node.target)
-            mutable = node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-            if mutable or node.op not in ("placeholder", "call_function", "output"):
+            if node.op not in ("placeholder", "call_function", "output"):
                 raise NeedsWholeGraphError(f"{name} decomposes into {node.target}")
+        _make_functional(made)
         return made
 
 
@@ -293,7 +295,7 @@ class _Recorded:
 
         Raises:
             NoStandInsError: it cannot be run on stand-ins.
-            NeedsWholeGraphError: it changes something, or draws random numbers.
+            NeedsWholeGraphError: it changes an argument, or draws random numbers.
         """
         given = []
         for number, value in enumerate(values):

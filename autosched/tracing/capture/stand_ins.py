@@ -33,7 +33,7 @@ class ManyCallsError(Exception):
 
 
 class FewCalls(TorchFunctionMode):
-    """A context in which the many-and-first call of PyTorch's functions raises ManyCallsError."""
+    """A context in which more than `_MANY_CALLS` calls of PyTorch's functions raise ManyCallsError."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,9 @@ class StandIn(Tensor):
         return calls.made(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # PyTorch's own is a function, and called like this
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise NoStandInsError(f"{func} of a stand-in")
 
 

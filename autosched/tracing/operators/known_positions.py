@@ -7,13 +7,16 @@ The index tensors of interpolation, and of windows as columns, are such: along t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import padded
 from autosched.tracing.operators.rules import Result, arange, reshape
 from autosched.tracing.operators.view_translation import piece
@@ -36,6 +39,7 @@ class _Near:
     start: int
     count: int
     size: int
+    from_the_end: bool = False
 
     def first(self, p: int) -> int:
         return self.factor * p + self.start >> SHIFT
@@ -58,42 +62,57 @@ class _Near:
         return self.before + max(given, self.first(self.size - 1) + self.count)
 
 
-def sums_near(result: Result, values: Value, dim: int, index: Value, size: int) -> Value | None:
+def sums_near(result: Result, values: Value, dim: int, index: Value, size: int, written_out: bool) -> Value | None:
     """The values' sums along `dim` by the position of each, of which there are `size`; None if these are not known or
     not near a line.
     """
-    if not isinstance(index, Leaf) or index.tensor is None:
+    near = near_lines(index, size)
+    if near is None:
         return None
-    positions = index.tensor.to("cpu").numpy()
-    rows = np.where(positions < 0, positions + size, positions).reshape(-1, positions.shape[-1])
-    found = [_near(row, size) for row in rows]
-    near = [f for f in found if f is not None]
-    if len(near) < len(found) or sum(f.count for f in near) > _MOST_SUMMED:
-        return None
-    parts = [part for number, f in enumerate(near) for part in _parts(result, values, dim, index, number, f)]
     shape = tuple(size if d == dim else n for d, n in enumerate(values.shape))
     whole = is_integer(values.dtype)
-    nothing = Integer(0) if whole else Literal(0.0)
+    nothing, dtype = (Integer(0), "int64") if whole else (Literal(0.0), "float32")
+
+    def chosen(p: Expression, i: Expression, v: Expression) -> Expression:
+        return ex.call("where", ex.call("eq", i, p), v, nothing)
+
+    name = f"{result.name}_sums"
+    if not written_out and len(near) == 1:
+        at = arange(size, len(shape) + 1, dim, f"{result.name}_at")
+        held, given = _part(result, values, dim, index, (0, near[0]), None)
+        of_terms = {"name": f"{result.name}_terms", "shape": (*shape, near[0].count), "dtype": dtype}
+        terms = result.elementwise(chosen, at, held, given, **of_terms)
+        return result.reduced("sum", terms, (len(shape),), name=name, dtype=dtype)
+    at = arange(size, len(shape), dim, f"{result.name}_at")
+    each = [(n, one, place) for n, one in enumerate(near) for place in range(one.count)]
+    parts = [_part(result, values, dim, index, (n, one), place) for n, one, place in each]
 
     def total(p: Expression, *rest: Expression) -> Expression:
-        pairs = zip(rest[: len(parts)], rest[len(parts) :], strict=True)
-        return reduce(ex.add, (ex.call("where", ex.call("eq", i, p), v, nothing) for i, v in pairs))
+        return reduce(ex.add, (chosen(p, i, v) for i, v in zip(rest[::2], rest[1::2], strict=True)))
 
-    at = arange(size, len(shape), dim, f"{result.name}_at")
-    held, given = zip(*parts, strict=True)
-    dtype = "int64" if whole else "float32"
-    return result.elementwise(total, at, *held, *given, name=f"{result.name}_sums", shape=shape, dtype=dtype)
+    return result.elementwise(total, at, *itertools.chain(*parts), name=name, shape=shape, dtype=dtype)
 
 
-def _near(row: npt.NDArray[np.int64], size: int) -> _Near | None:
-    """The narrowest range along a line that has the places of every position; None without any of them."""
+def near_lines(index: Value, size: int) -> list[_Near] | None:
+    """For each row of an index tensor the line that its positions are near to; None if they are not, or not known."""
+    if not isinstance(index, Leaf) or index.tensor is None:
+        return None
+    positions = index.tensor.to("cpu", torch.int64).numpy()
+    rows = np.where(positions < 0, positions + size, positions).reshape(-1, positions.shape[-1])
+    found = [replace(_near(row, size), from_the_end=bool((positions < 0).any())) for row in rows]
+    return found if sum(near.count for near in found) <= _MOST_SUMMED else None
+
+
+def _near(row: npt.NDArray[np.int64], size: int) -> _Near:
+    """The narrowest range along a line that has the places of every position."""
     held = np.unique(row)
     order = np.argsort(row, kind="stable")
     first = order[np.searchsorted(row[order], held, "left")]
     last = order[np.searchsorted(row[order], held, "right") - 1]
-    slopes = {len(row) / size, (len(row) - 1) / max(1, size - 1)}
+    slopes = {len(row) / size, (len(row) - 1) / max(1, size - 1), round(len(row) / size)}
     lines = [_along(held, first, last, round(slope * 2**SHIFT), size) for slope in sorted(slopes)]
-    return min(lines, key=lambda line: line.count)
+    # Along a whole number the places are affine, which is worth reading one more.
+    return min(lines, key=lambda line: line.count + (line.factor % (1 << SHIFT) != 0))
 
 
 def _along(
@@ -104,24 +123,42 @@ def _along(
     return _Near(factor, start, int(np.max(last - begin)) + 1, size)
 
 
-def _parts(
-    result: Result, values: Value, dim: int, index: Value, row: int, near: _Near
-) -> Iterator[tuple[Value, Value]]:
-    """Of every place near an element's own in a row of the index: the position held there, and the value."""
-    count = index.shape[-1]
-    of_row = reshape(index, (index.elements,))
-    extent = near.extent(count)
-    there = result.part(f"index_{row}", (extent,), index.dtype)
-    whole = padded(there, piece(of_row, 0, row * count, count), [near.before], -1)
+def _part(
+    result: Result, values: Value, dim: int, index: Value, row: tuple[int, _Near], place: int | None
+) -> tuple[Value, Value]:
+    """At a place of those near an element's own in a row of the index, or at each along a last dimension: the position
+    that the index has there, and the value.
+    """
+    number, near = row
+    count, rank = index.shape[-1], len(values.shape)
+    extent, first = near.extent(count), number * count
+    of_row = piece(reshape(index, (index.elements,)), 0, first, count)
+    if near.from_the_end:
+        of_row = from_the_end(of_row, near.size)
+    there = result.part(f"index_{number}", (extent,), index.dtype)
+    held = padded(there, of_row, [near.before], -1)
     shape = tuple(extent if d == dim else n for d, n in enumerate(values.shape))
-    before = [near.before if d == dim else 0 for d in range(len(shape))]
-    own = piece(values, dim, row * count, count)
-    table = padded(result.part(f"values_{row}", shape, values.dtype), own, before, 0.0)
-    at = arange(near.size, len(shape), dim, f"{result.name}_at")
-    for j in range(near.count):
-        name = f"near_{row}_{j}"
-        place = result.part(name, at.shape, "int64").elementwise(lambda p, j=j: near.place(p, near.before + j), at)
-        held = result.part(f"{name}_held", at.shape, "int64").of(Gathered, table=whole, index=(place,))
-        around: Sequence[Value | int] = [place if d == dim else d for d in range(len(shape))]
-        kept = tuple(near.size if d == dim else n for d, n in enumerate(shape))
-        yield held, result.part(f"{name}_value", kept, values.dtype).of(Gathered, table=table, index=tuple(around))
+    table = padded(
+        result.part(f"values_{number}", shape, values.dtype),
+        piece(values, dim, first, count),
+        [near.before if d == dim else 0 for d in range(rank)],
+        0.0,
+    )
+    last = () if place is not None else (near.count,)
+    at = arange(near.size, rank + len(last), dim, f"{result.name}_at")
+    further = [] if place is not None else [arange(near.count, rank + 1, rank, f"{result.name}_further")]
+
+    def where(p: Expression, *j: Expression) -> Expression:
+        begin = near.place(p, near.before + (place or 0))
+        return ex.add(begin, *j) if j else begin
+
+    name = f"near_{number}_{'each' if place is None else place}"
+    own = tuple(near.size if d == dim else 1 for d in range(rank))
+    found = result.part(name, (*own, *last), "int64").elementwise(where, at, *further)
+    around: Sequence[Value | int] = [found if d == dim else d for d in range(rank)]
+    kept = tuple(near.size if d == dim else n for d, n in enumerate(shape))
+    of_value = result.part(f"{name}_value", (*kept, *last), values.dtype)
+    return (
+        result.part(f"{name}_held", found.shape, "int64").of(Gathered, table=held, index=(found,)),
+        of_value.of(Gathered, table=table, index=tuple(around)),
+    )

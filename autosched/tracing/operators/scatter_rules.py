@@ -6,6 +6,7 @@ data. Each element compares its position with all positions that are data, so th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
-from autosched.tracing.operators.known_positions import sums_near
+from autosched.tracing.operators.known_positions import near_lines, sums_near
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
@@ -25,6 +26,9 @@ from search_spaces.workloads.expressions.expression import Expression, Integer, 
 
 # This many comparisons take a few times as long as reading an element of the result.
 _MOST_COMPARED = 1024
+# Summands of an element that are written out, along all dimensions: gradients of interpolation put elements at several
+# corners, and what is put at each is as large.
+_MOST_WRITTEN_OUT = 0
 
 
 def _copy(result: Result, x: Value, source: Value) -> Value:
@@ -146,8 +150,11 @@ def _put_along_each(
     sums = expand(result.part("values", whole, values.dtype), values, whole)
     sums = converted(sums, result.dtype)
     sums = reshape(sums, (*x.shape[:first], *(i.elements for i in indices), *after))
+    near = [near_lines(i, x.shape[d]) for d, i in zip(dims, indices, strict=True)]
+    summands = math.prod(1 if of is None else sum(line.count for line in of) for of in near)
     for d, index in list(zip(dims, indices, strict=True))[::-1]:
-        sums = _sums_along(replace(result, name=f"{result.name}_{d}"), sums, d, index, x.shape[d])
+        part = replace(result, name=f"{result.name}_{d}")
+        sums = _sums_along(part, sums, d, index, x.shape[d], summands <= _MOST_WRITTEN_OUT)
     return _added(result, x, sums)
 
 
@@ -183,11 +190,11 @@ def _check_compared(count: int) -> None:
         raise UnsupportedError(f"putting elements at {count} positions; at most {_MOST_COMPARED} are compared")
 
 
-def _sums_along(result: Result, values: Value, d: int, index: Value, size: int) -> Value:
+def _sums_along(result: Result, values: Value, d: int, index: Value, size: int, written_out: bool = True) -> Value:
     """The sums of the values along d by their positions, of which there are `size`: an element adds those whose
     position is its own.
     """
-    near = sums_near(result, values, d, index, size)
+    near = sums_near(result, values, d, index, size, written_out)
     if near is not None:
         return near
     _check_compared(index.elements)

@@ -23,19 +23,40 @@ _WHY = "it reads nothing from memory"
 class ConstantNodes:
     """The nodes of a graph that depend on none of its arguments, nor on tensors that the function closes over.
 
-    Tensors without elements count as no dependence.
+    Tensors without elements count as no dependence. So do those of which nothing is read, as the image of a convolution
+    whose windows are all in its padding: PyTorch computes the node for operands that are 0.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
         self._nodes: set[fx.Node] = set()
         self._computed: dict[fx.Node, Any] = {}
         self._leaves: dict[fx.Node, Leaf] = {}
+        self._reads: dict[Value, bool] = {}
         for node in graph.nodes:
             if node.op == "call_function" and self._repeats(node):
                 self._nodes.add(node)
 
     def __contains__(self, node: Any) -> bool:
         return node in self._nodes
+
+    def note(self, node: fx.Node, made: Any) -> None:
+        """Count the node among them if its value reads nothing from memory."""
+        if isinstance(made, Value) and not self._is_read(made):
+            self._nodes.add(node)
+
+    def _is_read(self, value: Value) -> bool:
+        """True if anything in memory is read to compute the value."""
+        waiting = [value]
+        while waiting:
+            here = waiting[-1]
+            unknown = [o for o in here.operands if o not in self._reads]
+            if here in self._reads or not unknown:
+                read = any(self._reads[o] for o in here.operands)
+                self._reads[here] = read or isinstance(here, Leaf | Fallback)
+                waiting.pop()
+            else:
+                waiting += unknown
+        return self._reads[value]
 
     def leaf(self, node: fx.Node) -> Leaf | None:
         """The result of such a node as a constant tensor; None if kernels cannot read it."""
@@ -83,7 +104,8 @@ class ConstantNodes:
 
     def _value(self, node: fx.Node) -> Any:
         if node not in self._computed:
-            self._computed[node] = _like(node) if _is_empty(node) else self._called(node)
+            read = node not in self._nodes and isinstance(node.meta.get("val"), Tensor)
+            self._computed[node] = _like(node).zero_() if read or _is_empty(node) else self._called(node)
         return self._computed[node]
 
     def _called(self, node: fx.Node) -> Any:

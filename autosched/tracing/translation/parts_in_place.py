@@ -3,8 +3,9 @@
     out = cat((x, conv(y)), 1)      before: c = conv(y); out[…, i] = x[…, i] if i < 3 else c[…, i - 3]
                                     after:  out[…, :3] = x; out[…, 3:] = conv(y)
 
-The whole must be in memory: it is returned, or read by a product. (One that pointwise operators read is computed where
-they read it.)
+The whole must be in memory: it is returned; or a product reads it, and kernels around products compute all of it, as
+in U-Nets, where one that has other readers stores what it computes twice. Elsewhere a whole is computed where it is
+read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def stored_in_parts(node: fx.Node, whole: Joined) -> Joined:
     Neighbouring parts without products are one part together, of which there is at most one: a kernel more would take
     longer than what is saved.
     """
-    parts = _parts(node, whole) if _is_stored(node) else []
+    parts = _parts(node, whole) if _is_returned(node) or _is_all_multiplied(node) else []
     made = replace(whole, parts=tuple(parts), in_place=True)
     aligned = all(offset * dtype(whole.dtype).bytes % ALIGNMENT_BYTES == 0 for offset in made.offsets)
     return made if parts and aligned else whole
@@ -90,20 +91,29 @@ def _together(whole: Joined, parts: Sequence[Value]) -> Iterator[Value]:
     return iter([replace(whole, name=name, shape=shape, parts=tuple(parts), strides=whole.memory_strides)])
 
 
-def _is_stored(node: fx.Node) -> bool:
-    """True if the node's memory is needed: it is returned, or a product reads it."""
+def _is_returned(node: fx.Node) -> bool:
+    return any(user.op == "output" or (_views(user) and _is_returned(user)) for user in node.users)
+
+
+def _is_all_multiplied(node: fx.Node) -> bool:
+    """True if a product reads the node, and kernels around products compute all of its parts."""
+    return _is_multiplied(node) and all(_is_made(part, alone=False) for part in node.all_input_nodes)
+
+
+def _is_multiplied(node: fx.Node) -> bool:
     return any(
-        user.op == "output" or operator_name(user)[0] in _MULTIPLYING or (_views(user) and _is_stored(user))
+        operator_name(user)[0] in _MULTIPLYING or (_views(user) and _is_multiplied(user))
         for user in node.users
+        if user.op == "call_function"
     )
 
 
-def _is_made(node: fx.Node) -> bool:
-    """True if a kernel around a product computes the node, for this reader alone."""
+def _is_made(node: fx.Node, alone: bool = True) -> bool:
+    """True if a kernel around a product computes the node; `alone`: for one reader."""
     rest = [node]
     while rest:
         here = rest.pop()
-        if here.op != "call_function" or len(here.users) > 1:
+        if here.op != "call_function" or (len(here.users) > 1 and (alone or here is not node)):
             continue
         name, _ = operator_name(here)
         if name in _MULTIPLYING:

@@ -7,7 +7,7 @@ import warnings
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -180,6 +180,7 @@ class _Translator:
                 return self._left_to_pytorch(node, made.reason, None)
             if isinstance(place, int) and place >= len(made):
                 raise self._refused(several, f"no rule has its result {place}")
+            self._constants.note(node, made[place])
             return made[place]
         if is_effect(node):
             self.translation.effects.append(self._fallback(node, "it may raise an error"))
@@ -194,6 +195,7 @@ class _Translator:
             made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, results_of(node))
             self._note_origin(made, node.name)
+            self._constants.note(node, made)
         except UnsupportedError as error:
             return self._left_to_pytorch(node, str(error), None)
         except Exception as error:
@@ -233,7 +235,8 @@ class _Translator:
         places = [n for n in _FROM_MEMORY.get(name, ()) if n < len(arguments)]
         constants: dict[int, Any] = {n: self._in_memory(node.args[n]) for n in places}
         if name == _PUT:
-            constants[1] = [self._in_memory(i) or self._known.get(i) for i in node.args[1]]
+            indices = cast(Sequence[fx.Node | None], node.args[1])
+            constants[1] = [None if i is None else self._in_memory(i) or self._known.get(i) for i in indices]
         read = tuple(constants.get(n) or _as_tensor(given) for n, given in enumerate(arguments))
         return read, {name: _as_tensor(given) for name, given in keywords.items()}
 

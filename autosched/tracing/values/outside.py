@@ -33,16 +33,15 @@ def constant_outside(
     ]
     if len(distinct(element)) > _MOST_PARTS:
         return None
-    found = _evaluated(element, {e: e.fill for e in distinct(element) if _is_outside(e, crossing, reads)})
+    read = (e for e in distinct(element) if isinstance(e, Access))
+    found = _evaluated(element, {e: e.fill for e in read if e.fill is not None and _is_outside(e, crossing, reads)})
     if found is None or found.isnan():
         return None
     return Literal(float(found)) if found.is_floating_point() else Integer(int(found))
 
 
-def _is_outside(e: Expression, crossing: list[tuple[Affine, int]], reads: Reads) -> bool:
+def _is_outside(e: Access, crossing: list[tuple[Affine, int]], reads: Reads) -> bool:
     """True for a read that is outside of its tensor where one of these indices is outside of its dimension."""
-    if not isinstance(e, Access) or e.fill is None:
-        return False
     operand = next((o for o in reads.operands.values() if o.name == e.tensor), None)
     return operand is not None and set(crossing) <= {*zip(e.index, operand.sizes, strict=True)}
 

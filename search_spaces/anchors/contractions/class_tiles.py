@@ -118,7 +118,7 @@ class ClassTiles:
         """True if some tiles reach beyond the end of an axis."""
         if self.ranged:
             return self.positions % self.size != 0
-        return any(x.extent % self.sides[x.name] for x in self.axes)
+        return any(x.extent % self.sides[x.name] for x in self.axes if x != self.joined)
 
     @property
     def steps(self) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from search_spaces.anchors.contractions.batch_tiles import batch_axis, batch_tile, batch_tiling
 from search_spaces.anchors.contractions.class_tiles import CLASSES, class_positions, class_tiles, fits, may_range
-from search_spaces.anchors.contractions.joined_tiles import joined_positions
+from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_copies import (
     PREPARED_WAYS,
     is_prepared_already,
@@ -50,9 +50,11 @@ from search_spaces.workloads.workload import Axis, Tensor, Workload
 TILES = (16, 32, 64, 128, 256)
 SHORT_AXIS_TILES = (8, *TILES)
 MIN_ROWS = 16
+# The depth of most matrix instructions.
+MIN_DEPTH = 16
 # Tiles along the reduction, and bytes of their rows: two dot instructions at least, up to the sixteen that are in
 # flight anyway.
-REDUCTION_TILES = (16, 32, 64, 128, 256)
+REDUCTION_TILES = (MIN_DEPTH, 32, 64, 128, 256)
 REDUCTION_BYTES = (64, 512)
 # Sizes of tiles that may be boxes of several axes: those of warp groups' rows and columns, and of most iterations.
 BOX_TILES = {"m": (64, 128, 256), "n": (64, 128, 256), "k": (32, 64, 128)}
@@ -68,14 +70,14 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
     ranged = {name: may_range(form, name) for name in CLASSES}
     ways = {x: ways_to_load(workload, form, x, target, offers, ranged) for x in LOADS}
     depth = class_positions(form, "k", ranged=True)
-    batch, together = batch_tiling(form, target, offers), joined_positions(form) if offers.joins else 0
+    batch, together = batch_tiling(form, target, offers), joined_depths(form) if offers.joins else ()
     grids = (ONE_TILE, PERSISTENT, FLAT, STREAM_K)
     units = target.wave_groups if all(_is_moved(form, x, ways[x]) for x in LOADS) else None
     groups = (units.waves * offers.groups,) if units and offers.groups > 2 else ()
     several = min(class_positions(form, x, ranged[x]) for x in "mn") > SHORT_AXIS_TILES[0]
     ends = depth % REDUCTION_TILES[-1] and (len(form.reduced) == 1 or ranged["k"])
     least, beside = least_tile(form.dtype, workload.precision, target), offers.tiles if units else ()
-    tiles = tilings(form, least, beside, ranged, together)
+    tiles = tilings(form, least, beside, ranged, max(together, default=0))
     shared_by = Units(lambda values: target.num_sms // specialized_blocks(values, offers.blocks), ("ctas",))
     boxed = {"m": ways["a_load"], "n": ways["b_load"], "k": {*ways["a_load"]} & {*ways["b_load"]}}
     ranges = [
@@ -86,7 +88,7 @@ def decisions(workload: Workload, form: Contraction, target: Target, offers: Off
             [x.extent for x in axes],
             ranged[name],
             BOX_TILES[name] if "descriptor" in boxed[name] else (),
-            name == "k" and together > 0,
+            name == "k" and bool(together),
         )
     ]
     tiled = (*(d.name for d in ranges if d.name != "k_axes"), "m", "n")

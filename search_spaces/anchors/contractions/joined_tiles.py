@@ -22,18 +22,24 @@ from search_spaces.programs.tiles import Slice, Tile
 from search_spaces.schedules.knobs import Knob, padded
 from search_spaces.schedules.rules import Rule
 from search_spaces.structure.contraction import SHORT_AXIS, Contraction
+from search_spaces.workloads.dtypes import dtype
 from search_spaces.workloads.expressions.affine import Affine
 from search_spaces.workloads.names import Names
 
 # Tiles that are joined at most: more are a loop.
 _MOST = 8
+# Rows that matrix instructions' operands are loaded in (PTX ISA, ldmatrix): of shorter ones Triton 3.9 exchanges single
+# elements through shared memory.
+_CHUNK_BYTES = 16
 
 
-def joined_positions(form: Contraction) -> int:
-    """Positions of a tile of all positions of an axis that is joined along a short k; 0 if there is none."""
+def joined_depths(form: Contraction) -> tuple[int, ...]:
+    """Depths of dots of tiles at all positions of an axis, joined along a short k; () if there is no such axis."""
     axis = joined_axis(form.reduced, form.k)
-    several = axis is not None and 1 < axis.extent <= _MOST and form.k.extent <= SHORT_AXIS
-    return padded(axis.extent) * padded(form.k.extent) if several and axis else 0
+    if axis is None or not 1 < axis.extent <= _MOST or form.k.extent > SHORT_AXIS:
+        return ()
+    own, chunk = padded(form.k.extent), _CHUNK_BYTES // dtype(form.dtype).bytes
+    return tuple(padded(axis.extent) * depth for depth in dict.fromkeys((own, max(own, chunk))))
 
 
 def places_of(tiles: ClassTiles, place: Mapping[str, Slice]) -> list[Mapping[str, Slice]]:

@@ -201,6 +201,8 @@ def test_float64_reaches_what_a_function_converts_and_makes_itself() -> None:
     torch.testing.assert_close(exact, (x.double() ** 2).sum(-1) / 3, rtol=1e-15, atol=0)
     weight = torch.randn(1000)
     assert in_float64(lambda x: x.float() @ weight, [x]).dtype == torch.float64
+    filters, shifts = torch.randn(2, 3, 1).half(), torch.randn(2).half()
+    assert in_float64(lambda x: torch.conv1d(x, filters, shifts), [torch.randn(3, 5).half()]).dtype == torch.float64
 
 
 @pytest.fixture(scope="module")

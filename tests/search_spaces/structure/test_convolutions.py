@@ -22,7 +22,7 @@ from autosched.backends.cuda.backend import CudaBackend
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
-from convolutions import block, convolution, correlation, part_of_rows, weights_gradient
+from convolutions import block, convolution, correlation, normed, part_of_rows, weights_gradient
 from cost_models.program_counts import count
 from cuda_on_cpu import EmulatedProgram
 from schedule_checks import HERE, fault
@@ -56,6 +56,7 @@ CONVOLUTIONS = {
     "block": block(convolution((9, 7), (3, 3), padding=1)),
     "block of activated": block(convolution((9, 7), (3, 3), padding=1, channels=20), activated=True),
     "block of filled": block(convolution((9, 7), (3, 3), padding=1), fill=2.0),
+    "of what is normed": normed(convolution((9, 7), (3, 3), padding=1, channels=20, dtype="float32")),
     "weights": weights_gradient(2, 9, 24, 40),
     "weights, strided": weights_gradient(4, 7, 32, 24, stride=2),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 from search_spaces import Axis, Reduction, Stage, Tensor, Workload
 from search_spaces.workloads.expressions import expression as ex
@@ -64,6 +66,24 @@ def block(plain: Workload, activated: bool = False, fill: float | None = None) -
     out = Stage("out", stage.axes, ex.call("maximum", total, Literal(0.0)), dtype="float16")
     more = Tensor("bias", stage.shape[-1:], "float16"), Tensor("residual", stage.shape, "float16")
     return Workload("block", (*plain.inputs, *more), (acc, out))
+
+
+def normed(plain: Workload) -> Workload:
+    """The convolution of relu(scale[c] * x + shift[c]), which is 0 outside of the image; channels last."""
+    (stage,), (image, _) = plain.stages, plain.inputs
+    assert isinstance(stage.expression, ex.Apply)
+    x, w = stage.expression.arguments
+    assert isinstance(x, Access)
+    places = [ex.call("to_integer", ex.Position(i)) for i in x.index[1:-1]]
+    inside = [
+        ex.mul(ex.call("le", ex.Integer(0), at), ex.call("lt", at, ex.Integer(size)))
+        for at, size in zip(places, image.shape[1:-1], strict=True)
+    ]
+    scaled = ex.add(ex.mul(x, Access("scale", x.index[-1:])), Access("shift", x.index[-1:]))
+    given = ex.call("where", reduce(ex.mul, inside), ex.call("maximum", scaled, Literal(0.0)), Literal(0.0))
+    more = (Tensor(name, image.shape[-1:], image.dtype) for name in ("scale", "shift"))
+    product = replace(stage, expression=ex.mul(given, w))
+    return Workload("normed", (*plain.inputs, *more), (product,), precision=plain.precision)
 
 
 def weights_gradient(batch: int, size: int, channels: int, filters: int, stride: int = 1) -> Workload:

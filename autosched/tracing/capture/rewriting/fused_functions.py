@@ -2,6 +2,7 @@
 
     scaled_dot_product_attention(q, k, v)    →    softmax((q @ kᵀ) * scale) @ v
     dropout(x, training=False)               →    x
+    interpolate(x, mode="bilinear")          →    the same along one dimension, then along the other
 
 Their parts are then partitioned and fused like any other.
 """
@@ -131,8 +132,41 @@ def _channel_shuffle(x: Tensor, groups: int) -> Tensor | None:
     return x.clone() if groups == 1 and x.device.type == "cpu" else None
 
 
+def _interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor | None:
+    """Linear interpolation along one dimension after the other where a gradient is wanted of it.
+
+    The gradient puts slopes at two places along each dimension, instead of at all corners of a cell.
+    """
+    rank = input.dim() - 2
+    if mode not in ("bilinear", "trilinear") or antialias or not (torch.is_grad_enabled() and input.requires_grad):
+        return None
+    name, given = ("scale_factor", scale_factor) if size is None else ("size", size)
+    each = given if isinstance(given, list | tuple) else [given] * rank
+    made = input.float() if input.dtype in _NARROW else input
+    for d, number in enumerate(each, 2):
+        lines = made.movedim(d, -1)
+        flat = F.interpolate(
+            lines.reshape(1, -1, lines.shape[-1]),
+            mode="linear",
+            align_corners=align_corners,
+            recompute_scale_factor=recompute_scale_factor,
+            **{name: number},
+        )
+        made = flat.view(*lines.shape[:-1], -1).movedim(-1, d)
+    return made.to(input.dtype).contiguous(memory_format=torch._prims_common.suggest_memory_format(input))
+
+
 _RULES: Mapping[Any, Callable[..., Any]] = {
     F.scaled_dot_product_attention: _scaled_dot_product_attention,
     F.dropout: _dropout,
+    F.interpolate: _interpolate,
     F.channel_shuffle: _channel_shuffle,
 }

@@ -81,7 +81,7 @@ def place_of(result: Result, x: Value, windows: Sequence[AdaptiveWindows], top: 
 
 def at_places(result: Result, x: Value, windows: Sequence[AdaptiveWindows]) -> dict[tuple[int, ...], Value]:
     """By place in a window, the element there of every window, or its last one."""
-    found = {}
+    found: dict[tuple[int, ...], Value] = {}
     for place in itertools.product(*(range(w.longest) for w in windows)):
         index: list[Value | int] = list(range(len(x.shape)))
         shape = list(x.shape)

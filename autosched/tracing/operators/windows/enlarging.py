@@ -21,23 +21,40 @@ _SHIFT = 30
 
 def _nearest(result: Result, x: Value, output_size: Any, scale_factors: Any = None, *further: Any) -> Value:
     """The element at every position divided by the enlargement, rounded down."""
-    if any(n % m for n, m in zip(result.shape, x.shape, strict=True)):
-        return _nearest_gathered(result, x, scale_factors)
+    found = _places(result, x, scale_factors)
+    repeated = (
+        p.size % x.shape[d] == 0 and (p == np.arange(p.size) // (p.size // x.shape[d])).all() for d, p, _ in found
+    )
+    if not all(repeated):
+        return _nearest_gathered(result, x, found)
     times = [n // m for n, m in zip(result.shape, x.shape, strict=True)]
     apart = reshape(x, tuple(n for size in x.shape for n in (size, 1)))
     shape = tuple(n for pair in zip(x.shape, times, strict=True) for n in pair)
     return reshape(expand(result.part("apart", shape, x.dtype), apart, shape), result.shape, result.name)
 
 
-def _nearest_gathered(result: Result, x: Value, scale_factors: Sequence[float] | None) -> Value:
-    """Enlargement to a size that is no multiple: positions computed in float32, as in PyTorch."""
+# A dimension, the position in it that each of the result's has, and how far these are apart.
+_Places = tuple[int, npt.NDArray[np.int64], float]
+
+
+def _places(result: Result, x: Value, scale_factors: Sequence[float] | None) -> list[_Places]:
+    """The positions along the dimensions that are enlarged, computed in float32, as in PyTorch."""
     rank = len(x.shape)
     first = rank - len(scale_factors or result.shape[2:])
-    index: list[Value | int] = list(range(rank))
+    made = []
     for d in range(first, rank):
         scale = 1.0 / scale_factors[d - first] if scale_factors else x.shape[d] / result.shape[d]
         found = np.floor(np.arange(result.shape[d], dtype=np.float32) * np.float32(scale)).astype(np.int64)
-        factor, start = _line_through(np.minimum(found, x.shape[d] - 1), scale)
+        made.append((d, np.minimum(found, x.shape[d] - 1), scale))
+    return made
+
+
+def _nearest_gathered(result: Result, x: Value, places: Sequence[_Places]) -> Value:
+    """Enlargement whose positions are not each repeated equally often."""
+    rank = len(x.shape)
+    index: list[Value | int] = list(range(rank))
+    for d, found, scale in places:
+        factor, start = _line_through(found, scale)
         at = arange(result.shape[d], rank, d, f"{result.name}_at_{d}")
         index[d] = result.elementwise(
             functools.partial(_on_line, factor=factor, start=start),

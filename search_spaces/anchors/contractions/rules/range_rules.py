@@ -15,7 +15,7 @@ from search_spaces.anchors.contractions.class_tiles import (
     why_not_ranged,
 )
 from search_spaces.anchors.contractions.dot_knobs import REDUCTION_BYTES
-from search_spaces.anchors.contractions.joined_tiles import joined_positions
+from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, moved_by
 from search_spaces.anchors.contractions.windows import moves_one_dimension
 from search_spaces.decisions.memory.transfers import is_by_pointers
@@ -108,8 +108,8 @@ def _why_too_long(form: Contraction, knob: Knob) -> Callable[[Values], str | Non
     def why(values: Values) -> str | None:
         tiles = class_tiles(form, values, name)
         if tiles.kind == JOINED:
-            whole = max(least, joined_positions(form))
-            return None if tiles.size == whole else f"k={tiles.size} of k_axes=joined; expected {whole}, with all taps"
+            whole = [max(least, depth) for depth in joined_depths(form)]
+            return None if tiles.size in whole else f"k={tiles.size} of k_axes=joined; expected one of {whole}"
         if tiles.boxed:
             return tiles.why_no_box()
         if tiles.ranged or fits(tiles.size, tiles.positions) or tiles.size <= shortest:

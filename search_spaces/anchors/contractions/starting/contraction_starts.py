@@ -19,8 +19,8 @@ from search_spaces.anchors.contractions.class_tiles import (
     fits,
     why_not_ranged,
 )
-from search_spaces.anchors.contractions.dot_knobs import fastest, least_tile, tiles_in
-from search_spaces.anchors.contractions.joined_tiles import joined_positions
+from search_spaces.anchors.contractions.dot_knobs import MIN_DEPTH, fastest, least_tile, tiles_in
+from search_spaces.anchors.contractions.joined_tiles import joined_depths
 from search_spaces.anchors.contractions.operand_tiles import LOADS, whole_tiles
 from search_spaces.anchors.contractions.starting.offered_starts import offered_starts
 from search_spaces.anchors.contractions.windows import moves_one_dimension, window_class
@@ -150,7 +150,9 @@ class _Starts:
 
         `windows`: by im2col descriptors, if there are windows; otherwise by any others.
         """
-        depth = min(k_bytes / self.element_bytes, padded(max(self.form.k.extent, joined_positions(self.form))))
+        depth = k_bytes / self.element_bytes
+        if RANGE not in self._kinds_of_k and others.get("k_axes") != JOINED:
+            depth = min(depth, padded(self.form.k.extent))
         sizes = {"m": m, "n": n, "k": depth, "group": _START_GROUP}
         values = Values({x: fastest(self.knobs[x]) for x in ("a_load", "b_load", "store")})
         for x in LOADS:
@@ -164,6 +166,11 @@ class _Starts:
         if values["grid"] == "tiles":
             values["split"] = nearest(self.knobs["split"], max(1, self.target.num_sms / tiles_in(self.form, values)))
         return start(self.decisions, values)
+
+    @property
+    def _kinds_of_k(self) -> tuple[KnobValue, ...]:
+        """Kinds of tiles over several reduced axes."""
+        return self.knobs["k_axes"].values if "k_axes" in self.knobs else ()
 
     def _ranges(self, values: Values, others: Mapping[str, KnobValue]) -> Values:
         """Boxes of each class whose operand descriptors move, if `others` have a producer; and `others`.
@@ -253,12 +260,13 @@ class _Starts:
         """
         sides = (class_positions(self.form, x, ranged=True) for x in "mn")
         thin, swap = min((size, x == "m") for size, x in zip(sides, "mn", strict=True))
-        known = getattr(self.knobs.get("k_axes"), "values", ())
+        known = self._kinds_of_k
         ways = Values({**{x: _by_pointers(self.knobs[x]) for x in LOADS}, "store": "pointer", "swap": swap})
-        depths = {JOINED: joined_positions(self.form)}
+        depths = {JOINED: max(joined_depths(self.form), default=0)}
         if BATCH in self.knobs and len(self.knobs[BATCH].values) > 1:
             ways[BATCH] = nearest(self.knobs[BATCH], LINE_BYTES / (thin * self.element_bytes))
-            depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
+            if self.form.k.extent >= MIN_DEPTH or JOINED not in known:
+                depths |= dict.fromkeys((FUSED, *(() if known else ("",))), self.form.k.extent)
         kinds = [(depth, {"k_axes": kind} if kind else {}) for kind, depth in depths.items() if kind in (*known, "")]
         for (wide, warps, stages), (depth, kind) in itertools.product(_SHORT_ROW_STARTS, kinds):
             own = Values({**ways, **kind, "warps": warps, "stages": stages})

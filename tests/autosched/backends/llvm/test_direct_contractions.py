@@ -18,7 +18,7 @@ from autosched.backends.llvm.bodies.merged_rows import with_merged_rows
 from autosched.checking.correctness import error_ratio, expect
 from autosched.checking.random_inputs import random_inputs
 from autosched.checking.trial_data import TrialData
-from convolutions import block, convolution, weights_gradient
+from convolutions import block, convolution, normed, weights_gradient
 from schedule_checks import HERE, fault
 from scheduled_tensors import interpreted
 from search_spaces import Axis, Reduction, Schedule, SearchSpace, Stage, Tensor, Workload, ops
@@ -105,6 +105,7 @@ SPECIAL = {
     "block, channels first": block(conv((9, 7), (3, 3), channels=20, filters=20, padding=1, layout="nchw")),
     "block of activated": block(conv((9, 7), (3, 3), padding=1), activated=True),
     "block of filled": block(conv((9, 7), (3, 3), padding=1), fill=2.0),
+    "of what is normed": normed(conv((9, 7), (3, 3), channels=20, padding=1)),
     "weights": weights_gradient(2, 9, 24, 40),
     # The image has the columns.
     "padded, one tap": ops.conv(2, 17, (13, 13), 4, 1, stride=2, padding=2, weight_layout="contiguous"),

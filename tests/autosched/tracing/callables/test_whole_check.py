@@ -206,6 +206,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "comparisons of sums": (lambda x, y: (x @ y) > 0, torch.randn(128, 64).half(), torch.randn(64, 128).half()),
     "differences that cancel": (lambda x: (x + 1e6).sum(1) - 1e6 * x.shape[1], torch.randn(32, 1000)),
     "logarithms of negative numbers": (lambda x: x.log().sum(1), X),
+    "logarithms of rows that are the same ones": (lambda x: x.log().sum(1), X[:1].expand(8, 24)),
     "infinities": (lambda x: (x / 0.0) * 0.5, X),
     "what overflows": (lambda x: (x * 40000).exp(), X.half()),
     "integers that are divided": (lambda x, y: x // y, torch.randint(1, 9, (64,)), torch.randint(1, 9, (64,))),

@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched import trace
 from autosched.machine.devices import cpu_target
 from autosched.tracing import loaded
 from autosched.tracing.capture import decompositions as capture_decompositions
+from autosched.tracing.capture.capture import capture
 from autosched.tracing.capture.decompositions import decomposed, decompositions
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
 from untuned import untuned_kernels
@@ -24,6 +26,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "kept whole": lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
     "by a rule of Python": lambda x: x.std(1) + F.interpolate(x[None], scale_factor=2.0).sum(),
     "composed of views": lambda x: torch.cat([x.chunk(2)[0].flatten(), x.select(0, 1).tile(3)]).nanmean(),
+    "memory laid out in place": lambda x: F.adaptive_avg_pool1d(x.reshape(3, 4, 4).mT * 1, 1).flatten(1) * 2,
     "random numbers": lambda x: x + torch.randn(6, 8) * torch.rand_like(x) + torch.rand(3).numel(),
     "many calls of few kinds": lambda x: _recurrent(x.tile(12, 1)[:, None], x[None, :1, :4], x),
 }
@@ -65,6 +68,26 @@ def _numbered(graph: fx.Graph) -> list[str]:
         return f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {getattr(made, 'shape', '')}"
 
     return list(map(shown, graph.nodes))
+
+
+def test_steps_of_a_recurrent_net_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another step PyTorch runs its part of the inputs, a slice and a view."""
+    net = torch.nn.RNN(4, 4).requires_grad_(False)
+    operations = 0
+    dispatch = FakeTensorMode.dispatch
+
+    def counted(*given: Any) -> Any:
+        nonlocal operations
+        operations += 1
+        return dispatch(*given)
+
+    monkeypatch.setattr(FakeTensorMode, "dispatch", counted)
+    counts = []
+    for steps in (70, 90):
+        operations = 0
+        capture(lambda x: net(x), [torch.empty(steps, 2, 4)])
+        counts.append(operations)
+    assert counts[1] - counts[0] < 20 * (90 - 70)
 
 
 def test_constants_that_differ_in_their_sign_alone_are_two() -> None:

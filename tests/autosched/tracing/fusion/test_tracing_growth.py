@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autosched import trace
-from autosched.tracing.fusion import region_kernels
+from autosched.tracing.fusion import chaining, partition, region_kernels, regions, sharing, split_points
 from autosched.tracing.fusion.assembly import Assembled, assemble
+from autosched.tracing.fusion.regions import cone
+from autosched.tracing.values.values import Value
 
 
 def residual(layers: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
@@ -90,6 +92,39 @@ def test_twice_as_much_takes_no_more_assemblies(
         assert len(trace(function, *inputs).launched) >= number // 2
         counts.append(calls)
     assert counts[1] <= growth * counts[0] + 2
+
+
+def stacked_states(steps: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """Every state of a recurrence, one above the other: the last one depends on all before."""
+
+    def function(x: Tensor, weight: Tensor, hidden: Tensor) -> Tensor:
+        made = []
+        for step in x.unbind(0):
+            hidden = torch.tanh(step + hidden @ weight)
+            made.append(hidden)
+        return torch.stack(made)
+
+    return function, (torch.empty(steps, 16, 64), torch.empty(64, 64), torch.empty(16, 64))
+
+
+def test_twice_as_many_steps_look_at_twice_as_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    visited = 0
+
+    def counted(*given: Any) -> list[Value]:
+        nonlocal visited
+        found = cone(*given)
+        visited += len(found)
+        return found
+
+    for module in (regions, split_points, sharing, chaining, partition):
+        monkeypatch.setattr(module, "cone", counted)
+    counts = []
+    for steps in (24, 48):
+        visited = 0
+        function, inputs = stacked_states(steps)
+        trace(function, *inputs)
+        counts.append(visited)
+    assert counts[1] < 2.1 * counts[0]
 
 
 def test_steps_that_read_parts_of_one_tensor_are_one_workload() -> None:

@@ -143,6 +143,18 @@ def test_what_precedes_a_convolution_may_be_computed_in_its_kernel(name: str) ->
         check(cut, function, x, *more)
 
 
+PAIR = W[:2, :, :1, :2].half()
+
+
+def padded_only(x: Tensor, pair: Tensor) -> Tensor:
+    """Zeros: taps that are six apart are on both sides of two columns."""
+    return F.conv2d(x[..., :2], pair, dilation=(1, 6), padding=(0, 3))
+
+
+def pooled_padding(x: Tensor, pair: Tensor, w: Tensor) -> Tensor:
+    return F.conv2d(F.max_pool2d(padded_only(x, pair), 2).relu(), w, padding=1)
+
+
 # name: the function, its arguments.
 EDGES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
     "one pixel": (conv, X[:, :, :1, :1], W, B),
@@ -156,6 +168,9 @@ EDGES: dict[str, tuple[Function, *tuple[Tensor, ...]]] = {
     ),
     "a step beyond the taps": (lambda x, w: F.conv2d(x, w, stride=4), X, R(8, 4, 2, 2)),
     "even taps with the image's size": (lambda x, w: F.conv2d(x, w, padding="same"), X, R(8, 4, 2, 4)),
+    "windows in the padding alone": (padded_only, X.half(), PAIR),
+    "what is made of these": (pooled_padding, X.half(), PAIR, W[:, :2].half()),
+    "residues of nothing": (lambda x, w: F.conv_transpose2d(x, w, stride=(5, 2)), X, R(4, 3, 2, 1)),
     "residues without taps": (
         lambda x, w, b: F.conv_transpose2d(x, w, b, stride=3, output_padding=2), X, R(4, 3, 1, 2), R(3),
     ),

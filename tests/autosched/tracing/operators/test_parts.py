@@ -110,6 +110,8 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "pixels_shuffled": (lambda x: F.pixel_shuffle(x, 2).relu(), Y.view(1, 4, 6, 8)),
     "pixels_unshuffled": (lambda x: F.pixel_unshuffle(x, 2).relu(), X),
     "enlarged": (lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), X),
+    "enlarged_by_more_than_twice": (lambda x: F.interpolate(x[..., :2, :4], scale_factor=(2.25, 1)), X),
+    "enlarged_as_float32_divides": (lambda x: F.interpolate(x[..., :2, :2], scale_factor=41), X[:1]),
     "windows_that_overlap": (lambda x: x.unfold(2, 3, 1) * 1, X),
     "windows_as_columns": (lambda x: F.unfold(x, 3, padding=1), X),
     "looked_up_by_positions": (lambda x: x[:, :, torch.arange(6).flip(0), 1:], X),
@@ -258,6 +260,12 @@ def test_parts_that_are_returned_too_have_memory_of_their_own() -> None:
     torch.testing.assert_close((whole, part), function(IMAGE, TAPS))
     assert part.is_contiguous()
     assert part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr()
+
+
+def test_a_whole_that_a_product_reads_may_be_computed_there_if_it_has_other_parts() -> None:
+    x, w = IMAGE[0, 0], IMAGE[1, 0]
+    traced = trace(lambda x, w, v: torch.cat((x, x @ w), -1) @ v, x, w, IMAGE[1].view(16, 16))
+    assert all(step.assembled for step in traced.steps), str(traced)
 
 
 def test_parts_that_read_nothing_are_stored_with_the_others() -> None:

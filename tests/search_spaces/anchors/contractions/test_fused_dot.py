@@ -124,29 +124,25 @@ class TestMatching:
         square = replace(whole, stages=(gate, early, reading, late))
         assert contraction(square) is None
 
-    @pytest.mark.parametrize(
-        "workload",
-        [
-            replace(sum_of_products(8, 16, 32, "float32"), precision="ieee"),
-            replace(prepared(8, 16, 32, "float32"), precision="ieee"),
-            # Computed in float32, and not rounded to what the other operand is.
-            Workload(
-                "unrounded",
-                (Tensor("x", (8, 32), "float16"), Tensor("w", (32, 16), "float16")),
-                (
-                    Stage(
-                        "out",
-                        (Axis("m", 8), Axis("n", 16)),
-                        ex.mul(ex.call("exp", Access("x", at("m", "k"))), Access("w", at("k", "n"))),
-                        Reduction("sum", (Axis("k", 32),)),
-                    ),
-                ),
-            ),
-        ],
-        ids=["ieee, several", "ieee, computed", "unrounded"],
-    )
-    def test_what_dots_would_round_otherwise_does_not_match(self, workload: Workload) -> None:
-        assert contraction(workload) is None
+    def test_what_dots_would_round_otherwise_does_not_match(self) -> None:
+        """Computed in float32, and not rounded to what the other operand is."""
+        product = ex.mul(ex.call("exp", Access("x", at("m", "k"))), Access("w", at("k", "n")))
+        stage = Stage("out", (Axis("m", 8), Axis("n", 16)), product, Reduction("sum", (Axis("k", 32),)))
+        inputs = (Tensor("x", (8, 32), "float16"), Tensor("w", (32, 16), "float16"))
+        assert contraction(Workload("unrounded", inputs, (stage,))) is None
+
+    def test_operands_of_two_types_do_not_match(self) -> None:
+        product = ex.mul(Access("x", at("m", "k")), Access("w", at("k", "n")))
+        stage = Stage("out", (Axis("m", 8), Axis("n", 16)), product, Reduction("sum", (Axis("k", 32),)))
+        inputs = (Tensor("x", (8, 32), "uint8"), Tensor("w", (32, 16), "float32"))
+        assert contraction(Workload("mixed", inputs, (stage,))) is None
+
+    def test_float32_is_multiplied_as_it_is_or_as_tf32(self) -> None:
+        for precision in ("ieee", "tf32"):
+            for whole in (sum_of_products(8, 16, 32, "float32"), prepared(8, 16, 32, "float32")):
+                form = contraction(replace(whole, precision=precision))
+                assert form is not None
+                assert form.dtype == "float32"
 
     def test_what_chooses_among_values_of_a_type_is_of_that_type(self) -> None:
         x, half, third = Access("x", ()), Literal(0.5), Literal(1 / 3)

@@ -54,12 +54,19 @@ def test_joined_tiles_give_the_same_result(workload: Workload) -> None:
         assert ratio(workload, inputs, schedule) <= 1, schedule.one_line
 
 
-def test_one_dot_has_all_taps_of_a_row() -> None:
-    """Three taps of 8 channels, and zeros up to a power of two."""
-    (schedule,) = drawn(FEW["eight channels a group"], 1, split=[1])
-    body = [s for k in schedule.program.kernels for s in statements(k.body)]
-    assert [(len(s.src), s.run, s.dst.extent("k")) for s in body if isinstance(s, Interleave)] == [(4, 8, 32)] * 2
-    assert len([s for s in body if isinstance(s, Dot)]) == 1
+@pytest.mark.parametrize(
+    ("name", "joined"), [("eight channels a group", {(8, 32)}), ("four channels a group", {(4, 16), (8, 32)})]
+)
+def test_one_dot_has_all_taps_of_a_row(name: str, joined: set[tuple[int, int]]) -> None:
+    """Three taps, and zeros up to a power of two; four channels also as rows of 16 bytes, which are loaded at once."""
+    found = set()
+    for schedule in drawn(FEW[name], 6, split=[1]):
+        body = [s for k in schedule.program.kernels for s in statements(k.body)]
+        both = [(len(s.src), s.run, s.dst.extent("k")) for s in body if isinstance(s, Interleave)]
+        assert len(both) == 2
+        assert len([s for s in body if isinstance(s, Dot)]) == 1
+        found |= {(run, depth) for parts, run, depth in both if parts == 4}
+    assert found == joined
 
 
 def test_what_lies_beyond_the_taps_counts_nothing() -> None:
