@@ -41,22 +41,30 @@ def tune_model_command(
     target: TargetName = None,
     threads: Threads = None,
     log: LogPath = None,
+    backward: Annotated[bool, typer.Option("--backward", help="The graphs of training instead of inference.")] = False,
 ) -> None:
     """Tune the kernels of every graph of a model together: where it is compiled with that log, nothing is searched.
 
-    The model is called once, and its gradient is computed where its results want one. Each trial goes where it should
-    take most off the sum of all kernels' times; with auto each kernel has as many as are worth it.
+    The model is called once, on the device of its inputs. Each trial goes where it should take most off the sum of all
+    kernels' times; with auto each kernel has as many as are worth it.
 
     ```
     autosched tune-model models:bert --trials 4000 --log bert.jsonl
     ```
     """
-    out, device = console(), chosen_target(target, threads)
+    out = console()
+    device = None if target is None and threads is None else chosen_target(target, threads)
     called, inputs = _made(model)
     try:
         with progress_display(out) as show:
             result = autosched.tune_model(
-                called, *inputs, target=device, trials=chosen_trials(trials), log=log, on_progress=show
+                called,
+                *inputs,
+                target=device,
+                trials=chosen_trials(trials),
+                log=log,
+                backward=backward,
+                on_progress=show,
             )
     except KeyboardInterrupt:
         say(out, "stopped; every trial that had ended is in the log")
@@ -75,16 +83,21 @@ def _made(name: str) -> tuple[Callable[..., Any], list[Any]]:
         InputError: there is no such function, or it returns something else. And what it raises.
     """
     module, _, function = name.partition(":")
+    # Its functions may import more while they run.
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != module:
+            raise
         raise InputError(f"{name}: {error}; expected MODULE:FUNCTION") from None
-    finally:
-        sys.path.pop(0)
     if not callable(found):
         raise InputError(f"{name}: {type(found).__name__}; expected a function without arguments")
-    made = found()
-    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], list | tuple)):
-        raise InputError(f"{name} returned {type(made).__name__}; expected a model and a sequence of its inputs")
-    return made[0], list(made[1])
+    match found():
+        case (called, list() | tuple() as inputs) if callable(called):
+            return called, list(inputs)
+        case (called, given):
+            what = f"{type(called).__name__} and {type(given).__name__}"
+        case made:
+            what = type(made).__name__
+    raise InputError(f"{name} returned {what}; expected a callable and a sequence of its inputs")

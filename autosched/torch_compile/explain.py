@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.backend import backend_of, of_its_own
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 
@@ -41,5 +41,5 @@ def explain(
     """
     reports: list[GraphReport] = []
     chosen = Options.of(None if mode == "default" else mode, options)
-    torch.compile(model, backend=backend_of(chosen, reports.append))(*inputs)
+    torch.compile(of_its_own(model), backend=backend_of(chosen, reports.append))(*inputs)
     return Explanation(tuple(reports))

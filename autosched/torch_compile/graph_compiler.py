@@ -5,34 +5,31 @@ from __future__ import annotations
 import logging
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from autosched.machine import devices
 from autosched.machine.timing import interleaved, timer_for
 from autosched.replaying.replay import replay
+from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, by_others, whole_by_others
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
-from autosched.tracing import TracedFunction, TracedKernel
-from autosched.tracing.callables.function import trace_function
-from autosched.tracing.callables.random_arguments import random_arguments
-from autosched.tracing.translation.translate import DefectWarning
+from autosched.torch_compile.reports import GraphReport, Kind, OnReport
+from autosched.tracing import TracedFunction, TracedKernel, UncheckedWarning
+from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers
 from autosched.tuning.tuner import tune
-from search_spaces import AutoschedError, InputError, Target
+from search_spaces import AutoschedError, InputError
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
 # Rounds in which a tuned graph is compared with Inductor's; the median of so many is stable to some percent.
 _ROUNDS = 20
 _SEED = 0
-SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True)
@@ -49,78 +46,66 @@ class GraphCompiler:
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
-        candidates, why = self._candidates(graph, inputs)
-        by = self._fastest(candidates)
-        kernel = candidates[by]
-        made = GraphReport(self.kind, operators_of(graph), by, why=why)
+        count = operators_of(graph)
+        kernel = self._kernel(graph, inputs)
         if isinstance(kernel, TracedKernel):
-            launched, left = len(kernel.traced.launched), kernel.traced.left_to_pytorch
-            made = GraphReport(self.kind, operators_of(graph), by, launched, left)
-        reported(made, self.options, self.report)
-        return boxed(kernel)
+            ours = GraphReport(
+                self.kind, count, "autosched", len(kernel.traced.launched), kernel.traced.left_to_pytorch
+            )
+            if self.options.strict or not self.options.tunes:
+                return self._chosen(kernel, ours)
+            by, call = by_others(graph, inputs)
+            why = why_slower(kernel, call)
+            return (
+                self._chosen(kernel, ours)
+                if why is None
+                else self._chosen(call, GraphReport(self.kind, count, by, why=why))
+            )
+        check_strict(self.options, GraphReport(self.kind, count, "inductor", why=kernel))
+        by, call = by_others(graph, inputs)
+        return self._chosen(call, GraphReport(self.kind, count, by, why=kernel))
 
-    def _candidates(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Mapping[Maker, Call], str]:
-        """The graph by kernels, if there are any, and by others, if there are none or both are to be timed; and the
-        reason that it may be by others."""
+    def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel | str:
+        """The graph by kernels from the logs, or tuned now; or the reason that there are none."""
+        traced = traced_or_why(graph, inputs, self.kind, self.options.strict)
+        if not isinstance(traced, TracedFunction):
+            return traced
+        target = target_of(inputs)
         try:
-            # AOTAutograd compiles among tensors without data.
-            with unset_fake_temporarily():
-                kernel = self._kernel(graph, inputs)
+            with unset_fake_temporarily(), warnings.catch_warnings():
+                # Random numbers are in the report.
+                warnings.simplefilter("ignore", UncheckedWarning)
+                if self.options.tunes:
+                    tuned = tune(traced, target, self.options.trials, log=self.options.log)
+                    if any(r.ending == "interrupted" for r in tuned.results):
+                        raise KeyboardInterrupt
+                return replay(traced, target, log=self.options.log)
         except AutoschedError as error:
-            return dict([by_others(graph, inputs)]), str(error)
-        except Exception as error:
-            # A user's model runs all the same.
-            why = f"{type(error).__name__}: {first_line(error)}"
-            warnings.warn(f"{self.kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
-            return dict([by_others(graph, inputs)]), why
-        if not self.options.tunes:
-            return {"autosched": kernel}, ""
-        return {"autosched": kernel, **dict([by_others(graph, inputs)])}, "faster than the kernels"
+            return str(error)
 
-    def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel:
-        """The graph by kernels from the logs, or tuned now.
+    def _chosen(self, call: Call, report: GraphReport) -> Callable[[list[Any]], Sequence[Any]]:
+        _log.info("%s", report)
+        self.report(report)
+        return boxed(call)
 
-        Raises:
-            AutoschedError: something has no kernel, no record, or no device here.
-        """
-        target = _target(inputs)
-        traced = traced_graph(graph, inputs, allow_fallback=not self.options.strict)
-        if self.options.tunes:
-            tune(traced, target, self.options.trials, log=self.options.log)
-        return replay(traced, target, log=self.options.log)
 
-    def _fastest(self, candidates: Mapping[Maker, Call]) -> Maker:
-        """The candidate with the least median in interleaved rounds; a single one is not timed."""
-        kernel = candidates.get("autosched")
-        if len(candidates) == 1 or not isinstance(kernel, TracedKernel):
-            return next(iter(candidates))
+def why_slower(kernel: TracedKernel, other: Call) -> str | None:
+    """Reason to compute a graph by another than its kernels, from the medians of interleaved rounds; None for none.
+
+    Where random integers might be out of the range of what PyTorch looks up, neither is run.
+    """
+    if unknown_integers(kernel.traced):
+        return None
+    try:
         with unset_fake_temporarily(), torch.no_grad():
             given = random_arguments(kernel.traced, _SEED, kernel.device)
-            calls: dict[str, Callable[[], object]] = {by: partial(call, *given) for by, call in candidates.items()}
+            calls: dict[str, Callable[[], object]] = {"ours": partial(kernel, *given), "other": partial(other, *given)}
             samples = interleaved(calls, _ROUNDS, timer_for(kernel.target, "hot"))
-        return min(candidates, key=lambda by: statistics.median(samples[by]))
-
-
-def traced_graph(graph: fx.GraphModule, inputs: Sequence[Any], allow_fallback: bool) -> TracedFunction:
-    """A graph of ATen operators, cut into kernels.
-
-    Raises:
-        InputError: nothing in it has a kernel; or something has none, and that is not allowed.
-    """
-    if any(n.target is torch.ops.higher_order.with_effects for n in graph.graph.nodes):
-        raise InputError("it has effects other than its results, which are in order")
-    names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-    traced = trace_function(graph, inputs, allow_fallback, names)
-    if not traced.launched:
-        raise InputError("no operator has a kernel")
-    return traced
-
-
-def is_symbolic(given: Any) -> bool:
-    """True for a size, or a tensor with one, that is not known."""
-    return isinstance(given, SYMBOLS) or (
-        isinstance(given, Tensor) and any(isinstance(n, SYMBOLS) for n in given.shape)
-    )
+    except Exception as error:
+        # A user's model runs all the same.
+        return f"the kernels cannot be timed: {type(error).__name__}: {first_line(error)}"
+    ours, others = (statistics.median(samples[name]) for name in calls)
+    return f"it takes {others * 1e6:.1f} µs, the kernels {ours * 1e6:.1f}" if others < ours else None
 
 
 def symbolic_graph(
@@ -131,25 +116,23 @@ def symbolic_graph(
     Raises:
         InputError: `strict` refuses that.
     """
+    why, count = "its sizes are symbolic", operators_of(graph)
+    check_strict(options, GraphReport("symbolic", count, "inductor", why=why))
     by, call = whole_by_others(graph, inputs)
-    reported(GraphReport("symbolic", operators_of(graph), by, why="its sizes are symbolic"), options, report)
+    made = GraphReport("symbolic", count, by, why=why)
+    _log.info("%s", made)
+    report(made)
     return call
 
 
-def reported(made: GraphReport, options: Options, report: OnReport) -> None:
-    """Log a report and pass it on. Raises InputError where `strict` refuses it."""
-    if options.strict and (made.left or made.by != "autosched"):
-        raise InputError(f"strict: {made}")
-    _log.info("%s", made)
-    report(made)
-
-
-def operators_of(graph: fx.GraphModule) -> int:
-    return sum(n.op.startswith("call") for n in graph.graph.nodes)
+def check_strict(options: Options, report: GraphReport) -> None:
+    """Raise InputError where a graph is to be left to others, and `strict` refuses that."""
+    if options.strict:
+        raise InputError(f"strict: the {report.kind} graph of {report.operators} operators is left: {report.why}")
 
 
 def boxed(call: Call) -> Callable[[list[Any]], Sequence[Any]]:
-    """The call by AOTAutograd's convention: it takes a list, which it empties, so that inputs may be freed."""
+    """The call by AOTAutograd's convention: it takes its inputs in a list, which it empties."""
 
     def run(inputs: list[Any]) -> Sequence[Any]:
         given = tuple(inputs)
@@ -158,18 +141,3 @@ def boxed(call: Call) -> Callable[[list[Any]], Sequence[Any]]:
 
     vars(run)["_boxed_call"] = True
     return run
-
-
-def _target(inputs: Sequence[Any]) -> Target:
-    """The device of all inputs.
-
-    Raises:
-        InputError: they are not tensors of one device; TargetUnavailableError: it is unknown.
-    """
-    if symbols := [x for x in inputs if not isinstance(x, Tensor)]:
-        raise InputError(f"{len(symbols)} of its inputs are sizes; expected tensors")
-    found = {x.device for x in inputs}
-    if len(found) != 1:
-        raise InputError(f"its inputs are on {sorted(map(str, found)) or 'no device'}; expected all on one device")
-    (device,) = found
-    return devices.resolve(None) if device.type == "cuda" else devices.cpu_target(torch.get_num_threads())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
+from autosched.tuning.searching.preparation import Trials, check_trials
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
 
@@ -24,8 +26,8 @@ class Options:
     """
 
     mode: Mode = "default"
-    log: str | None = None
-    trials: int = 64
+    log: str | os.PathLike[str] | None = None
+    trials: Trials = 64
     strict: bool = False
 
     @property
@@ -44,19 +46,18 @@ class Options:
             chosen["mode"] = mode
         kinds: Mapping[str, type | tuple[type, ...]] = {
             "mode": str,
-            "log": (str, type(None)),
-            "trials": int,
+            "log": (str, os.PathLike, type(None)),
+            "trials": (int, str),
             "strict": bool,
         }
         for name, value in chosen.items():
             if name not in kinds:
                 raise unknown_name("option of torch.compile", name, [f.name for f in fields(Options)])
-            if not isinstance(value, kinds[name]) or (kinds[name] is int and isinstance(value, bool)):
+            if not isinstance(value, kinds[name]) or (name == "trials" and isinstance(value, bool)):
                 raise InputError(f"option {name}={value!r} is {type(value).__name__}; expected {_text(kinds[name])}")
         if chosen.get("mode", "default") not in MODES:
             raise unknown_name("mode", str(chosen["mode"]), MODES)
-        if cast(int, chosen.get("trials", 1)) < 1:
-            raise InputError(f"option trials={chosen['trials']}; expected at least 1")
+        check_trials(cast(Trials, chosen.get("trials", 64)))
         return Options(**chosen)  # type: ignore[arg-type]
 
 

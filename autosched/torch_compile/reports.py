@@ -27,7 +27,7 @@ class GraphReport:
 
     def __str__(self) -> str:
         counted = f"{self.kind} graph of {self.operators} operators by {self.by}"
-        made = f": {self.kernels} kernels" if self.by == "autosched" else f": {self.why}"
+        made = f": {self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else f": {self.why}"
         return "\n".join([counted + made, *(f"  left to PyTorch: {text}" for text in self.left)])
 
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
-from autosched.machine.devices import cpu_target
-from autosched.torch_compile import graph_compiler
+from autosched.torch_compile import graph_compiler, graphs
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
@@ -99,22 +98,62 @@ def test_gradients_are_those_of_the_model(log: str) -> None:
 
 
 def test_the_fastest_candidate_is_chosen(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {"autosched": [3.0, 1.0, 3.0], "eager": [2.0, 2.0, 2.0]}
-    monkeypatch.setattr(graph_compiler, "interleaved", lambda calls, *_: {name: seconds[name] for name in calls})
+    seconds = {"ours": [3.0, 1.0, 3.0], "other": [2.0, 2.0, 2.0]}
+    monkeypatch.setattr(graph_compiler, "interleaved", lambda *_: seconds)
     called, reports = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1)
     assert called(torch.ones(4)).tolist() == [3.0] * 4
-    assert [(r.by, r.why) for r in reports] == [("eager", "faster than the kernels")]
+    assert [(r.by, r.why) for r in reports] == [("eager", "it takes 2000000.0 µs, the kernels 3000000.0")]
+    called, reports = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1, strict=True)
+    called(torch.ones(4))
+    assert [r.by for r in reports] == ["autosched"]
+
+
+def test_what_cannot_be_timed_is_left_to_others(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(graph_compiler, "interleaved", failing)
+    called, reports = compiled(lambda x: x * 5, log=log, mode="max-autotune", trials=1)
+    assert called(torch.ones(2)).tolist() == [5.0, 5.0]
+    assert [(r.by, r.why) for r in reports] == [("eager", "the kernels cannot be timed: OutOfMemoryError: no memory")]
+
+
+def test_inductor_compiles_what_has_no_kernel(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def standalone_compile(graph: Any, inputs: list[Any], **how: Any) -> Callable[..., Any]:
+        given.append((tuple(inputs[0].shape), how))
+        return graph.forward
+
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr("torch._inductor.standalone_compile", standalone_compile)
+    called, reports = compiled(lambda x: x * 7, log=log)
+    assert called(torch.ones(2)).tolist() == [7.0, 7.0]
+    assert [r.by for r in reports] == ["inductor"]
+    assert given == [((2,), {"dynamic_shapes": "from_example_inputs"})]
+
+
+def attention(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x)
 
 
 @pytest.mark.parametrize(
-    ("model", "why"),
-    [(lambda x: x.exp() + torch.rand(3), "random"), (lambda x: torch.linalg.cholesky(x) + 1, "effects")],
-    ids=["random numbers", "errors"],
+    ("model", "x", "why"),
+    [
+        (lambda x: x.exp() + torch.rand(3), torch.eye(3), "random"),
+        (lambda x: torch.linalg.cholesky(x) + 1, torch.eye(3), "effects"),
+        (lambda x: x * 2, torch.ones(3, device="meta"), "its inputs are on meta; expected the CPU"),
+        (lambda x: x.to("meta") * 2, torch.ones(3), "it has tensors on .*meta"),
+        (attention, torch.ones(1, 2, 4, 8, requires_grad=True), "keeps values of attention for the gradient"),
+    ],
+    ids=["random numbers", "errors", "elsewhere", "moved", "attention in training"],
 )
-def test_a_model_may_have_to_be_computed_by_kernels_alone(log: str, model: Callable[..., Any], why: str) -> None:
+def test_a_model_may_have_to_be_computed_by_kernels_alone(
+    log: str, model: Callable[..., Any], x: Tensor, why: str
+) -> None:
     called, _ = compiled(model, log=log, strict=True)
-    with pytest.raises(BackendCompilerFailed, match=rf"strict: inference graph of \d operators by eager: .*{why}"):
-        called(torch.eye(3))
+    with pytest.raises(BackendCompilerFailed, match=rf"strict: the \w+ graph of \d+ operators is left: .*{why}"):
+        called(x)
 
 
 def test_sizes_that_change_are_left_to_others(log: str) -> None:
@@ -136,23 +175,40 @@ def test_a_defect_costs_a_warning_and_the_kernels_only(log: str, monkeypatch: py
     def failing(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of a rule")
 
-    monkeypatch.setattr(graph_compiler, "trace_function", failing)
+    monkeypatch.setattr(graphs, "trace_function", failing)
     called, reports = compiled(lambda x: x * 3, log=log)
     with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule; this is a defect"):
         assert called(torch.ones(2)).tolist() == [3.0, 3.0]
     assert reports[0].by == "eager"
 
 
-def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path) -> None:
-    model, x, where = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.randn(4, 8), str(tmp_path / "log.jsonl")
-    result = autosched.tune_model(model, x, target=cpu_target(torch.get_num_threads()), trials=4, log=where)
+@pytest.mark.parametrize("backward", [False, True], ids=["inference", "training"])
+def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path, backward: bool) -> None:
+    linear, x, where = nn.Linear(8, 8), torch.randn(4, 8), tmp_path / "log.jsonl"
+
+    def model(x: Tensor) -> Tensor:
+        return linear(x).tanh()
+
+    result = autosched.tune_model(model, x, trials=4, log=where, backward=backward)
     assert not result.without_kernel
-    assert all(p.grad is None for p in model.parameters())
+    assert all(p.grad is None for p in linear.parameters())
     called, reports = compiled(model, log=where, strict=True)
-    called(x).sum().backward()
-    assert [(r.kind, r.by) for r in reports] == [("forward", "autosched"), ("backward", "autosched")]
+    with torch.set_grad_enabled(backward):
+        made = called(x)
+    if backward:
+        made.sum().backward()
+    assert [r.kind for r in reports] == (["forward", "backward"] if backward else ["inference"])
+    assert {r.by for r in reports} == {"autosched"}
 
 
 def test_a_model_without_a_kernel_cannot_be_tuned() -> None:
-    with pytest.raises(InputError, match=r"no graph of .*cholesky_ex has a kernel"):
+    with pytest.raises(InputError, match=r"no graph of .*cholesky_ex has a kernel: inference: no operator"):
         autosched.tune_model(torch.linalg.cholesky_ex, torch.eye(3), target="cpu", trials=1)
+    with pytest.raises(InputError, match="no result depends on a tensor that requires a gradient"):
+        autosched.tune_model(torch.tanh, torch.ones(3), target="cpu", trials=1, backward=True)
+
+
+def test_a_model_may_be_explained_more_often_than_dynamo_compiles_one(log: str) -> None:
+    model = nn.Sequential(nn.Tanh())
+    for _ in range(torch._dynamo.config.recompile_limit + 1):
+        assert len(autosched.explain(model, torch.randn(3), options={"log": log}).graphs) == 1

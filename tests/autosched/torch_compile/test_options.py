@@ -21,13 +21,13 @@ def test_a_mode_or_options_say_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"trails": 3}, "unknown option of torch.compile 'trails'.*log, mode, strict, trials|allowed: mode"),
-        ({"trials": "3"}, "trials='3' is str; expected int"),
-        ({"trials": True}, "trials=True is bool; expected int"),
-        ({"trials": 0}, "trials=0; expected at least 1"),
+        ({"trails": 3}, "unknown option of torch.compile 'trails'.*trials"),
+        ({"trials": "3"}, "trials='3'; expected"),
+        ({"trials": True}, "trials=True is bool; expected int or str"),
+        ({"trials": 0}, "trials=0; expected"),
         ({"mode": "fastest"}, "unknown mode 'fastest'"),
         ({"mode": "reduce-overhead"}, "unknown mode 'reduce-overhead'.*max-autotune"),
-        ({"log": 3}, "log=3 is int; expected str or None"),
+        ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
     ],
 )
 def test_other_options_are_refused_with_those_that_there_are(given: dict[str, object], message: str) -> None:
