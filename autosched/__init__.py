@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from autosched.replaying.predictions import Prediction, Predictions
     from autosched.replaying.replay import StaleRecordWarning, replay
     from autosched.standalone import export
+    from autosched.torch_compile.explain import Explanation, explain
+    from autosched.torch_compile.tune_model import tune_model
     from autosched.tracing import (
         DifferentiableFunction,
         DifferentiableKernel,
@@ -66,6 +68,7 @@ __all__ = [
     "DynamicFunction",
     "DynamicKernel",
     "EmptySearchSpaceError",
+    "Explanation",
     "InputError",
     "Kernel",
     "LocalMeasurer",
@@ -94,6 +97,7 @@ __all__ = [
     "compare",
     "compare_kernel",
     "cpu_target",
+    "explain",
     "export",
     "ops",
     "predict",
@@ -102,6 +106,7 @@ __all__ = [
     "trace",
     "tune",
     "tune_many",
+    "tune_model",
 ]
 
 # Modules, and the names that they define.
@@ -114,6 +119,8 @@ _HOMES = {
     "autosched.replaying.predictions": "Prediction Predictions",
     "autosched.replaying.replay": "StaleRecordWarning replay",
     "autosched.standalone": "export",
+    "autosched.torch_compile.explain": "Explanation explain",
+    "autosched.torch_compile.tune_model": "tune_model",
     "autosched.tracing": "TracedFunction TracedKernel trace",
     "autosched.tracing.callables.differentiable": "DifferentiableFunction DifferentiableKernel",
     "autosched.tracing.callables.dynamic": "DynamicFunction DynamicKernel",

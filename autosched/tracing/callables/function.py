@@ -199,13 +199,15 @@ class TracedFunction:
         return "\n".join(lines)
 
 
-def trace_function(function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool) -> TracedFunction:
-    """The function cut into workloads.
+def trace_function(
+    function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool, names: Sequence[str] | None = None
+) -> TracedFunction:
+    """The function cut into workloads; `names` of its arguments, by default those that it has.
 
     Raises:
         InputError: as `trace`.
     """
-    names = argument_names(function, len(inputs))
+    names = names or argument_names(function, len(inputs))
     made = cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
     if not any(LIBRARY in left for left in made.left_to_pytorch):
         return made

@@ -86,7 +86,8 @@ class TracedKernel:
             if s.tensor is not None and s not in self.traced.places
         ]
         self._changing = {s: _argument(s, device, self._alignment) for s in self.traced.places}
-        self._runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
+        runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
+        self._runs = list(zip(runs, self._released(), strict=True))
 
     def __repr__(self) -> str:
         return f"<TracedKernel {self.traced.label}: {self.traced.parts}>"
@@ -174,8 +175,10 @@ class TracedKernel:
         for place, tensor in self._constants:
             memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
         used = self._load_state(given, memory) if self._writing is not None else {}
-        for run in self._runs:
+        for run, released in self._runs:
             run(memory)
+            for place in released:
+                memory.tensors[place] = None
         if tensors is not given:
             self._give_back(memory, given)
         results = [result(memory.tensors) for result in self._results]
@@ -227,6 +230,26 @@ class TracedKernel:
         for argument, place, tensor in zip(self.traced.arguments, self._argument_places, given, strict=True):
             if same_places(argument.shape, tensor.stride(), argument.strides):
                 memory.tensors[place] = tensor
+
+    def _released(self) -> list[list[int]]:
+        """By step, the places of values that no later step, result or write reads: their memory is free again."""
+        last: dict[Value, int] = {}
+        for number, step in enumerate(self.traced.steps):
+            for value in (*step.values, *_read_by(step)):
+                last[self._stored(value)] = number
+        written = (w.value for w in self.traced.written)
+        kept = {*map(self._stored, (*self.traced.results, *written)), *self.traced.leaves}
+        released: list[list[int]] = [[] for _ in self.traced.steps]
+        for value, number in last.items():
+            if value not in kept:
+                released[number].append(self._places[value])
+        return released
+
+    def _stored(self, value: Value) -> Value:
+        """The value in whose memory a value is."""
+        strided = memory_view(value, self._places)
+        assert strided is not None
+        return strided.value
 
     def _run_of(self, step: Step, kernels: Mapping[str, Kernel]) -> _Run:
         if step.assembled is not None:
@@ -315,6 +338,14 @@ class TracedKernel:
         if value is strided.value:
             return lambda tensors: tensors[place]
         return lambda tensors: tensors[place].as_strided(shape, strides, tensors[place].storage_offset() + offset)
+
+
+def _read_by(step: Step) -> Sequence[Value]:
+    """The values in memory that a step reads, or views of them."""
+    if step.assembled is not None:
+        return [view.value for view in step.assembled.inputs]
+    (value,) = step.values
+    return value.operation.operands if isinstance(value, Fallback) else ()
 
 
 def _given(argument: Any, memory: list[Any], read: Mapping[Value, Callable[[list[Any]], Any]]) -> Any:

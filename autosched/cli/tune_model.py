@@ -1,0 +1,103 @@
+"""`autosched tune-model`: the kernels of a model, tuned into a log."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import autosched
+from autosched.cli.arguments import (
+    INTERRUPTED,
+    LogPath,
+    TargetName,
+    Threads,
+    TrialsText,
+    chosen_target,
+    chosen_trials,
+    console,
+)
+from autosched.tuning.progress import progress_display
+from autosched.tuning.terminal import say
+from search_spaces import InputError
+
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FUNCTION",
+        help="A function without arguments, of a Python module on the path or in this folder, which is executed. It "
+        "returns a model and its inputs: a callable and a sequence.",
+    ),
+]
+
+
+def tune_model_command(
+    model: ModelName,
+    trials: TrialsText = "2000",
+    target: TargetName = None,
+    threads: Threads = None,
+    log: LogPath = None,
+    backward: Annotated[bool, typer.Option("--backward", help="The graphs of training instead of inference.")] = False,
+) -> None:
+    """Tune the kernels of every graph of a model together: where it is compiled with that log, nothing is searched.
+
+    The model is called once, on the device of its inputs. Each trial goes where it should take most off the sum of all
+    kernels' times; with auto each kernel has as many as are worth it.
+
+    ```
+    autosched tune-model models:bert --trials 4000 --log bert.jsonl
+    ```
+    """
+    out = console()
+    device = None if target is None and threads is None else chosen_target(target, threads)
+    called, inputs = _made(model)
+    try:
+        with progress_display(out) as show:
+            result = autosched.tune_model(
+                called,
+                *inputs,
+                target=device,
+                trials=chosen_trials(trials),
+                log=log,
+                backward=backward,
+                on_progress=show,
+            )
+    except KeyboardInterrupt:
+        say(out, "stopped; every trial that had ended is in the log")
+        raise typer.Exit(INTERRUPTED) from None
+    say(out, str(result))
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if result.without_kernel:
+        raise typer.Exit(1)
+
+
+def _made(name: str) -> tuple[Callable[..., Any], list[Any]]:
+    """The model and the inputs that a function returns.
+
+    Raises:
+        InputError: there is no such function, or it returns something else. And what it raises.
+    """
+    module, _, function = name.partition(":")
+    # Its functions may import more while they run.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != module:
+            raise
+        raise InputError(f"{name}: {error}; expected MODULE:FUNCTION") from None
+    if not callable(found):
+        raise InputError(f"{name}: {type(found).__name__}; expected a function without arguments")
+    match found():
+        case (called, list() | tuple() as inputs) if callable(called):
+            return called, list(inputs)
+        case (called, given):
+            what = f"{type(called).__name__} and {type(given).__name__}"
+        case made:
+            what = type(made).__name__
+    raise InputError(f"{name} returned {what}; expected a callable and a sequence of its inputs")

@@ -1,0 +1,78 @@
+"""The function that torch.compile calls with every graph that Dynamo captures.
+
+    model  →  Dynamo's graph  →  AOTAutograd: inference, or forward and backward, of ATen operators without changes in
+    place  →  kernels of autosched where logs have them, or after tuning; else Inductor's
+
+A graph with symbolic sizes is Inductor's as a whole.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+
+from autosched.torch_compile.graph_compiler import GraphCompiler, symbolic_graph
+from autosched.torch_compile.graphs import is_symbolic
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport, Kind, OnReport
+
+# Takes a graph and its inputs without data, returns its function.
+GraphFunction = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Backend = GraphFunction
+
+
+def autosched(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Callable[..., Any]:
+    """The backend "autosched" of torch.compile, by an entry point of the group `torch_dynamo_backends`.
+
+    Raises:
+        InputError: an option is not allowed; or, with the option `strict`, something has no kernel.
+    """
+    return backend_of(Options.of(mode, options), _ignored)(graph, inputs)
+
+
+def backend_of(options: Options, report: OnReport) -> Backend:
+    """A backend of torch.compile with these options that reports every graph."""
+    with_sizes = by_graphs(lambda kind: GraphCompiler(kind, options, report))
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if any(map(is_symbolic, inputs)):
+            return symbolic_graph(graph, inputs, options, report)
+        return with_sizes(graph, inputs)
+
+    return compile_graph
+
+
+def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
+    """A backend that has the graphs of AOTAutograd compiled, each kind by a compiler of its own."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    made: Backend = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    return made
+
+
+def of_its_own(model: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls the model, with code of its own: Dynamo counts what it compiles by code, up to a limit."""
+
+    def called(*inputs: Any) -> Any:
+        return model(*inputs)
+
+    return types.FunctionType(called.__code__.replace(), called.__globals__, "called", None, called.__closure__)
+
+
+def _ignored(report: GraphReport) -> None:
+    pass

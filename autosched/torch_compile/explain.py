@@ -1,0 +1,45 @@
+"""`explain`: by what every graph of a model is computed under torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autosched.torch_compile.backend import backend_of, of_its_own
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The graphs that torch.compile made of a model, in order."""
+
+    graphs: tuple[GraphReport, ...]
+
+    @property
+    def kernels(self) -> int:
+        """Kernels of autosched, launched by a call."""
+        return sum(g.kernels for g in self.graphs)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.graphs)) or "no graph: the model computes nothing that Dynamo captures"
+
+
+def explain(
+    model: Callable[..., Any], *inputs: Any, mode: str = "default", options: dict[str, object] | None = None
+) -> Explanation:
+    """Who computes every graph of `torch.compile(model, backend="autosched")` on these inputs, and what was left, why.
+
+    The model is compiled and called once. Gradients are not computed: of a backward graph, which is compiled at its
+    first use, nothing is said. `mode` and `options` as torch.compile takes them.
+
+    Raises:
+        InputError: an option is not allowed. And what the model raises.
+    """
+    reports: list[GraphReport] = []
+    chosen = Options.of(None if mode == "default" else mode, options)
+    torch.compile(of_its_own(model), backend=backend_of(chosen, reports.append))(*inputs)
+    return Explanation(tuple(reports))

@@ -1,0 +1,90 @@
+"""Graphs of ATen operators, as AOTAutograd hands them over: cut into kernels, or the reason that they are left."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
+
+from autosched.machine import devices
+from autosched.torch_compile.reports import Kind
+from autosched.tracing import TracedFunction
+from autosched.tracing.callables.function import trace_function
+from autosched.tracing.translation.translate import DefectWarning
+from search_spaces import AutoschedError, InputError, Target
+from tuning_logs.text import first_line
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool) -> TracedFunction | str:
+    """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
+
+    `strict`: True leaves no operator to PyTorch.
+    """
+    try:
+        target_of(inputs)
+        _check(graph, inputs)
+        names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+        # AOTAutograd compiles among tensors without data.
+        with unset_fake_temporarily():
+            traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
+    except AutoschedError as error:
+        return str(error)
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
+        return why
+    return traced if traced.launched else "no operator has a kernel"
+
+
+def target_of(inputs: Sequence[Any]) -> Target:
+    """The device of all inputs, as kernels for them are looked up and tuned.
+
+    Raises:
+        InputError: they are not tensors of one device that has kernels; TargetUnavailableError: it is unknown.
+    """
+    if symbols := [x for x in inputs if not isinstance(x, Tensor)]:
+        raise InputError(f"{len(symbols)} of its inputs are numbers; expected tensors")
+    found = {x.device for x in inputs}
+    if len(found) != 1:
+        raise InputError(f"its inputs are on {sorted(map(str, found)) or 'no device'}; expected all on one device")
+    (device,) = found
+    if device.type == "cpu":
+        return devices.cpu_target(torch.get_num_threads())
+    if device.type != "cuda" or device.index != torch.cuda.current_device():
+        raise InputError(f"its inputs are on {device}; expected the CPU, or the GPU that PyTorch uses")
+    return devices.resolve(None)
+
+
+def is_symbolic(given: Any) -> bool:
+    """True for a size, or a tensor with one, that is not known."""
+    return isinstance(given, _SYMBOLS) or (
+        isinstance(given, Tensor) and any(isinstance(n, _SYMBOLS) for n in given.shape)
+    )
+
+
+def operators_of(graph: fx.GraphModule) -> int:
+    return sum(n.op.startswith("call") for n in graph.graph.nodes)
+
+
+def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
+    """Raise InputError for what the kernels of one device cannot do as PyTorch does."""
+    devices_of = {t.device for n in graph.graph.nodes for t in _made(n)}
+    if others := devices_of - {x.device for x in inputs}:
+        raise InputError(f"it has tensors on {sorted(map(str, others))}, too; expected all on one device")
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.higher_order.with_effects:
+            raise InputError("it has effects other than its results, which are in order")
+        if node.target is operator.getitem and "_scaled_dot_product" in str(node.args[0].target) and node.args[1] != 0:
+            raise InputError("it keeps values of attention for the gradient, which only PyTorch's attention computes")
+
+
+def _made(node: fx.Node) -> Iterator[Tensor]:
+    return (t for t in tree_leaves(node.meta.get("val")) if isinstance(t, Tensor))

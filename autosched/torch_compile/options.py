@@ -1,0 +1,66 @@
+"""Options of `torch.compile(model, backend="autosched", mode=…, options={…})`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal, cast, get_args
+
+from autosched.tuning.searching.preparation import Trials, check_trials
+from search_spaces import InputError
+from search_spaces.errors import unknown_name
+
+# Those of torch.compile that need no CUDA graph.
+Mode = Literal["default", "max-autotune", "max-autotune-no-cudagraphs"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices of a user.
+
+    `mode`: "default" takes the kernels that logs have, "max-autotune" tunes the others first. `log`: the path of the
+    tuning log, by default the user's. `trials`: schedules that are tried of every kernel while tuning. `strict`: True
+    refuses what no kernel computes, instead of leaving it to PyTorch.
+    """
+
+    mode: Mode = "default"
+    log: str | os.PathLike[str] | None = None
+    trials: Trials = 64
+    strict: bool = False
+
+    @property
+    def tunes(self) -> bool:
+        return self.mode != "default"
+
+    @staticmethod
+    def of(mode: str | None, given: Mapping[str, object] | None) -> Options:
+        """The options from what torch.compile passes on.
+
+        Raises:
+            InputError: an option is not known, or has another type.
+        """
+        chosen = dict(given or {})
+        if mode is not None:
+            chosen["mode"] = mode
+        kinds: Mapping[str, type | tuple[type, ...]] = {
+            "mode": str,
+            "log": (str, os.PathLike, type(None)),
+            "trials": (int, str),
+            "strict": bool,
+        }
+        for name, value in chosen.items():
+            if name not in kinds:
+                raise unknown_name("option of torch.compile", name, [f.name for f in fields(Options)])
+            if not isinstance(value, kinds[name]) or (name == "trials" and isinstance(value, bool)):
+                raise InputError(f"option {name}={value!r} is {type(value).__name__}; expected {_text(kinds[name])}")
+        if chosen.get("mode", "default") not in MODES:
+            raise unknown_name("mode", str(chosen["mode"]), MODES)
+        check_trials(cast(Trials, chosen.get("trials", 64)))
+        return Options(**chosen)  # type: ignore[arg-type]
+
+
+def _text(kind: type | tuple[type, ...]) -> str:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return " or ".join("None" if k is type(None) else k.__name__ for k in kinds)

@@ -1,0 +1,40 @@
+"""Graphs of ATen operators by PyTorch's own compiler, or by PyTorch, one operator after the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, fx
+
+from autosched.torch_compile.reports import Maker
+
+# Takes the inputs of a graph, returns its outputs.
+Call = Callable[..., Sequence[Any]]
+
+
+def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:
+    """The graph as users have it without autosched: by Inductor, or by PyTorch where Inductor has no compiler."""
+    if why_no_inductor(inputs) is not None:
+        return "eager", graph.forward
+    from torch._inductor import standalone_compile
+
+    made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
+    return "inductor", made
+
+
+def whole_by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:
+    """The same of a graph that Dynamo captured, with its gradient and symbolic sizes."""
+    if why_no_inductor(inputs) is not None:
+        return "eager", graph.forward
+    from torch._inductor.compile_fx import compile_fx
+
+    made: Call = compile_fx(graph, list(inputs))
+    return "inductor", made
+
+
+def why_no_inductor(inputs: Sequence[Any]) -> str | None:
+    """Reason that Inductor cannot compile for the device of these inputs, or None."""
+    on_cpu = all(x.device.type == "cpu" for x in inputs if isinstance(x, Tensor))
+    return "no C++ compiler is here" if on_cpu and not any(map(shutil.which, ("g++", "clang++"))) else None

@@ -1,0 +1,34 @@
+"""Reports: by what every graph of a compiled model is computed, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["inference", "forward", "backward", "symbolic"]
+Maker = Literal["autosched", "inductor", "eager"]
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One graph of operators, and its maker; "symbolic" graphs are Dynamo's.
+
+    `operators`: their number. `kernels`: of autosched, launched by a
+    call. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
+    """
+
+    kind: Kind
+    operators: int
+    by: Maker
+    kernels: int = 0
+    left: tuple[str, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        counted = f"{self.kind} graph of {self.operators} operators by {self.by}"
+        made = f": {self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else f": {self.why}"
+        return "\n".join([counted + made, *(f"  left to PyTorch: {text}" for text in self.left)])
+
+
+OnReport = Callable[[GraphReport], None]

@@ -1,0 +1,111 @@
+"""`tune_model`: the kernels of every graph of a model, tuned together into a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from autosched.torch_compile.backend import GraphFunction, by_graphs, of_its_own
+from autosched.torch_compile.graph_compiler import boxed
+from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.reports import Kind
+from autosched.tracing import TracedFunction
+from autosched.tuning.many.results import TuneManyResult
+from autosched.tuning.many.tune_many import tune_many
+from autosched.tuning.progress import OnProgress
+from autosched.tuning.searching.preparation import Trials
+from search_spaces import InputError, Target
+
+
+def tune_model(
+    model: Callable[..., Any],
+    *inputs: Any,
+    target: str | Target | None = None,
+    trials: Trials = 2000,
+    log: str | os.PathLike[str] | None = None,
+    backward: bool = False,
+    on_progress: OnProgress | None = None,
+) -> TuneManyResult:
+    """Search for the fastest kernels of all graphs that torch.compile makes of a model, into a log.
+
+    The model is called once on these inputs, by PyTorch's operators, without a gradient: its graphs for inference are
+    tuned. `backward`: those of training instead, forward and backward. With that log `torch.compile(model,
+    backend="autosched")` then searches nothing. `target` is by default the device of the inputs, on a CPU with as many
+    threads as PyTorch has: what the backend looks up. `trials` are those of all kernels together; each goes where it
+    should take most off the sum of their times.
+
+    Raises:
+        InputError: no graph of it has a kernel; the message has the reasons. And as `tune_many`; and what the model
+            raises.
+    """
+    found = _Collector([], [])
+    compiled = torch.compile(of_its_own(model), backend=by_graphs(found.of), dynamic=False)
+    with torch.set_grad_enabled(backward):
+        results = compiled(*inputs)
+    if backward:
+        _with_gradient(results)
+    if not found.graphs:
+        name = getattr(model, "__name__", type(model).__name__)
+        reasons = "; ".join(dict.fromkeys(found.refused)) or "Dynamo captures none"
+        raise InputError(f"no graph of {name} has a kernel: {reasons}")
+    return tune_many(found.graphs, target or found.target, trials, log=log, on_progress=on_progress)
+
+
+def _with_gradient(results: Any) -> None:
+    """Compute the gradients for all leaves that the results depend on, and drop them.
+
+    Raises:
+        InputError: no result has one.
+    """
+    wanted = [t for t in tree_leaves(results) if isinstance(t, Tensor) and t.requires_grad]
+    leaves = list(dict.fromkeys(leaf for t in wanted for leaf in _leaves(t)))
+    if not leaves:
+        raise InputError("no result depends on a tensor that requires a gradient; expected some, or backward=False")
+    torch.autograd.grad(wanted, leaves, [torch.ones_like(t) for t in wanted], allow_unused=True)
+
+
+def _leaves(result: Tensor) -> Iterator[Tensor]:
+    """The leaves of autograd's graph that a result depends on."""
+    rest: list[Any] = [result.grad_fn]
+    seen = set[Any]()
+    while rest:
+        node = rest.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            yield variable
+        rest += [following for following, _ in node.next_functions]
+
+
+@dataclass(frozen=True)
+class _Collector:
+    """Compilers that trace graphs and leave them as they are: the graphs with kernels, and the reasons of others."""
+
+    graphs: list[TracedFunction]
+    refused: list[str]
+    targets: list[Target] = field(default_factory=list)
+
+    @property
+    def target(self) -> Target:
+        return self.targets[0]
+
+    def of(self, kind: Kind) -> GraphFunction:
+        """The compiler of one kind of graphs."""
+
+        def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            traced = traced_or_why(graph, inputs, kind, strict=False)
+            if isinstance(traced, TracedFunction):
+                self.graphs.append(traced)
+                self.targets.append(target_of(inputs))
+            else:
+                self.refused.append(f"{kind}: {traced}")
+            return boxed(graph.forward)
+
+        return collect

@@ -1,0 +1,214 @@
+"""Models under torch.compile with the backend "autosched"."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
+
+import autosched
+from autosched.torch_compile import graph_compiler, graphs
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport
+from autosched.tracing.translation.translate import DefectWarning
+from search_spaces import InputError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_compiler(module_patch: pytest.MonkeyPatch) -> None:
+    """Inductor takes seconds to compile for a CPU: PyTorch's operators are in its place."""
+    module_patch.setattr(shutil, "which", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def module_patch() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("logs") / "tuning.jsonl")
+
+
+def compiled(model: Callable[..., Any], **options: Any) -> tuple[Callable[..., Any], list[GraphReport]]:
+    torch.compiler.reset()
+    reports: list[GraphReport] = []
+    return torch.compile(model, backend=backend_of(Options(**options), reports.append)), reports
+
+
+class Block(nn.Module):
+    """A linear layer whose buffer counts its calls."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls.add_(1)
+        y = F.relu(self.linear(x))
+        return y, y.mT
+
+
+def test_a_model_is_computed_by_kernels_of_a_log(log: str) -> None:
+    model, x = Block().eval(), torch.randn(4, 8)
+    with torch.no_grad():
+        first, reports = compiled(model, log=log)
+        first(x)
+        assert [(r.kind, r.by) for r in reports] == [("inference", "eager")]
+        assert "no successful record" in reports[0].why
+        tuning, _ = compiled(model, log=log, mode="max-autotune", trials=1)
+        tuning(x)
+        again, reports = compiled(model, log=log, strict=True)
+        y, turned = again(x)
+    assert [(r.kind, r.by, r.left) for r in reports] == [("inference", "autosched", ())]
+    assert reports[0].kernels > 0
+    torch.testing.assert_close(y, F.relu(model.linear(x)))
+    assert turned.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    assert model.calls == 3
+    with torch.no_grad():
+        model.linear.weight.mul_(2)
+        torch.testing.assert_close(again(x)[0], F.relu(model.linear(x)))
+
+
+def test_gradients_are_those_of_the_model(log: str) -> None:
+    model, x = nn.Linear(8, 4), torch.randn(4, 8)
+
+    def loss(x: Tensor) -> Tensor:
+        return model(x).tanh().sum()
+
+    called, reports = compiled(loss, log=log, mode="max-autotune", trials=1)
+    called(x).backward()
+    found = model.weight.grad
+    model.weight.grad = None
+    loss(x).backward()
+    assert [r.kind for r in reports] == ["forward", "backward"]
+    torch.testing.assert_close(found, model.weight.grad)
+
+
+def test_the_fastest_candidate_is_chosen(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"ours": [3.0, 1.0, 3.0], "other": [2.0, 2.0, 2.0]}
+    monkeypatch.setattr(graph_compiler, "interleaved", lambda *_: seconds)
+    called, reports = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1)
+    assert called(torch.ones(4)).tolist() == [3.0] * 4
+    assert [(r.by, r.why) for r in reports] == [("eager", "it takes 2000000.0 µs, the kernels 3000000.0")]
+    called, reports = compiled(lambda x: x * 2 + 1, log=log, mode="max-autotune", trials=1, strict=True)
+    called(torch.ones(4))
+    assert [r.by for r in reports] == ["autosched"]
+
+
+def test_what_cannot_be_timed_is_left_to_others(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(graph_compiler, "interleaved", failing)
+    called, reports = compiled(lambda x: x * 5, log=log, mode="max-autotune", trials=1)
+    assert called(torch.ones(2)).tolist() == [5.0, 5.0]
+    assert [(r.by, r.why) for r in reports] == [("eager", "the kernels cannot be timed: OutOfMemoryError: no memory")]
+
+
+def test_inductor_compiles_what_has_no_kernel(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def standalone_compile(graph: Any, inputs: list[Any], **how: Any) -> Callable[..., Any]:
+        given.append((tuple(inputs[0].shape), how))
+        return graph.forward
+
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr("torch._inductor.standalone_compile", standalone_compile)
+    called, reports = compiled(lambda x: x * 7, log=log)
+    assert called(torch.ones(2)).tolist() == [7.0, 7.0]
+    assert [r.by for r in reports] == ["inductor"]
+    assert given == [((2,), {"dynamic_shapes": "from_example_inputs"})]
+
+
+def attention(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "why"),
+    [
+        (lambda x: x.exp() + torch.rand(3), torch.eye(3), "random"),
+        (lambda x: torch.linalg.cholesky(x) + 1, torch.eye(3), "effects"),
+        (lambda x: x * 2, torch.ones(3, device="meta"), "its inputs are on meta; expected the CPU"),
+        (lambda x: x.to("meta") * 2, torch.ones(3), "it has tensors on .*meta"),
+        (attention, torch.ones(1, 2, 4, 8, requires_grad=True), "keeps values of attention for the gradient"),
+    ],
+    ids=["random numbers", "errors", "elsewhere", "moved", "attention in training"],
+)
+def test_a_model_may_have_to_be_computed_by_kernels_alone(
+    log: str, model: Callable[..., Any], x: Tensor, why: str
+) -> None:
+    called, _ = compiled(model, log=log, strict=True)
+    with pytest.raises(BackendCompilerFailed, match=rf"strict: the \w+ graph of \d+ operators is left: .*{why}"):
+        called(x)
+
+
+def test_sizes_that_change_are_left_to_others(log: str) -> None:
+    called, reports = compiled(lambda x: x.exp() + 1, log=log)
+    for n in (3, 5, 7):
+        x = torch.randn(n)
+        torch.testing.assert_close(called(x), x.exp() + 1)
+    assert [r.kind for r in reports] == ["inference", "symbolic"]
+    assert reports[1].why == "its sizes are symbolic"
+
+
+def test_what_computes_a_model_is_explained(log: str) -> None:
+    found = autosched.explain(lambda x: x.exp() + 2, torch.randn(3), options={"log": log})
+    assert found.kernels == 0
+    assert "inference graph of 2 operators by eager: no successful record" in str(found)
+
+
+def test_a_defect_costs_a_warning_and_the_kernels_only(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("of a rule")
+
+    monkeypatch.setattr(graphs, "trace_function", failing)
+    called, reports = compiled(lambda x: x * 3, log=log)
+    with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule; this is a defect"):
+        assert called(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert reports[0].by == "eager"
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["inference", "training"])
+def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path, backward: bool) -> None:
+    linear, x, where = nn.Linear(8, 8), torch.randn(4, 8), tmp_path / "log.jsonl"
+
+    def model(x: Tensor) -> Tensor:
+        return linear(x).tanh()
+
+    result = autosched.tune_model(model, x, trials=4, log=where, backward=backward)
+    assert not result.without_kernel
+    assert all(p.grad is None for p in linear.parameters())
+    called, reports = compiled(model, log=where, strict=True)
+    with torch.set_grad_enabled(backward):
+        made = called(x)
+    if backward:
+        made.sum().backward()
+    assert [r.kind for r in reports] == (["forward", "backward"] if backward else ["inference"])
+    assert {r.by for r in reports} == {"autosched"}
+
+
+def test_a_model_without_a_kernel_cannot_be_tuned() -> None:
+    with pytest.raises(InputError, match=r"no graph of .*cholesky_ex has a kernel: inference: no operator"):
+        autosched.tune_model(torch.linalg.cholesky_ex, torch.eye(3), target="cpu", trials=1)
+    with pytest.raises(InputError, match="no result depends on a tensor that requires a gradient"):
+        autosched.tune_model(torch.tanh, torch.ones(3), target="cpu", trials=1, backward=True)
+
+
+def test_a_model_may_be_explained_more_often_than_dynamo_compiles_one(log: str) -> None:
+    model = nn.Sequential(nn.Tanh())
+    for _ in range(torch._dynamo.config.recompile_limit + 1):
+        assert len(autosched.explain(model, torch.randn(3), options={"log": log}).graphs) == 1

@@ -1,0 +1,40 @@
+"""Options of the backend of torch.compile."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+
+from autosched.torch_compile.options import Options
+from search_spaces import InputError
+
+
+def test_a_mode_or_options_say_what_to_do() -> None:
+    assert Options.of(None, None) == Options()
+    assert Options.of("max-autotune", None).tunes
+    assert Options.of(None, {"mode": "max-autotune", "trials": 3, "log": "a.jsonl", "strict": True}) == Options(
+        "max-autotune", "a.jsonl", 3, True
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"trails": 3}, "unknown option of torch.compile 'trails'.*trials"),
+        ({"trials": "3"}, "trials='3'; expected"),
+        ({"trials": True}, "trials=True is bool; expected int or str"),
+        ({"trials": 0}, "trials=0; expected"),
+        ({"mode": "fastest"}, "unknown mode 'fastest'"),
+        ({"mode": "reduce-overhead"}, "unknown mode 'reduce-overhead'.*max-autotune"),
+        ({"log": 3}, "log=3 is int; expected str or PathLike or None"),
+    ],
+)
+def test_other_options_are_refused_with_those_that_there_are(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Options.of(None, given)
+
+
+def test_pytorch_finds_the_backend_by_its_name() -> None:
+    (found,) = (p for p in entry_points(group="torch_dynamo_backends") if p.name == "autosched")
+    assert found.value == "autosched.torch_compile.backend:autosched"
