@@ -132,9 +132,9 @@ class Structures:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of a tensor in memory, possibly with dimensions reordered or reshaped.
+    """A slice of a tensor in memory, possibly with dimensions reordered, reversed or reshaped.
 
-    `shape`: that `dim` is a dimension of. `stride`: elements between two positions along it.
+    `shape`: that `dim` is a dimension of. `stride`: elements between two positions along it, negative where reversed.
     """
 
     whole: Value
@@ -155,9 +155,9 @@ def _slices(members: Sequence[Value], inside: Container[Value], stored: Mapping[
     for member in members:
         for operand in member.operands if member in inside else ():
             readers.setdefault(operand, []).append(member)
-    dims: dict[Value, set[tuple[tuple[int, ...], int]]] = {}
+    dims: dict[Value, set[tuple[tuple[int, ...], int, int]]] = {}
     for part in found.values():
-        dims.setdefault(part.whole, set()).add((part.shape, part.dim))
+        dims.setdefault(part.whole, set()).add((part.shape, part.dim, part.stride))
 
     def is_sliced(whole: Value) -> bool:
         # One without readers is what the kernel stores, whole.
@@ -174,21 +174,30 @@ def _slice(member: Value, inside: Container[Value], stored: Mapping[Value, Strid
             pass
         case _:
             return None
+    step = 1
+    if argument in inside and isinstance(argument, View) and _is_reversed(argument):
+        assert isinstance(argument.kind, Slicing)
+        step, argument = -1 if argument.kind.dim == dim else 1, argument.argument
     match argument:
         case _ if argument not in inside:
-            return _Slice(argument, argument.shape, dim, stored[argument][dim], start)
+            return _Slice(argument, argument.shape, dim, step * stored[argument][dim], start)
         case View(argument=whole, kind=Permutation(order=order)) if whole not in inside:
-            return _Slice(whole, whole.shape, order[dim], stored[whole][order[dim]], start)
+            return _Slice(whole, whole.shape, order[dim], step * stored[whole][order[dim]], start)
         case View(argument=whole, kind=Reshape()) if whole not in inside and stored[whole] == dense_strides(
             whole.shape
         ):
-            return _Slice(whole, argument.shape, dim, dense_strides(argument.shape)[dim], start)
+            return _Slice(whole, argument.shape, dim, step * dense_strides(argument.shape)[dim], start)
         case _:
             return None
 
 
 def _is_reordered(value: Value) -> bool:
-    return isinstance(value, View) and isinstance(value.kind, Permutation | Reshape)
+    return isinstance(value, View) and (isinstance(value.kind, Permutation | Reshape) or _is_reversed(value))
+
+
+def _is_reversed(view: View) -> bool:
+    """True for all positions of the argument, those along one dimension from the last to the first."""
+    return isinstance(view.kind, Slicing) and view.kind.step == -1 and view.shape == view.argument.shape
 
 
 def _earlier(kind: ViewKind, by: int) -> ViewKind:

@@ -42,6 +42,12 @@ def recurrence(steps: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
     return function, (torch.empty(steps, 16, 128), torch.empty(64, 128), torch.empty(16, 64))
 
 
+def backwards(steps: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """The same from the last step to the first."""
+    function, inputs = recurrence(steps)
+    return lambda x, weight, state: function(x.flip(0), weight, state), inputs
+
+
 def stacked_products(steps: int) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
     """A product of every state of a recurrence, one above the other."""
 
@@ -69,7 +75,8 @@ def steps_of_a_product(steps: int) -> tuple[Callable[..., Tensor], tuple[Tensor,
 
 
 @pytest.mark.parametrize(
-    ("case", "growth"), [(residual, 1.0), (recurrence, 1.0), (steps_of_a_product, 1.0), (stacked_products, 1.5)]
+    ("case", "growth"),
+    [(residual, 1.0), (recurrence, 1.0), (backwards, 1.0), (steps_of_a_product, 1.0), (stacked_products, 1.5)],
 )
 def test_twice_as_much_takes_no_more_assemblies(
     case: Callable[[int], tuple[Callable[..., Tensor], tuple[Tensor, ...]]],
