@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.tracing.operators.rules import reshape, torch_name
-from autosched.tracing.values.values import Arange, Fallback, FallbackOperation, Leaf, Value
+from autosched.tracing.values.values import Arange, Fallback, FallbackOperation, Leaf, ScanOperand, Value
 from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Operators that use only the shape and element type of their tensor argument.
@@ -52,7 +52,7 @@ class ConstantNodes:
             unknown = [o for o in here.operands if o not in self._reads]
             if here in self._reads or not unknown:
                 read = any(self._reads[o] for o in here.operands)
-                self._reads[here] = read or isinstance(here, Leaf | Fallback)
+                self._reads[here] = read or isinstance(here, Leaf | Fallback | ScanOperand)
                 waiting.pop()
             else:
                 waiting += unknown

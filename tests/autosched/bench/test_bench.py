@@ -163,7 +163,7 @@ def test_a_suite_of_convolutions_takes_sizes_in_every_spelling(tmp_path: Path) -
         ({"padding": [1, "x"]}, r"padding='1xx'; expected a number, or 2"),
         ({"dtype": "half"}, r"layer 1 \(a\): unknown dtype 'half'"),
         ({"epilogue": "bias_swish"}, r"unknown link 'swish'"),
-        ({"layout": "NHWC"}, r"unknown layout 'NHWC'.*channels_last, contiguous"),
+        ({"layout": "NHCW"}, r"unknown layout 'NHCW'.*channels_last, contiguous"),
         ({"class": 3}, r"layer 1: class=3; expected a text"),
         ({"k": {}}, r"k=\{\}; expected a number"),
     ],
