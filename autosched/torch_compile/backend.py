@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from autosched.torch_compile.graph_compiler import GraphCompiler, symbolic_graph
@@ -19,6 +20,7 @@ from autosched.torch_compile.graphs import is_symbolic
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 
+_NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
 GraphFunction = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 Backend = GraphFunction
@@ -65,13 +67,19 @@ def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
     return made
 
 
-def of_its_own(model: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls the model, with code of its own: Dynamo counts what it compiles by code, up to a limit."""
+def compiled_once(model: Callable[..., Any], backend: Backend, *inputs: Any, dynamic: bool | None = None) -> Any:
+    """The results of a model, compiled by a backend of this call's own.
+
+    Dynamo counts what it compiles by code and backend, up to a limit: the function that calls the model has code of its
+    own, and the limit is lifted for the parts into which graph breaks take the model.
+    """
 
     def called(*inputs: Any) -> Any:
         return model(*inputs)
 
-    return types.FunctionType(called.__code__.replace(), called.__globals__, "called", None, called.__closure__)
+    own = types.FunctionType(called.__code__.replace(), called.__globals__, "called", None, called.__closure__)
+    with torch._dynamo.config.patch(recompile_limit=_NO_LIMIT, accumulated_recompile_limit=_NO_LIMIT):
+        return torch.compile(own, backend=backend, dynamic=dynamic)(*inputs)
 
 
 def _ignored(report: GraphReport) -> None:

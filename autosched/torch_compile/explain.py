@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from autosched.torch_compile.backend import backend_of, of_its_own
+from autosched.torch_compile.backend import backend_of, compiled_once
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 
@@ -41,5 +39,5 @@ def explain(
     """
     reports: list[GraphReport] = []
     chosen = Options.of(None if mode == "default" else mode, options)
-    torch.compile(of_its_own(model), backend=backend_of(chosen, reports.append))(*inputs)
+    compiled_once(model, backend_of(chosen, reports.append), *inputs)
     return Explanation(tuple(reports))

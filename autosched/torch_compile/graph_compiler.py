@@ -54,16 +54,14 @@ class GraphCompiler:
             )
             if self.options.strict or not self.options.tunes:
                 return self._chosen(kernel, ours)
-            by, call = by_others(graph, inputs)
-            why = why_slower(kernel, call)
-            return (
-                self._chosen(kernel, ours)
-                if why is None
-                else self._chosen(call, GraphReport(self.kind, count, by, why=why))
-            )
+            by, call, _ = by_others(graph, inputs)
+            slower = why_slower(kernel, call)
+            if slower is None:
+                return self._chosen(kernel, ours)
+            return self._chosen(call, GraphReport(self.kind, count, by, why=slower))
         check_strict(self.options, GraphReport(self.kind, count, "inductor", why=kernel))
-        by, call = by_others(graph, inputs)
-        return self._chosen(call, GraphReport(self.kind, count, by, why=kernel))
+        by, call, failed = by_others(graph, inputs)
+        return self._chosen(call, GraphReport(self.kind, count, by, why="; ".join(filter(None, (kernel, failed)))))
 
     def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel | str:
         """The graph by kernels from the logs, or tuned now; or the reason that there are none."""

@@ -7,21 +7,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from autosched.torch_compile.reports import Maker
+from tuning_logs.text import first_line
 
 # Takes the inputs of a graph, returns its outputs.
 Call = Callable[..., Sequence[Any]]
 
 
-def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:
-    """The graph as users have it without autosched: by Inductor, or by PyTorch where Inductor has no compiler."""
-    if why_no_inductor(inputs) is not None:
-        return "eager", graph.forward
+def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call, str]:
+    """The graph as users have it without autosched: by Inductor, or by PyTorch where Inductor cannot, and why not."""
+    if (why := why_no_inductor(inputs)) is not None:
+        return "eager", graph.forward, why
     from torch._inductor import standalone_compile
 
-    made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
-    return "inductor", made
+    try:
+        # AOTAutograd compiles among tensors without data; a graph's constants have some.
+        with unset_fake_temporarily():
+            made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
+    except Exception as error:
+        # It takes a graph apart once more, which some operators do not allow.
+        return "eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}"
+    return "inductor", made, ""
 
 
 def whole_by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:

@@ -14,8 +14,8 @@ Maker = Literal["autosched", "inductor", "eager"]
 class GraphReport:
     """One graph of operators, and its maker; "symbolic" graphs are Dynamo's.
 
-    `operators`: their number. `kernels`: of autosched, launched by a
-    call. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
+    `operators`: their number. `kernels`: of autosched, launched by a call. `left`: operators left to PyTorch by
+    `autosched`, with reasons. `why`: reason that the maker is another.
     """
 
     kind: Kind

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from autosched.torch_compile.backend import GraphFunction, by_graphs, of_its_own
+from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.graph_compiler import boxed
 from autosched.torch_compile.graphs import target_of, traced_or_why
 from autosched.torch_compile.reports import Kind
@@ -45,9 +45,8 @@ def tune_model(
             raises.
     """
     found = _Collector([], [])
-    compiled = torch.compile(of_its_own(model), backend=by_graphs(found.of), dynamic=False)
     with torch.set_grad_enabled(backward):
-        results = compiled(*inputs)
+        results = compiled_once(model, by_graphs(found.of), *inputs, dynamic=False)
     if backward:
         _with_gradient(results)
     if not found.graphs:

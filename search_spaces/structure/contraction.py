@@ -11,8 +11,8 @@ one axis of each set, and a program or an iteration has one position of every ot
 framework for rapidly instantiating BLAS functionality", 2015; for tensors, Matthews, "High-performance tensor
 contraction without transposition", SIAM J. Sci. Comput. 40(1), 2018.)
 
-One dot multiplies two tensors as stored. Several dots, or one with a computed operand, multiply 16-bit floats, or
-float32 cut to tf32: each operand has the narrowest element type that represents all its values, or to which the
+One dot multiplies two tensors as stored. Several dots, or one with a computed operand, multiply operands of one type,
+16-bit floats or float32: each operand has the narrowest element type that represents all its values, or to which the
 workload rounds it.
 """
 

@@ -21,6 +21,8 @@ from autosched.torch_compile.reports import GraphReport
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError
 
+COMPILER = shutil.which("g++")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def no_compiler(module_patch: pytest.MonkeyPatch) -> None:
@@ -88,12 +90,12 @@ def test_gradients_are_those_of_the_model(log: str) -> None:
     def loss(x: Tensor) -> Tensor:
         return model(x).tanh().sum()
 
-    called, reports = compiled(loss, log=log, mode="max-autotune", trials=1)
+    called, reports = compiled(loss, log=log, mode="max-autotune", trials=1, strict=True)
     called(x).backward()
     found = model.weight.grad
     model.weight.grad = None
     loss(x).backward()
-    assert [r.kind for r in reports] == ["forward", "backward"]
+    assert [(r.kind, r.by) for r in reports] == [("forward", "autosched"), ("backward", "autosched")]
     torch.testing.assert_close(found, model.weight.grad)
 
 
@@ -131,6 +133,26 @@ def test_inductor_compiles_what_has_no_kernel(log: str, monkeypatch: pytest.Monk
     assert called(torch.ones(2)).tolist() == [7.0, 7.0]
     assert [r.by for r in reports] == ["inductor"]
     assert given == [((2,), {"dynamic_shapes": "from_example_inputs"})]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+def test_inductor_compiles_graphs_with_constants(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: COMPILER)
+    called, reports = compiled(lambda x: x * torch.tensor([1.0, 2.0, 3.0]), log=log)
+    assert called(torch.ones(3)).tolist() == [1.0, 2.0, 3.0]
+    assert [r.by for r in reports] == ["inductor"]
+
+
+def test_what_inductor_refuses_is_left_to_pytorch(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("run_and_save_rng_state")
+
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    monkeypatch.setattr("torch._inductor.standalone_compile", refused)
+    called, reports = compiled(lambda x: x * 9, log=log)
+    assert called(torch.ones(2)).tolist() == [9.0, 9.0]
+    assert reports[0].by == "eager"
+    assert reports[0].why.endswith("; Inductor fails: NotImplementedError: run_and_save_rng_state")
 
 
 def attention(x: Tensor) -> Tensor:
@@ -209,6 +231,10 @@ def test_a_model_without_a_kernel_cannot_be_tuned() -> None:
 
 
 def test_a_model_may_be_explained_more_often_than_dynamo_compiles_one(log: str) -> None:
-    model = nn.Sequential(nn.Tanh())
+    def in_two_graphs(x: Tensor) -> Tensor:
+        y = x.tanh()
+        torch._dynamo.graph_break()
+        return y.exp()
+
     for _ in range(torch._dynamo.config.recompile_limit + 1):
-        assert len(autosched.explain(model, torch.randn(3), options={"log": log}).graphs) == 1
+        assert len(autosched.explain(in_two_graphs, torch.randn(3), options={"log": log}).graphs) == 2

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from autosched.backends.backend import CompileError
 from autosched.backends.cuda.registers.layouts import (
     Digit,
     Layout,
@@ -203,7 +204,9 @@ def dot_plans(
 
 
 def _plan(dot: Dot, tiles: Mapping[str, Tile], fastest: Mapping[str, str], features: Features, warps: int) -> DotPlan:
-    """The plan of a dot, not yet divided among warps."""
+    """The plan of a dot, not yet divided among warps. Raises CompileError for one with a batch."""
+    if len(dot.dst.axes) > 2:
+        raise CompileError(f"{dot.dst} is of several products; CUDA C++ has dots of one")
     rows, columns = dot.dst.axes
     m, n = dot.dst.shape
     a, b = (tiles[dot.a], tiles[dot.b]) if rows in tiles[dot.a].axes else (tiles[dot.b], tiles[dot.a])
