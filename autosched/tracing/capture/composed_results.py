@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ from autosched.tracing.capture.stand_ins import (
 )
 from search_spaces.workloads.strides import is_dense
 
+# PyTorch has one table of rules for all threads. A rule may itself export a function.
+_LOCK = threading.RLock()
 _AUTOGRAD, _COMPOSITE = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -45,7 +48,12 @@ def composition_of(operator: Any) -> Callable[..., Any] | None:
 
 @contextlib.contextmanager
 def results_looked_up() -> Iterator[None]:
-    """A context in which these operators find their results without data by stand-ins."""
+    """A context in which these operators find their results without data by stand-ins, in one thread at a time."""
+    with _LOCK:
+        yield from _looked_up()
+
+
+def _looked_up() -> Iterator[None]:
     before = {operator: rule for operator in decomposition_table if (rule := composition_of(operator)) is not None}
     try:
         for operator, rule in before.items():

@@ -95,7 +95,7 @@ def sums_near(result: Result, values: Value, dim: int, index: Value, size: int, 
 
 def near_lines(index: Value, size: int) -> list[_Near] | None:
     """For each row of an index tensor the line that its positions are near to; None if they are not, or not known."""
-    if not isinstance(index, Leaf) or index.tensor is None:
+    if not isinstance(index, Leaf) or index.tensor is None or not index.folded or not index.shape:
         return None
     positions = index.tensor.to("cpu", torch.int64).numpy()
     rows = np.where(positions < 0, positions + size, positions).reshape(-1, positions.shape[-1])

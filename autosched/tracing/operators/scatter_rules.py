@@ -6,7 +6,6 @@ data. Each element compares its position with all positions that are data, so th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 
 from autosched.tracing.operators.gather_rules import from_the_end
 from autosched.tracing.operators.joining_rules import joined, padded
-from autosched.tracing.operators.known_positions import near_lines, sums_near
+from autosched.tracing.operators.known_positions import sums_near
 from autosched.tracing.operators.rules import Result, UnsupportedError, arange, constant_number, converted, reshape
 from autosched.tracing.operators.view_translation import expand, first_of, permute, piece
 from autosched.tracing.values.conversions import wrapped
@@ -26,9 +25,6 @@ from search_spaces.workloads.expressions.expression import Expression, Integer, 
 
 # This many comparisons take a few times as long as reading an element of the result.
 _MOST_COMPARED = 1024
-# Summands of an element that are written out, along all dimensions: gradients of interpolation put elements at several
-# corners, and what is put at each is as large.
-_MOST_WRITTEN_OUT = 0
 
 
 def _copy(result: Result, x: Value, source: Value) -> Value:
@@ -150,11 +146,9 @@ def _put_along_each(
     sums = expand(result.part("values", whole, values.dtype), values, whole)
     sums = converted(sums, result.dtype)
     sums = reshape(sums, (*x.shape[:first], *(i.elements for i in indices), *after))
-    near = [near_lines(i, x.shape[d]) for d, i in zip(dims, indices, strict=True)]
-    summands = math.prod(1 if of is None else sum(line.count for line in of) for of in near)
     for d, index in list(zip(dims, indices, strict=True))[::-1]:
         part = replace(result, name=f"{result.name}_{d}")
-        sums = _sums_along(part, sums, d, index, x.shape[d], summands <= _MOST_WRITTEN_OUT)
+        sums = _sums_along(part, sums, d, index, x.shape[d], written_out=False)
     return _added(result, x, sums)
 
 

@@ -72,6 +72,7 @@ class ConstantNodes:
             dtype=torch_name(made.dtype),
             strides=tuple(made.stride()),
             tensor=made,
+            folded=True,
         )
         return self._leaves[node]
 

@@ -81,13 +81,15 @@ class Leaf(Value):
     """An input of the function, or a constant tensor: it is in memory, with these strides.
 
     `position`: number of the argument; a constant has a `tensor` instead, which is `trained` when it requires a
-    gradient. `changes`: the function writes to the tensor, or binds another one in its place.
+    gradient. `changes`: the function writes to the tensor, or binds another one in its place. `folded`: it was computed
+    from nothing when the function was traced, so that nobody else can change its elements.
     """
 
     strides: tuple[int, ...]
     position: int | None = None
     tensor: torch.Tensor | None = field(default=None, repr=False)
     changes: bool = False
+    folded: bool = False
 
     @property
     def by_kernels(self) -> bool:

@@ -132,6 +132,10 @@ def _channel_shuffle(x: Tensor, groups: int) -> Tensor | None:
     return x.clone() if groups == 1 and x.device.type == "cpu" else None
 
 
+# Dimensions of an image, by the mode of its interpolation.
+_RANKS = {"bilinear": 2, "trilinear": 3}
+
+
 def _interpolate(
     input: Tensor,
     size: Any = None,
@@ -146,10 +150,13 @@ def _interpolate(
     The gradient puts slopes at two places along each dimension, instead of at all corners of a cell.
     """
     rank = input.dim() - 2
-    if mode not in ("bilinear", "trilinear") or antialias or not (torch.is_grad_enabled() and input.requires_grad):
+    if _RANKS.get(mode) != rank or antialias or not (torch.is_grad_enabled() and input.requires_grad):
         return None
     name, given = ("scale_factor", scale_factor) if size is None else ("size", size)
     each = given if isinstance(given, list | tuple) else [given] * rank
+    # Arguments that PyTorch refuses.
+    if (size is None) == (scale_factor is None) or len(each) != rank:
+        return None
     made = input.float() if input.dtype in _NARROW else input
     for d, number in enumerate(each, 2):
         lines = made.movedim(d, -1)

@@ -112,3 +112,27 @@ def test_gradients_of_what_is_picked_are_put_back(name: str) -> None:
 def test_elements_at_very_many_positions_are_refused_with_the_number() -> None:
     with pytest.raises(InputError, match="at 2000 positions"):
         trace(at, X, torch.arange(2000) % 4, torch.ones(2000, 6))
+
+
+def test_an_index_that_is_changed_after_tracing_is_read_anew() -> None:
+    index, x, values = torch.arange(8) * 2, torch.zeros(20), torch.arange(8.0)
+
+    def summed(x: Tensor, values: Tensor) -> Tensor:
+        return x.index_add(0, index, values)
+
+    traced = trace(summed, x, values)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    for changed in (index.clone(), index.flip(0), torch.tensor([-1] * 8)):
+        index.copy_(changed)
+        # index_add takes no negative positions.
+        index.remainder_(20)
+        torch.testing.assert_close(kernel(x, values), summed(x, values))
+
+
+def test_elements_are_added_at_a_number_that_is_known() -> None:
+    def added(x: Tensor, v: Tensor) -> Tensor:
+        return x.index_put((torch.tensor(1), torch.tensor([0, 2, 0])), v, accumulate=True)
+
+    traced = trace(added, X, ROWS[0, :3])
+    kernel = loaded(traced, untuned_kernels(traced.workloads, cpu_target()))
+    torch.testing.assert_close(kernel(X, ROWS[0, :3]), added(X, ROWS[0, :3]))
