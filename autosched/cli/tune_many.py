@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,12 +30,13 @@ from autosched.cli.arguments import (
     chosen_trials,
     console,
 )
-from autosched.tuning.progress import progress_display
+from autosched.tuning.progress import OnProgress, progress_display
 from autosched.tuning.terminal import say
 from search_spaces import InputError, Target, Workload
 from tuning_logs.text import first_line
 
 if TYPE_CHECKING:
+    from autosched import TuneManyResult
     from autosched.bench.suites.suite import Case, Suite
 
 SuitePath = Annotated[
@@ -77,25 +78,33 @@ def tune_many_command(
     autosched tune-many gemm --only square-512,odd-1000 --weight odd-1000=8 --trials 300
     ```
     """
-    out, device = console(), chosen_target(target, threads)
+    device = chosen_target(target, threads)
     cases = _read(suite, device).only(chosen_names(only)).cases
     weighed = _weights(weights or (), [case.name for case in cases])
     given = [(op, weighed[case.name]) for case in cases if (op := _traced(case)) is not None]
+    show_tuning(
+        lambda show: autosched.tune_many(
+            given,
+            device,
+            chosen_trials(trials),
+            strategy=strategy,
+            cost_model=cost_model,
+            seed=seed,
+            log=log,
+            policy=policy,
+            backend=backend,
+            history=chosen_history(history, cold),
+            on_progress=show,
+        )
+    )
+
+
+def show_tuning(tune: Callable[[OnProgress], TuneManyResult]) -> None:
+    """Show the progress of a search for several kernels, and its result; the exit status tells how it ended."""
+    out = console()
     try:
         with progress_display(out) as show:
-            result = autosched.tune_many(
-                given,
-                device,
-                chosen_trials(trials),
-                strategy=strategy,
-                cost_model=cost_model,
-                seed=seed,
-                log=log,
-                policy=policy,
-                backend=backend,
-                history=chosen_history(history, cold),
-                on_progress=show,
-            )
+            result = tune(show)
     except KeyboardInterrupt:
         say(out, "stopped; every trial that had ended is in the log")
         raise typer.Exit(INTERRUPTED) from None

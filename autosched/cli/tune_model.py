@@ -11,18 +11,8 @@ from typing import Annotated, Any
 import typer
 
 import autosched
-from autosched.cli.arguments import (
-    INTERRUPTED,
-    LogPath,
-    TargetName,
-    Threads,
-    TrialsText,
-    chosen_target,
-    chosen_trials,
-    console,
-)
-from autosched.tuning.progress import progress_display
-from autosched.tuning.terminal import say
+from autosched.cli.arguments import LogPath, TargetName, Threads, TrialsText, chosen_target, chosen_trials
+from autosched.cli.tune_many import show_tuning
 from search_spaces import InputError
 
 ModelName = Annotated[
@@ -52,28 +42,19 @@ def tune_model_command(
     autosched tune-model models:bert --trials 4000 --log bert.jsonl
     ```
     """
-    out = console()
     device = None if target is None and threads is None else chosen_target(target, threads)
     called, inputs = _made(model)
-    try:
-        with progress_display(out) as show:
-            result = autosched.tune_model(
-                called,
-                *inputs,
-                target=device,
-                trials=chosen_trials(trials),
-                log=log,
-                backward=backward,
-                on_progress=show,
-            )
-    except KeyboardInterrupt:
-        say(out, "stopped; every trial that had ended is in the log")
-        raise typer.Exit(INTERRUPTED) from None
-    say(out, str(result))
-    if result.interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if result.without_kernel:
-        raise typer.Exit(1)
+    show_tuning(
+        lambda show: autosched.tune_model(
+            called,
+            *inputs,
+            target=device,
+            trials=chosen_trials(trials),
+            log=log,
+            backward=backward,
+            on_progress=show,
+        )
+    )
 
 
 def _made(name: str) -> tuple[Callable[..., Any], list[Any]]:

@@ -41,9 +41,8 @@ class Options:
         Raises:
             InputError: an option is not known, or has another type.
         """
-        chosen = dict(given or {})
-        if mode is not None:
-            chosen["mode"] = mode
+        usual = Options()
+        chosen = dict(given or {}) if mode is None else {**(given or {}), "mode": mode}
         kinds: Mapping[str, type | tuple[type, ...]] = {
             "mode": str,
             "log": (str, os.PathLike, type(None)),
@@ -55,10 +54,17 @@ class Options:
                 raise unknown_name("option of torch.compile", name, [f.name for f in fields(Options)])
             if not isinstance(value, kinds[name]) or (name == "trials" and isinstance(value, bool)):
                 raise InputError(f"option {name}={value!r} is {type(value).__name__}; expected {_text(kinds[name])}")
-        if chosen.get("mode", "default") not in MODES:
-            raise unknown_name("mode", str(chosen["mode"]), MODES)
-        check_trials(cast(Trials, chosen.get("trials", 64)))
-        return Options(**chosen)  # type: ignore[arg-type]
+        found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
+        if found["mode"] not in MODES:
+            raise unknown_name("mode", str(found["mode"]), MODES)
+        check_trials(found["trials"])
+        # Their types were checked above.
+        return Options(
+            mode=found["mode"],
+            log=cast(str | os.PathLike[str] | None, found["log"]),
+            trials=cast(Trials, found["trials"]),
+            strict=cast(bool, found["strict"]),
+        )
 
 
 def _text(kind: type | tuple[type, ...]) -> str:

@@ -63,6 +63,8 @@ def conv(
     a residual and a gate the shape (n, k, p, q) and the layout of out. `constant`: "w", if the weights have the same
     values at every call: a kernel may store them in another layout once.
 
+    Where each group has one filter no dot computes it, and "tf32" is float32.
+
     Raises:
         InputError: a size, type, layout or epilogue is not allowed.
     """

@@ -1,4 +1,4 @@
-"""What precedes and follows convolutions: in their kernel and apart, and PyTorch eager, all timed in turn.
+"""Convolutions with work before and behind them, in one kernel and in several, and PyTorch eager, timed in turn.
 
 python tests/figures/around_convolutions.py [--trials 64] [--only REGEX] [--log FILE]
 python tests/figures/around_convolutions.py --smoke                  tiny images and few trials, on any device

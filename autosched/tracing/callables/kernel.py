@@ -11,24 +11,23 @@ from torch import Tensor
 
 from autosched.kernels.dispatch import (
     Argument,
-    Expected,
     check_transforms,
     is_handled_elsewhere,
     ready_addresses,
 )
 from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
+from autosched.tracing.callables.call_arguments import argument_of
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
 from autosched.tracing.fusion.assembly import Assembled
 from autosched.tracing.fusion.partition import Step
-from autosched.tracing.values.tensor_reads import MemoryView, memory_view, overlaps
+from autosched.tracing.values.tensor_reads import MemoryView, memory_view
 from autosched.tracing.values.values import Fallback, FallbackOperation, Leaf, Value
 from search_spaces import InputError, Target
-from search_spaces import Tensor as TensorSpec
-from search_spaces.workloads.strides import same_places, span
+from search_spaces.workloads.strides import same_places
 
 
 @dataclass(slots=True)
@@ -78,14 +77,14 @@ class TracedKernel:
         """Prepare everything that calls on this device share."""
         self.device = device
         self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self.arguments = tuple(_argument(s, device, self._alignment) for s in self.traced.arguments)
+        self.arguments = tuple(argument_of(s, device, self._alignment) for s in self.traced.arguments)
         self._expected = tuple(a.expected for a in self.arguments)
         self._constants = [
-            (self._places[s], _argument(s, device, self._alignment).usable(s.tensor.detach().to(device)))
+            (self._places[s], argument_of(s, device, self._alignment).usable(s.tensor.detach().to(device)))
             for s in self.traced.leaves
             if s.tensor is not None and s not in self.traced.places
         ]
-        self._changing = {s: _argument(s, device, self._alignment) for s in self.traced.places}
+        self._changing = {s: argument_of(s, device, self._alignment) for s in self.traced.places}
         runs = [self._run_of(step, self._by_key) for step in self.traced.steps]
         self._runs = list(zip(runs, self._released(), strict=True))
 
@@ -376,52 +375,6 @@ def _as_kernels_read(tensor: Tensor, strides: tuple[int, ...], alignment: int) -
 
 def _viewed(tensor: Tensor, view: MemoryView) -> Tensor:
     return tensor.as_strided(view.shape, view.strides, tensor.storage_offset() + view.offset)
-
-
-class _OtherArgument:
-    """An argument that is no tensor of a workload: it has no elements, an element type that kernels do not know, or
-    overlapping elements, as windows have.
-    """
-
-    def __init__(self, leaf: Leaf, device: torch.device, alignment: int) -> None:
-        self.name = leaf.name
-        self.description = f"{leaf.name}{list(leaf.shape)} {leaf.dtype}"
-        # Matches no tensor, so that each is checked in detail.
-        self.expected: Expected = (torch.float64, torch.Size([-1]), None)
-        self._shape, self._dtype, self._device = leaf.shape, getattr(torch, leaf.dtype), device
-        self._strides, self._alignment = leaf.strides, alignment
-
-    def check(self, tensor: Tensor) -> None:
-        """Raise InputError unless it is such a tensor."""
-        if (tuple(tensor.shape), tensor.dtype, tensor.device) != (self._shape, self._dtype, self._device):
-            raise InputError(f"expected {self.description} on {self._device}, got {tensor.dtype} {list(tensor.shape)}")
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise InputError(f"{self.name} requires a gradient, and kernels compute forward only; pass it detached")
-
-    def usable(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a copy of it with the example's strides."""
-        if 0 in self._shape:
-            return tensor
-        if tensor.stride() == self._strides:
-            return tensor if tensor.data_ptr() % self._alignment == 0 else _moved(tensor)
-        copy = torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
-        # Elements that share memory are written once.
-        once = tuple(slice(1) if stride == 0 else slice(None) for stride in self._strides)
-        copy[once].copy_(tensor[once])
-        return copy
-
-
-def _moved(tensor: Tensor) -> Tensor:
-    """A copy of the tensor with the same overlaps of elements."""
-    memory = tensor.as_strided((span(tuple(tensor.shape), tensor.stride()),), (1,)).clone()
-    return memory.as_strided(tensor.shape, tensor.stride())
-
-
-def _argument(leaf: Leaf, device: torch.device, alignment: int) -> Argument | _OtherArgument:
-    strided = MemoryView(leaf, leaf.shape, leaf.strides, 0)
-    if 0 in leaf.shape or not leaf.readable or overlaps(strided):
-        return _OtherArgument(leaf, device, alignment)
-    return Argument(TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides), device, alignment)
 
 
 def _device(traced: TracedFunction, kernels: Sequence[Kernel]) -> torch.device:

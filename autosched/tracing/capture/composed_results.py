@@ -96,7 +96,8 @@ def _by_stand_ins(rule: Callable[..., Any], arguments: Sequence[Any], named: Map
     try:
         made = rule(*given[0], **given[1])
     except Exception:
-        # Whatever it needs of real tensors: it is run on these then.
+        # A rule of PyTorch's may ask a tensor for anything, and fail in any way where a stand-in has not got it. It is
+        # run on the tensors themselves then, and what it raises there is raised.
         return None
     results = [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
     memories = [r.origin for r in results if isinstance(r, StandIn) and is_dense(tuple(r.shape), r.value.stride())]
