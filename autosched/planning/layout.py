@@ -7,7 +7,7 @@ its own: what a caller gets, and what calls read, since they may return views of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autosched.planning.arena import Lifetime, arranged
@@ -23,11 +23,12 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class PlacedLaunch:
-    """A launch with the places of its inputs and then of its outputs."""
+class PlacedStep:
+    """A launch with the places of its inputs, then of its outputs, and of workspaces."""
 
     launch: Launch
     places: tuple[Place, ...]
+    workspace: Place
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Memory:
     slot of the arena.
     """
 
-    launches: tuple[PlacedLaunch, ...]
+    launches: tuple[PlacedStep, ...]
     allocated: Mapping[int, Layout]
     views: tuple[Part, ...]
     arena: int
@@ -102,16 +103,16 @@ class Layouts:
         arena, last = len(self._slots), len(self._steps)
         made = [s for s, at in self._written.items() if stretch.first <= at < stretch.end]
         inner, own = [s for s in made if s in self._inner], [s for s in made if s not in self._inner]
+        steps = range(stretch.first, stretch.end)
+        workspaces = [Lifetime(_workspace_bytes(self._steps[n]), n, n) for n in steps]
         found = arranged(
-            [Lifetime(self._layout(s).bytes, self._written[s], self._used[s]) for s in inner],
+            [*workspaces, *(Lifetime(self._layout(s).bytes, self._written[s], self._used[s]) for s in inner)],
             [Lifetime(self._layout(s).bytes, self._written[s], last) for s in own],
         )
-        placed = {
-            slot: (arena if room is None else own[room], offset)
-            for slot, (room, offset) in zip(inner, found.places, strict=True)
-        }
+        places = [(arena if room is None else own[room], offset) for room, offset in found.places]
+        placed = dict(zip(inner, places[len(steps) :], strict=True))
         return Memory(
-            tuple(self._launches(stretch, placed)),
+            tuple(self._placed(self._steps[n], places[n - stretch.first], placed) for n in steps),
             {slot: self._layout(slot) for slot in own},
             tuple(self._part(s) for s in self._wanted if self._base(s)[0] != s and self._base(s)[0] in set(own)),
             arena,
@@ -124,15 +125,14 @@ class Layouts:
         done = {s for s in apart if first <= self._used[s] < end}
         return tuple(slot for slot in range(len(self._slots)) if self._base(slot)[0] in done)
 
-    def _launches(self, stretch: Stretch, placed: Mapping[int, Place]) -> Iterator[PlacedLaunch]:
-        for step in self._steps[stretch.first : stretch.end]:
-            assert isinstance(step, Launch)
-            places = []
-            for slot, offset in (*step.reads, *((slot, 0) for slot in step.writes)):
-                base, within = self._base(slot)
-                there, begin = placed.get(base, (base, 0))
-                places.append((there, begin + within + offset))
-            yield PlacedLaunch(step, tuple(places))
+    def _placed(self, step: Step, workspace: Place, placed: Mapping[int, Place]) -> PlacedStep:
+        assert isinstance(step, Launch)
+        places = []
+        for slot, offset in (*step.reads, *((slot, 0) for slot in step.writes)):
+            base, within = self._base(slot)
+            there, begin = placed.get(base, (base, 0))
+            places.append((there, begin + within + offset))
+        return PlacedStep(step, tuple(places), workspace)
 
     def _base(self, slot: int) -> Place:
         """The base of a slot, and the slot's first byte there."""
@@ -149,3 +149,9 @@ class Layouts:
         layout = self._slots[slot].layout
         assert layout is not None
         return layout
+
+
+def _workspace_bytes(step: Step) -> int:
+    """The bytes of memory that a launch needs besides its inputs and outputs, if it is one of a batch."""
+    batched = step.kernel.batched if isinstance(step, Launch) else None
+    return batched.workspace_bytes if batched is not None else 0

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autosched.backends.backend import PlacedLaunch
 from autosched.kernels.prepared_constants import PreparedConstants
 from autosched.machine.memory import memory_for
 from autosched.machine.torch_internals import allocator
-from autosched.planning.layout import Layouts, Memory, PlacedLaunch
+from autosched.planning.layout import Layouts, Memory, PlacedStep
 from autosched.planning.steps import Call, Launchable, Slot, Step
 
 # Takes the tensors of all slots, and their addresses.
@@ -67,7 +69,8 @@ def _calling(call: Call, layouts: Layouts) -> _Run:
 def _launching(memory: Memory, device: torch.device) -> _Run:
     """The launches of a stretch, in memory that is allocated for all of them."""
     allocate = _allocating(memory, device)
-    launches = [_launch_of(placed) for placed in memory.launches]
+    groups = itertools.groupby(memory.launches, lambda placed: placed.launch.kernel.batched is not None)
+    launches = [run for batched, group in groups for run in (_batch_of if batched else _launches_of)(list(group))]
 
     def allocate_and_launch(tensors: list[Any], addresses: list[int]) -> None:
         # Given back when all is enqueued: a stream's memory is handed out again in the order of its work.
@@ -108,7 +111,23 @@ def _allocating(memory: Memory, device: torch.device) -> Callable[[list[Any], li
     return checked
 
 
-def _launch_of(placed: PlacedLaunch) -> _Run:
+def _batch_of(group: Sequence[PlacedStep]) -> list[_Run]:
+    """Launches that are laid out together."""
+    launches = []
+    for placed in group:
+        kernel, count = placed.launch.kernel, len(placed.launch.reads)
+        assert kernel.batched is not None
+        places = (*(placed.places[n] for n in kernel.order), *placed.places[count:])
+        launches.append(PlacedLaunch(kernel.batched, places, placed.workspace))
+    batch = launches[0].launcher.batch(launches)
+    return [lambda _, addresses: batch(addresses)]
+
+
+def _launches_of(group: Sequence[PlacedStep]) -> list[_Run]:
+    return [_launch_of(placed) for placed in group]
+
+
+def _launch_of(placed: PlacedStep) -> _Run:
     kernel, places = placed.launch.kernel, placed.places
     launch = kernel.launch
     if kernel.constants is not None:
@@ -120,7 +139,7 @@ def _launch_of(placed: PlacedLaunch) -> _Run:
     return run
 
 
-def _launch_prepared(kernel: Launchable, constants: PreparedConstants, placed: PlacedLaunch) -> _Run:
+def _launch_prepared(kernel: Launchable, constants: PreparedConstants, placed: PlacedStep) -> _Run:
     """A launch that reads constants in layouts of its own, which are made anew after these change."""
     launch, places, reads = kernel.launch, placed.places, placed.launch.reads
     within = [offset for _, offset in reads]

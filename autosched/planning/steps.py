@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from autosched.backends.backend import BatchLauncher
 from autosched.kernels.prepared_constants import PreparedConstants
 from search_spaces.workloads.strides import span
 
@@ -46,6 +47,14 @@ class Launchable(Protocol):
     @property
     def constants(self) -> PreparedConstants | None:
         """Constants in layouts of its own."""
+
+    @property
+    def batched(self) -> BatchLauncher | None:
+        """The launcher of its launches in batches, which take inputs in `order`; None where each is by itself."""
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The numbers of its inputs in the order of the generated code."""
 
 
 @dataclass(frozen=True)

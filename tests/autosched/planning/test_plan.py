@@ -37,6 +37,8 @@ class Adding:
     number: float
 
     constants = None
+    batched = None
+    order = ()
 
     def launch(self, addresses: Sequence[int], prepared: Sequence[int] = ()) -> None:
         *given, out = (
