@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -87,6 +87,10 @@ class Batch(Protocol):
 
     def __call__(self, addresses: Sequence[int]) -> None:
         """Run all of them, in order, with the bases at these addresses."""
+        ...
+
+    def graph(self) -> Callable[[Sequence[int]], None]:
+        """The same by one launch; calls on several streams must not share what they write."""
         ...
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import autosched.planning.plan as plan_module
+import autosched.planning.runs as runs_module
 from autosched.machine.torch_internals import allocator
 from autosched.planning import Call, Launch, Layout, Plan, Slot, Step, called
 from search_spaces import OutOfMemoryError
@@ -86,7 +86,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, weakref.ref[Te
 
         return counted
 
-    monkeypatch.setattr(plan_module, "allocator", watched)
+    monkeypatch.setattr(runs_module, "allocator", watched)
     return made
 
 
