@@ -12,18 +12,23 @@ from autosched.bench.models.names import WayName, is_ours
 from tuning_logs.intervals import paired_ratio, ratio_interval
 from tuning_logs.text import duration_text, ratio_text, table_lines
 
-_HEAD = ("model", "way", "a call", "best other / this", "first result", "peak", "launches")
+_HEAD = ("model", "way", "a call", "best other / this", "error / eager's", "first result", "peak", "launches")
 _SCHEMA_VERSION = 1
+# Cell for a missing measurement.
+_NOTHING = "–"
 _MIB = 2**20
 
 
 def model_lines(rows: Sequence[ModelRow]) -> Iterator[str]:
     """The table, then the geometric mean of the fastest other way's time / ours."""
     cells = [_HEAD, *(line for row in rows for line in _lines(row))]
-    yield from table_lines(cells, right=(2, 3, 4, 5, 6))
+    yield from table_lines(cells, right=(2, 3, 4, 5, 6, 7))
+    for row in rows:
+        yield from (f"{row.name}, {w.way}: {w.why_not}" for w in row.ways if w.why_not)
     yield (
-        "a call: median of interleaved rounds of calls back to back, wall time with launches; first result: with "
-        "compilation, capture and tuning; peak: bytes of the GPU beyond those in use before a call"
+        "a call: median of interleaved rounds of calls back to back, wall time with launches; error: root mean square, "
+        "against float64; first result: with compilation, capture and tuning; peak: bytes of the GPU beyond those in "
+        "use before a call"
     )
     for way in dict.fromkeys(w.way for row in rows for w in row.ways if is_ours(w.way)):
         ratios = [best_other_ratio(row, w) for row in rows for w in row.ways if w.way == way and w.latencies_s]
@@ -34,10 +39,10 @@ def model_lines(rows: Sequence[ModelRow]) -> Iterator[str]:
 
 def _lines(row: ModelRow) -> Iterator[tuple[str, ...]]:
     if row.why_not:
-        yield (row.name, row.why_not, *[""] * 5)
+        yield (row.name, row.why_not, *[""] * 6)
     for way in row.ways:
         if way.why_not:
-            yield (row.name, way.way, way.why_not, *[""] * 4)
+            yield (row.name, way.way, _NOTHING, *[""] * 5)
             continue
         best = _best_other(row, way)
         ratio = "" if best is None else _ratio(best, way)
@@ -47,6 +52,7 @@ def _lines(row: ModelRow) -> Iterator[tuple[str, ...]]:
             way.way,
             duration_text(way.median_s),
             ratio,
+            f"{way.error:.2f}",
             f"{way.first_s:.1f} s",
             peak,
             str(way.launches or ""),

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from autosched.bench.models.names import WayName, is_ours
+from autosched.torch_compile.backend import autosched
 from autosched.torch_compile.user_models import Model
 from search_spaces import InputError
 
@@ -37,7 +38,7 @@ def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions) -
         chosen: dict[str, object] = {"log": options.log}
         if way == "autosched-max":
             chosen |= {"mode": "max-autotune", **options.tuning}
-        compiled = torch.compile(model, backend="autosched", options=chosen)  # type: ignore[arg-type]
+        compiled = torch.compile(model, backend=autosched, options=chosen)  # type: ignore[arg-type]
     else:
         compiled = torch.compile(model, mode=None if way == "compile" else way)
     return lambda: compiled(*inputs)
