@@ -6,7 +6,6 @@ shapes. The longest such run is cut at every layer, and then the operators befor
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,8 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from autosched.torch_compile.graphs import is_view
+
 # Fewest operators of a layer that are neither pointwise nor views: a block of a transformer or of a ResNet has as many.
 # Between smaller parts, as the steps of a recurrent net, more would be lost than the launches of a segment take.
 _FEWEST_ANCHORS = 4
@@ -28,7 +29,7 @@ _MOST_RUNS = 8
 
 
 def borders(graph: fx.Graph) -> tuple[int, ...]:
-    """Positions among the called operators, in order, at which equal layers begin or end; none where nothing repeats."""
+    """Positions among the called operators, in order, at which equal layers begin or end."""
     sequence = _Sequence(tuple(n for n in graph.nodes if n.op.startswith("call")))
     return tuple(sorted(sequence.cuts(0, len(sequence.nodes))))
 
@@ -115,7 +116,7 @@ class _Sequence:
     def _computing(self, number: int) -> Iterator[int]:
         """The operators that read a value, also by a view of it."""
         for reader in self._readers[number]:
-            if reader < len(self.nodes) and _is_view(self.nodes[reader]):
+            if reader < len(self.nodes) and is_view(self.nodes[reader]):
                 yield from self._computing(reader)
             else:
                 yield min(reader, len(self.nodes) - 1)
@@ -163,19 +164,10 @@ class _Text(str):
     """A text that stands for a tensor among arguments."""
 
 
-def _is_view(node: fx.Node) -> bool:
-    target = node.target
-    return (
-        target is operator.getitem
-        or target is torch.ops.aten._unsafe_view.default
-        or (isinstance(target, torch._ops.OpOverload) and target.is_view)
-    )
-
-
 def _is_anchor(node: fx.Node) -> bool:
     """True for an operator of tensors that is neither pointwise nor a view."""
     tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
-    return bool(node.all_input_nodes) and not _is_view(node) and torch.Tag.pointwise not in tags
+    return bool(node.all_input_nodes) and not is_view(node) and torch.Tag.pointwise not in tags
 
 
 def _contracts(node: fx.Node) -> bool:
