@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from autosched.machine.timing import interleaved, timer_for
 from autosched.replaying.replay import replay
-from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why
+from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, by_others, whole_by_others
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
@@ -49,9 +49,9 @@ class GraphCompiler:
         count = operators_of(graph)
         kernel = self._kernel(graph, inputs)
         if isinstance(kernel, TracedKernel):
-            ours = GraphReport(
-                self.kind, count, "autosched", len(kernel.traced.launched), kernel.traced.left_to_pytorch
-            )
+            traced = kernel.traced
+            launches, left = len(traced.launched), traced.left_to_pytorch
+            ours = GraphReport(self.kind, count, "autosched", launches, left, prepared_bytes=kernel.prepared_bytes)
             if self.options.strict or not self.options.tunes:
                 return self._chosen(kernel, ours)
             by, call, _ = by_others(graph, inputs)
@@ -65,7 +65,7 @@ class GraphCompiler:
 
     def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel | str:
         """The graph by kernels from the logs, or tuned now; or the reason that there are none."""
-        traced = traced_or_why(graph, inputs, self.kind, self.options.strict)
+        traced = traced_or_why(graph, inputs, self.kind, self.options.strict, weights_of(inputs, self.kind))
         if not isinstance(traced, TracedFunction):
             return traced
         target = target_of(inputs)

@@ -15,7 +15,8 @@ class GraphReport:
     """One graph of operators, and its maker; "symbolic" graphs are Dynamo's.
 
     `operators`: their number. `kernels`: of autosched, launched by a call. `left`: operators left to PyTorch by
-    `autosched`, with reasons. `why`: reason that the maker is another.
+    `autosched`, with reasons. `why`: reason that the maker is another. `prepared_bytes`: of copies of weights in the
+    layouts of kernels.
     """
 
     kind: Kind
@@ -24,10 +25,13 @@ class GraphReport:
     kernels: int = 0
     left: tuple[str, ...] = ()
     why: str = ""
+    prepared_bytes: int = 0
 
     def __str__(self) -> str:
         counted = f"{self.kind} graph of {self.operators} operators by {self.by}"
         made = f": {self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else f": {self.why}"
+        if self.prepared_bytes:
+            made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
         return "\n".join([counted + made, *(f"  left to PyTorch: {text}" for text in self.left)])
 
 

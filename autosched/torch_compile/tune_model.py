@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.graph_compiler import boxed
-from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.graphs import target_of, traced_or_why, weights_of
 from autosched.torch_compile.reports import Kind
 from autosched.tracing import TracedFunction
 from autosched.tuning.many.results import TuneManyResult
@@ -99,7 +99,7 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            traced = traced_or_why(graph, inputs, kind, strict=False)
+            traced = traced_or_why(graph, inputs, kind, False, weights_of(inputs, kind))
             if isinstance(traced, TracedFunction):
                 self.graphs.append(traced)
                 self.targets.append(target_of(inputs))

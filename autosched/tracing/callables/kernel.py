@@ -9,15 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autosched.kernels.dispatch import (
-    Argument,
-    check_transforms,
-    is_handled_elsewhere,
-    ready_addresses,
-)
 from autosched.kernels.kernel import Kernel
 from autosched.machine.torch_internals import allocator
-from autosched.tracing.callables.call_arguments import argument_of
+from autosched.tracing.callables.call_arguments import CallArguments, argument_of
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
@@ -77,8 +71,7 @@ class TracedKernel:
         """Prepare everything that calls on this device share."""
         self.device = device
         self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self.arguments = tuple(argument_of(s, device, self._alignment) for s in self.traced.arguments)
-        self._expected = tuple(a.expected for a in self.arguments)
+        self._arguments = CallArguments(self.traced.name, self.traced.arguments, device, self._alignment)
         self._constants = [
             (self._places[s], argument_of(s, device, self._alignment).usable(s.tensor.detach().to(device)))
             for s in self.traced.leaves
@@ -103,6 +96,17 @@ class TracedKernel:
     def seconds(self) -> float:
         """Seconds of its launches, one after the other."""
         return self.traced.latency_s({w.key: k.record.measurement.latency_s for w, k in self._tuned})
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of weights in the layouts that its kernels read, in addition to the weights as they are given."""
+        found: dict[tuple[str, Value, int], int] = {}
+        for assembled in (step.assembled for step in self.traced.steps if step.assembled):
+            constants = self._by_key[assembled.workload.key].called_as(assembled.workload).constants
+            if constants is not None:
+                for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
+                    found[assembled.workload.key, assembled.inputs[place].value, number] = size
+        return sum(found.values())
 
     @property
     def source(self) -> str:
@@ -144,7 +148,7 @@ class TracedKernel:
         """Raise InputError where a call on these tensors would."""
         self.check_constants()
         if self.kernels or not tensors:
-            self._usable(tensors)
+            self._arguments.check(tensors)
 
     def _claim(self) -> Claim:
         """The claim that its first use verifies."""
@@ -163,23 +167,19 @@ class TracedKernel:
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
-        given = tensors
-        found = ready_addresses(tensors, self._expected, self.device, self._alignment)
-        if found is None:
-            tensors = self._usable(tensors)
-            found = [t.data_ptr() for t in tensors]
+        taken = self._arguments.taken(tensors)
         memory = _Memory([None] * len(self._places), [0] * len(self._places))
-        for number, place in enumerate(self._argument_places):
-            memory.tensors[place], memory.addresses[place] = tensors[number], found[number]
+        for place, tensor, address in zip(self._argument_places, taken.tensors, taken.addresses, strict=True):
+            memory.tensors[place], memory.addresses[place] = tensor, address
         for place, tensor in self._constants:
             memory.tensors[place], memory.addresses[place] = tensor, tensor.data_ptr()
-        used = self._load_state(given, memory) if self._writing is not None else {}
+        used = self._load_state(tensors, memory) if self._writing is not None else {}
         for run, released in self._runs:
             run(memory)
             for place in released:
                 memory.tensors[place] = None
-        if tensors is not given:
-            self._give_back(memory, given)
+        if taken.copied:
+            self._give_back(memory, tensors)
         results = [result(memory.tensors) for result in self._results]
         if self._writing is not None:
             self._writing.write(used, memory.tensors)
@@ -206,21 +206,6 @@ class TracedKernel:
                 f"{self.traced.name} uses {names}, which a gradient is wanted of, and kernels compute forward only; "
                 "call it under torch.no_grad(), or make them arguments and trace with backward=True"
             )
-
-    def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The tensors, or copies of them that kernels can read."""
-        if len(tensors) != len(self.arguments):
-            names = ", ".join(a.description for a in self.arguments)
-            raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
-        if any(map(is_handled_elsewhere, tensors)):
-            raise InputError(
-                f"{self.traced.name} is called on a tensor without data, as while a function is captured; expected "
-                "data: trace or export the function itself, without its kernel"
-            )
-        check_transforms([a for a in self.arguments if isinstance(a, Argument)], tensors)
-        for argument, tensor in zip(self.arguments, tensors, strict=True):
-            argument.check(tensor)
-        return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
 
     def _give_back(self, memory: _Memory, given: Sequence[Tensor]) -> None:
         """Let results that are arguments, or views of them, be those of the given tensors, if their strides are the
