@@ -9,7 +9,7 @@ three numbers of every tensor, some tenths of a microsecond; all else is noted w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-_version: Callable[[Tensor], int] = torch._C.TensorBase._version.__get__  # type: ignore[attr-defined]
-_address: Callable[[Tensor], int] = torch._C.TensorBase.data_ptr
+from autosched.machine.torch_internals import at_addresses, version_of
 
 
 class Taking(Protocol):
@@ -44,12 +43,16 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What tensors were when they were seen. The references note when a tensor, or its memory, is freed."""
+    """What tensors were when they were seen. The references note when a tensor, or its memory, is freed.
+
+    `versions`: the sum of their version counters, which only rise.
+    """
 
     seen: Seen
     ids: list[int]
-    places: list[int]
-    versions: list[int]
+    addresses: list[int]
+    numbers: list[int]
+    versions: int
     references: tuple[object, ...]
 
 
@@ -65,7 +68,7 @@ class StaticTensors:
             hook = register_optimizer_step_post_hook(self._forget)
             weakref.finalize(self, hook.remove)
 
-    def seen(self, tensors: Sequence[Tensor]) -> Seen:
+    def seen(self, tensors: list[Tensor]) -> Seen:
         """The tensors of a call.
 
         Raises:
@@ -80,19 +83,19 @@ class StaticTensors:
             # They have no version counter.
             return self._now(tensors)
         # Before they are read: what changes meanwhile is read again.
-        ids, places, versions = [*map(id, tensors)], [*map(_address, tensors)], [*map(_version, tensors)]
+        ids, addresses, versions = [*map(id, tensors)], [t.data_ptr() for t in tensors], sum(map(version_of, tensors))
         owners = (owner for t in tensors for owner in (t, t.untyped_storage()))
         references = tuple(weakref.ref(owner, self._forget) for owner in owners)
         seen = self._now(tensors)
         # A CUDA graph is to copy what it reads at every replay.
         if not (seen.copies and is_captured(tensors[0].device)):
-            self._kept = _Kept(seen, ids, places, versions, references)
+            self._kept = _Kept(seen, ids, addresses, [*range(len(tensors))], versions, references)
         return seen
 
-    def _now(self, tensors: Sequence[Tensor]) -> Seen:
+    def _now(self, tensors: list[Tensor]) -> Seen:
         usable = [a.usable(t) for a, t in zip(self._arguments, tensors, strict=True)]
         copies = {n: u for n, (u, t) in enumerate(zip(usable, tensors, strict=True)) if u is not t}
-        return Seen(tuple(map(_address, usable)), copies, any(t.requires_grad for t in tensors))
+        return Seen(tuple(t.data_ptr() for t in usable), copies, any(t.requires_grad for t in tensors))
 
 
 def _forget(tensors: StaticTensors | None) -> None:
@@ -105,14 +108,14 @@ def is_captured(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _is_unchanged(tensors: Sequence[Tensor], kept: _Kept) -> bool:
+def _is_unchanged(tensors: list[Tensor], kept: _Kept) -> bool:
     if (kept.seen.trained and torch.is_grad_enabled()) or (kept.seen.copies and is_captured(tensors[0].device)):
         return False
     try:
         return (
             [*map(id, tensors)] == kept.ids
-            and [*map(_address, tensors)] == kept.places
-            and [*map(_version, tensors)] == kept.versions
+            and sum(map(version_of, tensors)) == kept.versions
+            and at_addresses(tensors, kept.addresses, kept.numbers)
         )
     except RuntimeError:
         # Tensors without data have no address.
