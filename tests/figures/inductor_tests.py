@@ -124,7 +124,7 @@ def tested(module: Any, name: str, options: argparse.Namespace) -> Row:
         warnings.simplefilter("error", DefectWarning)
         unittest.TestSuite([module.CpuTests(name)]).run(result)
     texts = [text for _, text in (*result.failures, *result.errors)]
-    reason = "; ".join(map(last_line, texts))
+    reason = "; ".join(map(why_failed, texts))
     status = "failed" if texts else "skipped" if result.skipped or result.expectedFailures else "passed"
     own = [r for r in reports if r.by == "autosched"]
     return Row(
@@ -140,13 +140,17 @@ def tested(module: Any, name: str, options: argparse.Namespace) -> Row:
     )
 
 
-def last_line(text: str) -> str:
-    """The message of a traceback: from the line of the exception on, without PyTorch's advice."""
+def why_failed(text: str) -> str:
+    """The message of a traceback, without PyTorch's advice, and the line of the test at which it was raised."""
     lines = [line for line in text.splitlines() if line.strip()]
     starts = [
         n for n, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception|Failed|Warning|Violation)\b", line)
     ]
-    return " ".join(lines[starts[-1] :] if starts else lines[-1:])[:600]
+    message = " ".join(lines[starts[-1] :] if starts else lines[-1:]).split(" To execute this test,")[0]
+    at = [
+        n for n, line in enumerate(lines[:-1]) if re.search(r"test_torchinductor\.py.*, in (test_|check_model)", line)
+    ]
+    return f"{message[:500]} (at {lines[at[-1] + 1].strip()})" if at else message[:500]
 
 
 def _in_a_process(module: Any, name: str, options: argparse.Namespace) -> Row:
