@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, operators_of
+from autosched.torch_compile.graphs import computes, operators_of, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, whole_by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -42,7 +42,7 @@ class GraphCompiler:
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
-        divided, others = DividedGraph(graph, tuple(inputs)), Others()
+        divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
         kernels = self._kernels(divided)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)

@@ -23,10 +23,12 @@ from tuning_logs.text import first_line
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool) -> TracedFunction | str:
+def traced_or_why(
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
+) -> TracedFunction | str:
     """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
 
-    `strict`: True leaves no operator to PyTorch.
+    `strict`: True leaves no operator to PyTorch. `static`: the numbers of the inputs that are weights.
     """
     try:
         target_of(inputs)
@@ -34,7 +36,7 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         # AOTAutograd compiles among tensors without data.
         with unset_fake_temporarily():
-            traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
+            traced = trace_function(graph, inputs, not strict, names, static)
     except AutoschedError as error:
         return str(error)
     except Exception as error:
@@ -42,6 +44,19 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
         return why
     return traced if traced.launched else "no operator has a kernel"
+
+
+def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
+    """The numbers of the inputs that are parameters or buffers of the model, and that the graph does not change.
+
+    AOTAutograd says so of the graph that it has compiled at present. Training changes weights at every step.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    # Of tensors that consist of others, these are the inputs.
+    if kind != "inference" or metadata is None or len(metadata.input_info) != len(inputs):
+        return frozenset()
+    return frozenset(n for n in metadata.static_input_indices if not metadata.input_info[n].mutates_data)
 
 
 def target_of(inputs: Sequence[Any]) -> Target:

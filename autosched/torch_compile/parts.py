@@ -49,7 +49,8 @@ class Part:
             return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
         traced = kernel.traced
         launches = len(traced.launched)
-        return PartReport(count, choice.by, 1, launches, traced.left_to_pytorch, seconds=choice.seconds)
+        left, prepared = traced.left_to_pytorch, kernel.prepared_bytes
+        return PartReport(count, choice.by, 1, launches, left, seconds=choice.seconds, prepared_bytes=prepared)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[s
 
 
 def _chosen(segment: Segment, choice: Choice) -> Part:
-    return Part(segment, choice.kernel or _by_operators(segment.module), choice)
+    # Equal layers have weights of their own.
+    return Part(segment, choice.kernel.again() if choice.kernel else _by_operators(segment.module), choice)
 
 
 def _by_operators(module: fx.GraphModule) -> Call:

@@ -21,8 +21,9 @@ class Segment:
     """Operators of a graph that follow each other, as a graph of their own.
 
     `first`, `end`: positions among the called operators. `module` takes the values of the nodes `inputs` of the whole
-    graph, which are like `examples`, and returns those of `outputs`. `key` is equal for equal problems: the same
-    operators with the same arguments, on tensors of the same shapes, strides, element types and devices.
+    graph, which are like `examples`, and returns those of `outputs`. `weights`: the numbers of inputs that are weights
+    of the model. `key` is equal for equal problems: the same operators with the same arguments, on tensors of the same
+    shapes, strides, element types and devices, the same of them weights.
     """
 
     first: int
@@ -31,15 +32,20 @@ class Segment:
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
     examples: tuple[Any, ...]
+    weights: frozenset[int]
     key: str
 
 
 @dataclass(frozen=True, eq=False)
 class DividedGraph:
-    """A graph in segments, which hold all of its operators in order; `examples`: its inputs without data."""
+    """A graph in segments, which hold all of its operators in order.
+
+    `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model.
+    """
 
     module: fx.GraphModule
     examples: tuple[Any, ...]
+    weights: frozenset[int] = frozenset()
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -60,7 +66,7 @@ class DividedGraph:
         graph = self.module.graph
         inputs = tuple(n for n in graph.nodes if n.op == "placeholder")
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
-        return Segment(0, len(self._nodes), self.module, inputs, outputs, self.examples, "whole")
+        return Segment(0, len(self._nodes), self.module, inputs, outputs, self.examples, self.weights, "whole")
 
     def part(self, first: int, end: int) -> Segment:
         """The operators from `first` to before `end` as a segment."""
@@ -74,8 +80,10 @@ class DividedGraph:
         module = self._extracted(chosen, tuple(read), outputs)
         examples = tuple(map(self._example, inputs))
         text = [tensor_text(n.meta.get("val")) for n in outputs]
-        key = "\n".join([*map(tensor_text, examples), str(module.graph), *text])
-        return Segment(first, end, module, inputs, outputs, examples, key)
+        given = {self.whole.inputs[n] for n in self.weights}
+        weights = frozenset(n for n, x in enumerate(inputs) if x in given)
+        key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(module.graph), *text])
+        return Segment(first, end, module, inputs, outputs, examples, weights, key)
 
     def _extracted(
         self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]
