@@ -17,7 +17,7 @@ from torch import Tensor
 from autosched.machine.memory import memory_for
 from autosched.machine.torch_internals import current_stream
 from autosched.planning.layout import Memory
-from autosched.planning.runs import Run, allocating, batch_of
+from autosched.planning.runs import Enqueueing, Run, allocating, batch_of
 
 # The launch of a graph costs the host about as much as two of kernels.
 _FEWEST_LAUNCHES = 2
@@ -43,11 +43,12 @@ class GraphMemory:
         """The launches of a stretch as a graph; None where they cannot be one."""
         if not _is_graph(memory):
             return None
-        allocate, graph = allocating(replace(memory, arena_bytes=0), self._device), batch_of(memory.launches).graph()
+        allocate = allocating(replace(memory, arena_bytes=0), self._device)
+        enqueue = Enqueueing(memory, self._device, batch_of(memory.launches).graph())
 
-        def run(tensors: list[Any], addresses: list[int]) -> None:
+        def run(tensors: list[Any], addresses: list[int], static: object) -> None:
             allocate(tensors, addresses)
-            graph(addresses)
+            enqueue(tensors, addresses, static)
 
         return run
 

@@ -16,9 +16,9 @@ from autosched.planning.steps import Call, Slot, Step
 class Plan:
     """Steps that run on the current stream of a device: `plan(tensors, addresses)`.
 
-    It takes the tensors of the first slots, which no step writes, and the addresses that kernels read them at, and
-    returns the tensors of all slots, of which those that are kept are there. Every call has memory of its own, of which
-    only that of the kept slots outlives it: calls may overlap in threads and on streams.
+    It takes the tensors of the first slots, which no step writes, and the addresses that kernels read them at, both in
+    lists that it extends: afterwards the first has the tensors of all slots that are kept. Every call has memory of its
+    own, of which only that of the kept slots outlives it: calls may overlap in threads and on streams.
     """
 
     def __init__(
@@ -31,10 +31,8 @@ class Plan:
     ) -> None:
         """`kept`: slots that a call returns. `graphs`: have launches be CUDA graphs, where that can be."""
         layouts = Layouts(slots, steps, kept)
-        # A slot more: that of the arena.
-        count = len(slots) + 1 - layouts.given
-        self._made: list[Any] = [None] * count
-        self._nowhere = [0] * count
+        self._made: list[Any] = [None] * (layouts.bases - layouts.given)
+        self._nowhere = [0] * len(self._made)
         memories = {stretch: layouts.memory(stretch) for stretch in layouts.stretches}
         parts = {n: (n + 1, calling(step, layouts)) for n, step in enumerate(steps) if isinstance(step, Call)}
         parts |= {stretch.first: (stretch.end, launching(memory, device)) for stretch, memory in memories.items()}
@@ -45,22 +43,25 @@ class Plan:
             parts |= {stretch.first: (stretch.end, run) for stretch, run in graphed.items() if run is not None}
         self._graph_runs = _in_order(parts, layouts)
 
-    def __call__(self, tensors: Sequence[Any], addresses: Sequence[int]) -> list[Any]:
+    def __call__(self, tensors: list[Any], addresses: list[int], static: object = None) -> None:
         """Run all steps.
+
+        `static`: an object that is another one whenever a tensor that kernels have constants of has changed; None where
+        nobody knows.
 
         Raises:
             OutOfMemoryError: there is no memory for what launches write. And what calls raise.
         """
-        all_tensors, all_addresses = [*tensors, *self._made], [*addresses, *self._nowhere]
+        tensors += self._made
+        addresses += self._nowhere
         memory = self._graph_memory
-        if memory is None or not memory.taken(all_addresses):
-            _run(self._runs, all_tensors, all_addresses)
-            return all_tensors
+        if memory is None or not memory.taken(addresses):
+            _run(self._runs, tensors, addresses, static)
+            return
         try:
-            _run(self._graph_runs, all_tensors, all_addresses)
+            _run(self._graph_runs, tensors, addresses, static)
         finally:
             memory.give_back()
-        return all_tensors
 
 
 # What runs, and the slots whose tensors nothing after it needs.
@@ -71,8 +72,8 @@ def _in_order(parts: dict[int, tuple[int, Run]], layouts: Layouts) -> list[_Part
     return [(run, layouts.released(first, end)) for first, (end, run) in sorted(parts.items())]
 
 
-def _run(parts: Sequence[_Part], tensors: list[Any], addresses: list[int]) -> None:
+def _run(parts: Sequence[_Part], tensors: list[Any], addresses: list[int], static: object) -> None:
     for run, released in parts:
-        run(tensors, addresses)
+        run(tensors, addresses, static)
         for slot in released:
             tensors[slot] = None

@@ -10,20 +10,22 @@ import torch
 from torch import Tensor
 
 from autosched.backends.backend import Batch, PlacedLaunch
-from autosched.kernels.prepared_constants import PreparedConstants
 from autosched.machine.memory import memory_for
 from autosched.machine.torch_internals import allocator
 from autosched.planning.layout import Layouts, Memory, PlacedStep
-from autosched.planning.steps import Call, Launchable
+from autosched.planning.prepared import PreparedBases
+from autosched.planning.steps import Call
 
-# Takes the tensors of all slots, and their addresses.
-Run = Callable[[list[Any], list[int]], None]
+# Takes the tensors of all slots, the addresses of all bases, and what stands for static tensors (`PreparedBases`).
+Run = Callable[[list[Any], list[int], object], None]
+# Takes the addresses of all bases.
+Launching = Callable[[list[int]], None]
 
 
 def calling(call: Call, layouts: Layouts) -> Run:
     run, launched = call.run, [slot for slot in call.writes if slot in layouts.launched]
 
-    def call_and_locate(tensors: list[Any], addresses: list[int]) -> None:
+    def call_and_locate(tensors: list[Any], addresses: list[int], _: object) -> None:
         run(tensors)
         for slot in launched:
             addresses[slot] = tensors[slot].data_ptr()
@@ -33,18 +35,45 @@ def calling(call: Call, layouts: Layouts) -> Run:
 
 def launching(memory: Memory, device: torch.device) -> Run:
     """The launches of a stretch, in memory that is allocated for all of them."""
-    allocate = allocating(memory, device)
-    groups = itertools.groupby(memory.launches, lambda placed: placed.launch.kernel.batched is not None)
-    launches = [run for batched, group in groups for run in (_batched if batched else _one_by_one)(list(group))]
+    allocate, enqueue = allocating(memory, device), Enqueueing(memory, device, _one_after_the_other(memory))
 
-    def allocate_and_launch(tensors: list[Any], addresses: list[int]) -> None:
+    def allocate_and_launch(tensors: list[Any], addresses: list[int], static: object) -> None:
         # Given back when all is enqueued: a stream's memory is handed out again in the order of its work.
         arena = allocate(tensors, addresses)
-        for launch in launches:
-            launch(tensors, addresses)
+        enqueue(tensors, addresses, static)
         del arena
 
     return allocate_and_launch
+
+
+class Enqueueing:
+    """Launches of a stretch with prepared constants, or, where these are not to be had, one by one without."""
+
+    def __init__(self, memory: Memory, device: torch.device, launching: Launching) -> None:
+        self._launching, self._prepared = launching, PreparedBases(memory.launches, device)
+        self._alone = [_alone(placed) for placed in memory.launches]
+
+    def __call__(self, tensors: list[Any], addresses: list[int], static: object) -> None:
+        if self._prepared.located(tensors, addresses, static):
+            self._launching(addresses)
+            return
+        for launch in self._alone:
+            launch(addresses)
+
+
+def _one_after_the_other(memory: Memory) -> Launching:
+    groups = itertools.groupby(memory.launches, lambda placed: placed.launch.kernel.batched is not None)
+    launches = [
+        launch
+        for batched, group in groups
+        for launch in ([batch_of([*group])] if batched else [_launch_of(placed) for placed in group])
+    ]
+
+    def launching(addresses: list[int]) -> None:
+        for launch in launches:
+            launch(addresses)
+
+    return launching
 
 
 def allocating(memory: Memory, device: torch.device) -> Callable[[list[Any], list[int]], Tensor | None]:
@@ -83,38 +112,23 @@ def batch_of(group: Sequence[PlacedStep]) -> Batch:
         kernel, count = placed.launch.kernel, len(placed.launch.reads)
         assert kernel.batched is not None
         places = (*(placed.places[n] for n in kernel.order), *placed.places[count:])
-        launches.append(PlacedLaunch(kernel.batched, places, placed.workspace))
+        prepared = tuple((base, 0) for base in placed.prepared)
+        launches.append(PlacedLaunch(kernel.batched, places, placed.workspace, prepared))
     return launches[0].launcher.batch(launches)
 
 
-def _batched(group: Sequence[PlacedStep]) -> list[Run]:
-    batch = batch_of(group)
-    return [lambda _, addresses: batch(addresses)]
+def _launch_of(placed: PlacedStep) -> Launching:
+    launch, places, prepared = placed.launch.kernel.launch, placed.places, placed.prepared
+    if not prepared:
+        return _alone(placed)
 
-
-def _one_by_one(group: Sequence[PlacedStep]) -> list[Run]:
-    return [_launch_of(placed) for placed in group]
-
-
-def _launch_of(placed: PlacedStep) -> Run:
-    kernel, places = placed.launch.kernel, placed.places
-    launch = kernel.launch
-    if kernel.constants is not None:
-        return _launch_prepared(kernel, kernel.constants, placed)
-
-    def run(_: list[Any], addresses: list[int]) -> None:
-        launch([addresses[slot] + offset for slot, offset in places])
+    def run(addresses: list[int]) -> None:
+        launch([addresses[base] + offset for base, offset in places], [addresses[base] for base in prepared])
 
     return run
 
 
-def _launch_prepared(kernel: Launchable, constants: PreparedConstants, placed: PlacedStep) -> Run:
-    """A launch that reads constants in layouts of its own, which are made anew after these change."""
-    launch, places, reads = kernel.launch, placed.places, placed.launch.reads
-    within = [offset for _, offset in reads]
-
-    def run(tensors: list[Any], addresses: list[int]) -> None:
-        there = [addresses[slot] + offset for slot, offset in places]
-        launch(there, constants.addresses([tensors[slot] for slot, _ in reads], there, within))
-
-    return run
+def _alone(placed: PlacedStep) -> Launching:
+    """The launch of a kernel that prepares its constants itself."""
+    launch, places = placed.launch.kernel.launch, placed.places
+    return lambda addresses: launch([addresses[base] + offset for base, offset in places])

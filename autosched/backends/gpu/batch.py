@@ -31,15 +31,16 @@ _VALUE_BYTES = 8
 class CudaBatch:
     """Launches on one device: `batch(addresses)` enqueues them on its current stream, given the addresses of all bases.
 
-    Threads may call it at the same time, and CUDA graphs capture it. `read_by_steps`: for each step, the numbers of the
-    bases whose addresses it reads.
+    Threads may call it at the same time, and CUDA graphs capture it. `kernels`: of each launch, the
+    numbers of those that run; `read_by_steps`: for each step, the numbers of the bases whose addresses it reads.
     """
 
     def __init__(self, launches: Sequence[PlacedLaunch]) -> None:
         """`launches`: of a `CudaLauncher` each. Raises LoadError when the driver is too old."""
         launchers = [launch.launcher for launch in launches if isinstance(launch.launcher, CudaLauncher)]
         self.launchers = tuple(launchers)
-        self._bases = sorted({base for launch in launches for base, _ in (*launch.places, launch.workspace)})
+        self.kernels = [_kernels_of(launch, own) for launch, own in zip(launches, launchers, strict=True)]
+        self._bases = sorted({base for x in launches for base, _ in (*x.places, x.workspace, *x.prepared)})
         numbers = {base: n for n, base in enumerate(self._bases)}
         # After the bases comes 0, to which constants are added.
         values = [v for x, own in zip(launches, launchers, strict=True) for v in _values(x, own, numbers)]
@@ -67,7 +68,7 @@ class CudaBatch:
         try:
             parameters = self._idle.pop()
         except IndexError:
-            parameters = Parameters(self.launchers)
+            parameters = Parameters(self.launchers, self.kernels)
         stream = current_stream(first.device)
         parameters.use_stream(stream)
         bases = self.bases_at(addresses)
@@ -107,6 +108,8 @@ def _values(launch: PlacedLaunch, launcher: CudaLauncher, numbers: dict[int, int
     base, begin = launch.workspace
     for slot, offset in layout.workspaces:
         values[slot] = numbers[base], begin + offset
+    for slot, (base, offset) in zip(layout.prepared, launch.prepared, strict=False):
+        values[slot] = numbers[base], offset
     return values
 
 
@@ -115,11 +118,17 @@ def _bases_of_steps(launch: PlacedLaunch, launcher: CudaLauncher) -> Iterator[se
     layout = launcher.layout
     base_of = dict(enumerate(base for base, _ in launch.places))
     base_of |= {slot: launch.workspace[0] for slot, _ in layout.workspaces}
+    base_of |= dict(zip(layout.prepared, (base for base, _ in launch.prepared), strict=False))
     for slot, _ in layout.zeroed:
         yield {base_of[slot]}
-    for number, slots in enumerate(layout.parameters):
+    for number in _kernels_of(launch, launcher):
         mapped = [m.slot for m in layout.maps if m.kernel == number]
-        yield {base_of[slot] for slot in (*slots, *mapped) if slot in base_of}
+        yield {base_of[slot] for slot in (*layout.parameters[number], *mapped) if slot in base_of}
+
+
+def _kernels_of(launch: PlacedLaunch, launcher: CudaLauncher) -> Sequence[int]:
+    """The numbers of the kernels that a launch runs."""
+    return launcher.called if launch.prepared else range(len(launcher.kernels))
 
 
 class Parameters:
@@ -128,7 +137,8 @@ class Parameters:
     `bases`: the addresses that it was filled with.
     """
 
-    def __init__(self, launchers: Sequence[CudaLauncher]) -> None:
+    def __init__(self, launchers: Sequence[CudaLauncher], kernels: Sequence[Sequence[int]]) -> None:
+        """`kernels`: of each launcher, the numbers of those to launch."""
         counts = [len(launcher.layout.values) for launcher in launchers]
         begins = list(itertools.accumulate(counts, initial=0))
         self.values = np.zeros(begins[-1], np.uint64)
@@ -140,24 +150,26 @@ class Parameters:
         self._maps: list[tuple[Any, int, EncodedMaps]] = []
         self._mapped: list[int] = []
         self._found: list[EncodedMap] = []
-        words = [w for own, begin in zip(launchers, begins, strict=False) for w in self._laid_out(own, begin)]
+        launched = zip(launchers, kernels, begins, strict=False)
+        words = [w for own, numbers, begin in launched for w in self._laid_out(own, numbers, begin)]
         self._steps = (ctypes.c_uint64 * len(words))(*words)
         self.address, self.count = ctypes.addressof(self._steps), len(words) // STEP_WORDS
 
-    def _laid_out(self, launcher: CudaLauncher, begin: int) -> list[int]:
-        """The steps of a launch, whose values begin at a number."""
+    def _laid_out(self, launcher: CudaLauncher, kernels: Sequence[int], begin: int) -> list[int]:
+        """The steps of a launch of some kernels, whose values begin at a number."""
         layout, first = launcher.layout, self.values.ctypes.data + _VALUE_BYTES * begin
         words = [w for slot, size in layout.zeroed for w in (0, first + _VALUE_BYTES * slot, size)]
         pointers = [
             (ctypes.c_void_p * len(slots))(*(first + _VALUE_BYTES * s for s in slots)) for slots in layout.parameters
         ]
-        for kernel, function, parameters in zip(launcher.kernels, launcher.functions, pointers, strict=True):
-            launch = launch_of(kernel)
+        for number in kernels:
+            launch = launch_of(launcher.kernels[number])
             self._launches.append(launch)
-            words += [launch.getPtr(), int(function), ctypes.addressof(parameters)]
+            words += [launch.getPtr(), int(launcher.functions[number]), ctypes.addressof(pointers[number])]
         self._pointers += pointers
-        self._maps += [(pointers[m.kernel], m.parameter, m.maps) for m in layout.maps]
-        self._mapped += [begin + m.slot for m in layout.maps]
+        maps = [m for m in layout.maps if m.kernel in kernels]
+        self._maps += [(pointers[m.kernel], m.parameter, m.maps) for m in maps]
+        self._mapped += [begin + m.slot for m in maps]
         return words
 
     def use_stream(self, stream: int) -> None:

@@ -73,7 +73,7 @@ class _Captured:
 
     def __init__(self, batch: CudaBatch, bases: list[int]) -> None:
         """Raises RuntimeError when the driver refuses it."""
-        self._batch, self.parameters = batch, Parameters(batch.launchers)
+        self._batch, self.parameters = batch, Parameters(batch.launchers, batch.kernels)
         batch.fill(self.parameters, bases)
         self._graph, self._nodes = _captured(batch, self.parameters)
         (self.executable,) = _done(driver.cuGraphInstantiate(self._graph, 0))

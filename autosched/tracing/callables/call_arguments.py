@@ -66,11 +66,15 @@ def argument_of(leaf: Leaf, device: torch.device, alignment: int) -> Argument | 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Taken:
-    """The arguments of a call as kernels read them, and their addresses; `copied`: some are copies."""
+    """The arguments of a call as kernels read them, and their addresses; `copied`: some are copies.
+
+    `static`: an object that is another one whenever a static one has changed; None where there is none.
+    """
 
     tensors: Sequence[Tensor]
     addresses: Sequence[int]
     copied: bool
+    static: object = None
 
 
 class CallArguments:
@@ -112,7 +116,7 @@ class CallArguments:
             addresses[number] = address
         for number, copy in seen.copies.items():
             usable[self._static[number]] = copy
-        return Taken(usable, addresses, copied or bool(seen.copies))
+        return Taken(usable, addresses, copied or bool(seen.copies), seen)
 
     def check(self, tensors: Sequence[Tensor]) -> None:
         """Raise InputError where kernels can read neither these tensors nor copies of them."""

@@ -166,7 +166,8 @@ class TracedKernel:
             used = {**dict(zip(self.traced.arguments, tensors, strict=True)), **changing}
             self._writing.check_apart(used)
             others = [*others, *(self._changing[s].usable(t.detach().to(self.device)) for s, t in changing.items())]
-        made = self._plan([*taken.tensors, *others], [*taken.addresses, *(t.data_ptr() for t in others)])
+        made = [*taken.tensors, *others]
+        self._plan(made, [*taken.addresses, *(t.data_ptr() for t in others)], None if others else taken.static)
         if taken.copied:
             self._give_back(made, tensors)
         results = [result(made) for result in self._results]

@@ -57,7 +57,9 @@ def adding(sizes: Sequence[int], reads: Sequence[int], write: int) -> Launch:
 
 
 def run(plan: Plan, *given: Tensor) -> list[Any]:
-    return plan(given, [t.data_ptr() for t in given])
+    tensors: list[Any] = [*given]
+    plan(tensors, [t.data_ptr() for t in given])
+    return tensors
 
 
 def chain(length: int, size: int, calls: Sequence[int] = ()) -> Plan:

@@ -25,7 +25,7 @@ def driver(monkeypatch):
 def batch_of_two(driver) -> Any:
     """The program twice: on bases 0, 1 and 2, then on 256 bytes into each, with memory of base 3 for workspaces."""
     launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
-    size = launcher.workspace_bytes
+    size = launcher.workspace_bytes(prepared=False)
     return launcher.batch(
         [PlacedLaunch(launcher, tuple((n, 256 * i) for n in range(3)), (3, size * i)) for i in range(2)]
     )
@@ -56,7 +56,10 @@ def test_a_batch_launches_what_its_launches_would_one_after_the_other(driver):
 def test_workspaces_of_a_batch_lie_in_the_memory_that_it_is_given(driver):
     batch, given = batch_of_two(driver), bases()
     batch([t.data_ptr() for t in given])
-    begin, size = given[3].data_ptr(), cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)).workspace_bytes
+    begin, size = (
+        given[3].data_ptr(),
+        cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)).workspace_bytes(prepared=False),
+    )
     found = [
         [x.parameters[2] if x.function == "first" else x.parameters[1] for x in driver.launches[n:][:2]] for n in (0, 2)
     ]
