@@ -50,7 +50,7 @@ class GraphCompiler:
         report = GraphReport(self.kind, reports_of(parts))
         _log.info("%s", report)
         self.report(report)
-        return composed(divided, [(part.segment, part.call) for part in parts])
+        return self._composed(divided, parts)
 
     def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
@@ -116,7 +116,7 @@ class GraphCompiler:
     ) -> tuple[Part, ...]:
         """The parts of a graph, or the whole by others where that is faster."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        whole, call = others.of(divided.whole), composed(divided, [(p.segment, p.call) for p in parts])
+        whole, call = others.of(divided.whole), self._composed(divided, parts)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
@@ -126,6 +126,11 @@ class GraphCompiler:
         if choice.by == "autosched":
             return parts
         return (Part(divided.whole, whole.call, replace(choice, by=whole.by)),)
+
+    def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
+        # In training, what the forward graph keeps is free when a part of the backward graph has read it.
+        apart = self.kind != "inference"
+        return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:
