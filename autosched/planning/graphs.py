@@ -28,7 +28,7 @@ class GraphMemory:
 
     def __init__(self, memories: Sequence[Memory], device: torch.device) -> None:
         """`memories`: of the stretches that are graphs."""
-        self._slot, self._bytes = memories[0].arena, max(m.arena_bytes for m in memories)
+        self._bytes = max(m.arena_bytes for m in memories)
         self._device, self._lock = device, threading.Lock()
         self._arena: Tensor | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -48,12 +48,15 @@ class GraphMemory:
 
         def run(tensors: list[Any], addresses: list[int], static: object) -> None:
             allocate(tensors, addresses)
+            assert self._arena is not None
+            # Stretches that are no graphs have arenas of their own.
+            addresses[memory.arena] = self._arena.data_ptr()
             enqueue(tensors, addresses, static)
 
         return run
 
-    def taken(self, addresses: list[int]) -> bool:
-        """True if the arena is this call's now, until it is given back; its address is noted."""
+    def taken(self) -> bool:
+        """True if the arena is this call's now, until it is given back."""
         if torch.cuda.is_current_stream_capturing() or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -65,7 +68,6 @@ class GraphMemory:
         except BaseException:
             self._lock.release()
             raise
-        addresses[self._slot] = arena.data_ptr()
         return True
 
     def give_back(self) -> None:

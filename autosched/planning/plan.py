@@ -55,7 +55,7 @@ class Plan:
         tensors += self._made
         addresses += self._nowhere
         memory = self._graph_memory
-        if memory is None or not memory.taken(addresses):
+        if memory is None or not memory.taken():
             _run(self._runs, tensors, addresses, static)
             return
         try:
