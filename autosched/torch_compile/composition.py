@@ -124,9 +124,10 @@ class _Composition:
     def _read_by_kernels(self) -> dict[fx.Node, Leaf]:
         """The inputs and constants that kernels read, as leaves."""
         found: dict[fx.Node, Leaf] = {}
+        given = set(self._given)
         for (segment, _), kernel in zip(self._parts, self._kernels, strict=True):
             for node, leaf in zip(segment.inputs, kernel.traced.arguments if kernel is not None else (), strict=False):
-                if node in self._given:
+                if node in given:
                     found.setdefault(node, leaf)
         return found
 
