@@ -4,8 +4,8 @@ python tests/figures/plan_host_time.py [--layers 4 8 16] [--calls 200]
 
 Each layer is a norm and two products of small matrices, in kernels that are not tuned. On a GPU the device is waited
 for before every call, and not within it: what is timed is checking the tensors, allocating, and launching; on a CPU the
-kernels' own time is in it. `plan` is the compiled graph without Dynamo, launched kernel by kernel, `graph` the same as a
-CUDA graph, `moved` what a user calls (with Dynamo's guards) as a CUDA graph, with another input at every call,
+kernels' own time is in it. `plan` is the compiled graph without Dynamo, launched kernel by kernel, `graph` the same as
+a CUDA graph, `moved` what a user calls (with Dynamo's guards) as a CUDA graph, with another input at every call,
 `compiled` what a user calls, kernel by kernel. `per launch` is the slope of `plan` between the least and the greatest
 number of launches, `fixed` the rest.
 """
