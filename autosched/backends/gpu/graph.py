@@ -77,7 +77,8 @@ class _Captured:
         batch.fill(self.parameters, bases)
         self._graph, self._nodes = _captured(batch, self.parameters)
         (self.executable,) = _done(driver.cuGraphInstantiate(self._graph, 0))
-        weakref.finalize(self, _destroy, self._graph, self.executable)
+        # The end of a process ends its graphs, and the driver may be gone by then.
+        weakref.finalize(self, _destroy, driver, self._graph, self.executable).atexit = False
         (self._context,) = _done(driver.cuCtxGetCurrent())
         # By base, the steps that read its address.
         self._readers: dict[int, list[int]] = {}
@@ -141,9 +142,9 @@ def _nodes(batch: CudaBatch, parameters: Parameters, stream: Any) -> Iterator[An
         yield node
 
 
-def _destroy(graph: Any, executable: Any) -> None:
-    driver.cuGraphExecDestroy(executable)
-    driver.cuGraphDestroy(graph)
+def _destroy(by: Any, graph: Any, executable: Any) -> None:
+    by.cuGraphExecDestroy(executable)
+    by.cuGraphDestroy(graph)
 
 
 def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -56,15 +56,24 @@ def test_a_batch_launches_what_its_launches_would_one_after_the_other(driver):
 def test_workspaces_of_a_batch_lie_in_the_memory_that_it_is_given(driver):
     batch, given = batch_of_two(driver), bases()
     batch([t.data_ptr() for t in given])
-    begin, size = (
-        given[3].data_ptr(),
-        cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)).workspace_bytes(prepared=False),
-    )
-    found = [
-        [x.parameters[2] if x.function == "first" else x.parameters[1] for x in driver.launches[n:][:2]] for n in (0, 2)
-    ]
-    assert found[0][0] == found[0][1]
-    assert begin <= found[0][0] < begin + size <= found[1][0] < begin + 2 * size
+    launched = driver.launches[:2], driver.launches[2:]
+    (one, again), (other, _) = ((first.parameters[2], second.parameters[1]) for first, second in launched)
+    begin, size = given[3].data_ptr(), batch.launchers[0].workspace_bytes(prepared=False)
+    assert begin <= one == again < begin + size <= other < begin + 2 * size
+
+
+@pytest.mark.parametrize("as_graph", [False, True])
+def test_a_launch_with_prepared_constants_runs_the_other_kernels_on_these(driver, as_graph):
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    # As if the first kernel prepared the workspace.
+    launcher.called, launcher.layout.prepared, launcher.layout.zeroed = (1,), (3,), launcher.layout.zeroed[:1]
+    batch = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0), ((4, 0),))])
+    call = batch.graph() if as_graph else batch
+    for _ in range(2):
+        given = [*(t.data_ptr() for t in bases()), torch.empty(128).data_ptr()]
+        driver.launches.clear()
+        call(given)
+        assert [(x.function, x.parameters[:2]) for x in driver.launches] == [("second", [given[2], given[4]])]
 
 
 def test_a_batch_is_called_with_new_addresses_and_on_new_streams(driver):
@@ -144,6 +153,17 @@ def test_a_graph_of_a_batch_launches_what_the_batch_does_wherever_its_bases_are(
         assert enqueued(driver) == wanted
         driver.stream = 0
         assert driver.graphs_launched == call + 1
+
+
+def test_a_descriptor_of_a_graph_follows_its_tensor(driver):
+    driver.parameter_counts["first"] = 8
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    graph = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0))]).graph()
+    calls = [bases(), bases()]
+    for given in (*calls, calls[0]):
+        graph([t.data_ptr() for t in given])
+    # The first word of a map.
+    assert [x.parameters[1] for x in driver.launches] == [t[0].data_ptr() for t in (*calls, calls[0])]
 
 
 def test_a_graph_changes_only_the_nodes_whose_bases_have_moved(driver):
