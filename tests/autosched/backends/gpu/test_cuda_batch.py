@@ -69,8 +69,8 @@ def test_a_launch_with_prepared_constants_runs_the_other_kernels_on_these(driver
     launcher.called, launcher.layout.prepared, launcher.layout.zeroed = (1,), (3,), launcher.layout.zeroed[:1]
     batch = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0), ((4, 0),))])
     call = batch.graph() if as_graph else batch
-    for _ in range(2):
-        given = [*(t.data_ptr() for t in bases()), torch.empty(128).data_ptr()]
+    for tensors in ([*bases(), torch.empty(128)], [*bases(), torch.empty(128)]):
+        given = [t.data_ptr() for t in tensors]
         driver.launches.clear()
         call(given)
         assert [(x.function, x.parameters[:2]) for x in driver.launches] == [("second", [given[2], given[4]])]
@@ -142,7 +142,8 @@ def enqueued(driver) -> tuple[list[Any], list[Any]]:
 def test_a_graph_of_a_batch_launches_what_the_batch_does_wherever_its_bases_are(driver):
     batch = batch_of_two(driver)
     graph = batch.graph()
-    one, other = ([t.data_ptr() for t in bases()] for _ in range(2))
+    tensors = bases(), bases()
+    one, other = ([t.data_ptr() for t in given] for given in tensors)
     moved = [one[0], other[1], one[2], one[3]]
     for call, given in enumerate((one, one, other, moved, one)):
         batch(given)
@@ -168,7 +169,8 @@ def test_a_descriptor_of_a_graph_follows_its_tensor(driver):
 
 def test_a_graph_changes_only_the_nodes_whose_bases_have_moved(driver):
     graph = batch_of_two(driver).graph()
-    one, other = ([t.data_ptr() for t in bases()] for _ in range(2))
+    tensors = bases(), bases()
+    one, other = ([t.data_ptr() for t in given] for given in tensors)
     graph(one)
     graph(one)
     assert driver.patched == []
@@ -193,7 +195,8 @@ def test_a_graph_that_the_driver_refuses_is_launched_as_a_batch_from_then_on(dri
 def test_a_node_that_is_refused_raises_and_is_set_again_by_the_next_call(driver):
     batch = batch_of_two(driver)
     graph = batch.graph()
-    one, other = ([t.data_ptr() for t in bases()] for _ in range(2))
+    tensors = bases(), bases()
+    one, other = ([t.data_ptr() for t in given] for given in tensors)
     graph(one)
     usual, driver.cuGraphExecKernelNodeSetParams = (
         driver.cuGraphExecKernelNodeSetParams,
