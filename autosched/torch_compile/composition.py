@@ -129,7 +129,8 @@ class _Composition:
             for node, leaf in zip(segment.inputs, kernel.traced.arguments if kernel is not None else (), strict=False):
                 if node in given:
                     found.setdefault(node, leaf)
-        return found
+        # In this order a call has least to do.
+        return dict(sorted(found.items(), key=lambda item: item[1].static))
 
     def add_parts(self, apart: bool) -> None:
         """Add the steps of all parts."""

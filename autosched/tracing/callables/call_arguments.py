@@ -85,6 +85,9 @@ class CallArguments:
         self._all = tuple(argument_of(s, device, alignment) for s in leaves)
         self._static = tuple(n for n, s in enumerate(leaves) if s.static)
         self._moving = tuple(n for n, s in enumerate(leaves) if not s.static)
+        # From those that move and then the static ones to the order of a call, where that is another one.
+        apart = [*self._moving, *self._static]
+        self._order = None if apart == sorted(apart) else tuple(map(apart.index, range(len(apart))))
         self._expected = tuple(self._all[n].expected for n in self._moving)
         self._seen = StaticTensors([self._all[n] for n in self._static])
 
@@ -108,14 +111,13 @@ class CallArguments:
     def _with_static(
         self, tensors: Sequence[Tensor], moving: Sequence[Tensor], found: Sequence[int], copied: bool
     ) -> Taken:
-        seen = self._seen.seen([tensors[n] for n in self._static])
-        usable, addresses = list(tensors), [0] * len(tensors)
-        for number, tensor, address in zip(self._moving, moving, found, strict=True):
-            usable[number], addresses[number] = tensor, address
-        for number, address in zip(self._static, seen.addresses, strict=True):
-            addresses[number] = address
+        static = [tensors[n] for n in self._static]
+        seen = self._seen.seen(static)
         for number, copy in seen.copies.items():
-            usable[self._static[number]] = copy
+            static[number] = copy
+        usable, addresses = [*moving, *static], [*found, *seen.addresses]
+        if self._order is not None:
+            usable, addresses = [usable[n] for n in self._order], [addresses[n] for n in self._order]
         return Taken(usable, addresses, copied or bool(seen.copies), seen)
 
     def check(self, tensors: Sequence[Tensor]) -> None:
