@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dispatch.python import no_python_dispatcher
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
@@ -32,8 +34,7 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        # AOTAutograd compiles among tensors without data.
-        with unset_fake_temporarily():
+        with outside_of_aot():
             traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
     except AutoschedError as error:
         return str(error)
@@ -42,6 +43,13 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
         return why
     return traced if traced.launched else "no operator has a kernel"
+
+
+@contextlib.contextmanager
+def outside_of_aot() -> Iterator[None]:
+    """Leave AOTAutograd's modes, among which it compiles: tensors have no data, and Python dispatches operators."""
+    with unset_fake_temporarily(), no_python_dispatcher():
+        yield
 
 
 def target_of(inputs: Sequence[Any]) -> Target:
