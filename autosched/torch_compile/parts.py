@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.torch_compile.graphs import operators_of
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.reports import Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
@@ -44,7 +43,7 @@ class Part:
     @property
     def report(self) -> PartReport:
         kernel, choice = self.choice.kernel, self.choice
-        count = operators_of(self.segment.module)
+        count = self.segment.operators
         if kernel is None:
             return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
         traced = kernel.traced
