@@ -12,7 +12,7 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, operators_of, outside_of_aot
+from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, whole_by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -41,7 +41,7 @@ class GraphCompiler:
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
-        divided, others = DividedGraph(graph, tuple(inputs)), Others()
+        divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
         kernels = self._kernels(divided)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
@@ -55,7 +55,7 @@ class GraphCompiler:
     def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         problems = traced_problems(divided, self.kind, self.options.strict)
-        with outside_of_aot(), warnings.catch_warnings():
+        with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
             return {key: p if isinstance(p, str) else self._kernel(p) for key, p in problems.items()}

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._dispatch.python import no_python_dispatcher
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
@@ -25,17 +24,28 @@ from tuning_logs.text import first_line
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool) -> TracedFunction | str:
+@contextlib.contextmanager
+def on_data() -> Iterator[None]:
+    """A context in which PyTorch computes as for users: AOTAutograd compiles among tensors without data, whose views
+    and results are by PyTorch's rules in Python.
+    """
+    with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
+        yield
+
+
+def traced_or_why(
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
+) -> TracedFunction | str:
     """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
 
-    `strict`: True leaves no operator to PyTorch.
+    `strict`: True leaves no operator to PyTorch. `static`: the numbers of the inputs that are weights.
     """
     try:
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        with outside_of_aot():
-            traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
+        with on_data():
+            traced = trace_function(graph, inputs, not strict, names, static)
     except AutoschedError as error:
         return str(error)
     except Exception as error:
@@ -45,11 +55,17 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
     return traced if traced.launched else "no operator has a kernel"
 
 
-@contextlib.contextmanager
-def outside_of_aot() -> Iterator[None]:
-    """Leave AOTAutograd's modes, among which it compiles: tensors have no data, and Python dispatches operators."""
-    with unset_fake_temporarily(), no_python_dispatcher():
-        yield
+def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
+    """The numbers of the inputs that are parameters or buffers of the model, and that the graph does not change.
+
+    AOTAutograd says so of the graph that it has compiled at present. Training changes weights at every step.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    # Of tensors that consist of others, these are the inputs.
+    if kind != "inference" or metadata is None or len(metadata.input_info) != len(inputs):
+        return frozenset()
+    return frozenset(n for n in metadata.static_input_indices if not metadata.input_info[n].mutates_data)
 
 
 def target_of(inputs: Sequence[Any]) -> Target:

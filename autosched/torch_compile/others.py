@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from autosched.torch_compile.graphs import computes, outside_of_aot
+from autosched.torch_compile.graphs import computes, on_data
 from autosched.torch_compile.reports import Maker
 from tuning_logs.text import first_line
 
@@ -35,8 +35,7 @@ def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
     from torch._inductor import standalone_compile
 
     try:
-        # A graph's constants have data.
-        with outside_of_aot():
+        with on_data():
             made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
         # It takes a graph apart once more, which some operators do not allow.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.reports import Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
@@ -48,7 +49,8 @@ class Part:
             return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
         traced = kernel.traced
         launches = len(traced.launched)
-        return PartReport(count, choice.by, 1, launches, traced.left_to_pytorch, seconds=choice.seconds)
+        left, prepared = traced.left_to_pytorch, kernel.prepared_bytes
+        return PartReport(count, choice.by, 1, launches, left, seconds=choice.seconds, prepared_bytes=prepared)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,11 @@ def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[s
 
 
 def _chosen(segment: Segment, choice: Choice) -> Part:
-    return Part(segment, choice.kernel or _by_operators(segment.module), choice)
+    if choice.kernel is None:
+        return Part(segment, _by_operators(segment.module), choice)
+    with on_data():
+        # Equal layers have weights of their own.
+        return Part(segment, choice.kernel.again(), choice)
 
 
 def _by_operators(module: fx.GraphModule) -> Call:

@@ -27,7 +27,7 @@ def traced_problems(divided: DividedGraph, kind: Kind, strict: bool) -> dict[str
     """
     found: dict[str, TracedProblem | str] = {}
     for segment, times in divided.problems:
-        traced = traced_or_why(segment.module, segment.examples, kind, strict)
+        traced = traced_or_why(segment.module, segment.examples, kind, strict, segment.weights)
         if isinstance(traced, TracedFunction):
             found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
         else:

@@ -16,7 +16,8 @@ class PartReport:
 
     `operators`: their number. `times`: how often the same part is in the graph. `kernels`: of autosched, launched by
     each. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
-    `seconds`: latency of the part by each maker that was timed.
+    `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
+    of kernels, of each.
     """
 
     operators: int
@@ -26,9 +27,12 @@ class PartReport:
     left: tuple[str, ...] = ()
     why: str = ""
     seconds: tuple[tuple[Maker, float], ...] = ()
+    prepared_bytes: int = 0
 
     def __str__(self) -> str:
         made = f"{self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else self.why
+        if self.prepared_bytes:
+            made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
         timed = ", ".join(f"{maker} {s * 1e6:.1f}" for maker, s in self.seconds)
         head = f"{self.operators} operators by {self.by}: {made}{f' (µs: {timed})' * bool(timed)}"
         return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left)])
@@ -49,6 +53,11 @@ class GraphReport:
     def kernels(self) -> int:
         """Kernels of autosched, launched by a call."""
         return sum(p.times * p.kernels for p in self.parts)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of copies of weights in the layouts of kernels."""
+        return sum(p.times * p.prepared_bytes for p in self.parts)
 
     @property
     def by(self) -> str:

@@ -22,8 +22,9 @@ class Segment:
 
     `first`, `end`: positions among the called operators. `graph` takes the values of the nodes `inputs` of the whole
     graph, which are like `examples`, and returns those of `outputs`; its constants are those of the module `owner`.
-    `key` is equal for equal problems: the same operators with the same arguments, on tensors of the same shapes,
-    strides, element types and devices.
+    `weights`: the numbers of inputs that are weights of the model. `key` is equal for equal problems: the same
+    operators with the same arguments, on tensors of the same shapes, strides, element types and devices, the same of
+    them weights.
     """
 
     first: int
@@ -33,6 +34,7 @@ class Segment:
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
     examples: tuple[Any, ...]
+    weights: frozenset[int]
     key: str
 
     @property
@@ -48,10 +50,14 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class DividedGraph:
-    """A graph in segments, which hold all of its operators in order; `examples`: its inputs without data."""
+    """A graph in segments, which hold all of its operators in order.
+
+    `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model.
+    """
 
     module: fx.GraphModule
     examples: tuple[Any, ...]
+    weights: frozenset[int] = frozenset()
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -72,7 +78,7 @@ class DividedGraph:
         graph = self.module.graph
         inputs = tuple(n for n in graph.nodes if n.op == "placeholder")
         outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
-        return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, "whole")
+        return Segment(0, len(self._nodes), self.module, graph, inputs, outputs, self.examples, self.weights, "whole")
 
     def part(self, first: int, end: int) -> Segment:
         """The operators from `first` to before `end` as a segment."""
@@ -86,8 +92,10 @@ class DividedGraph:
         graph = self._extracted(chosen, tuple(read), outputs)
         examples = tuple(map(self._example, inputs))
         text = [tensor_text(n.meta.get("val")) for n in outputs]
-        key = "\n".join([*map(tensor_text, examples), str(graph), *text])
-        return Segment(first, end, self.module, graph, inputs, outputs, examples, key)
+        given = {self.whole.inputs[n] for n in self.weights}
+        weights = frozenset(n for n, x in enumerate(inputs) if x in given)
+        key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(graph), *text])
+        return Segment(first, end, self.module, graph, inputs, outputs, examples, weights, key)
 
     def _extracted(self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> fx.Graph:
         """The nodes as a graph whose names tell only their order."""

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
 from autosched.torch_compile.composition import boxed
+from autosched.torch_compile.graphs import weights_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import DividedGraph
@@ -95,7 +96,8 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            for problem in traced_problems(DividedGraph(graph, tuple(inputs)), kind, strict=False).values():
+            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            for problem in traced_problems(divided, kind, strict=False).values():
                 if isinstance(problem, TracedProblem):
                     self.problems.append(problem)
                 else:

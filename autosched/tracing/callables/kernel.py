@@ -8,21 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autosched.kernels.dispatch import (
-    Argument,
-    check_transforms,
-    is_handled_elsewhere,
-    ready_addresses,
-)
 from autosched.kernels.kernel import Kernel
 from autosched.planning import Plan
-from autosched.tracing.callables.call_arguments import argument_of
+from autosched.tracing.callables.call_arguments import CallArguments, argument_of
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.steps import PlannedFunction, reader, slot_numbers
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
-from autosched.tracing.values.values import Leaf
+from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError, Target
 from search_spaces.workloads.strides import same_places
 
@@ -63,8 +57,7 @@ class TracedKernel:
         """Prepare everything that calls on this device share."""
         self.device = device
         self._alignment = self.kernels[0].inputs[0].alignment if self.kernels else 1
-        self.arguments = tuple(argument_of(s, device, self._alignment) for s in self.traced.arguments)
-        self._expected = tuple(a.expected for a in self.arguments)
+        self._arguments = CallArguments(self.traced.name, self.traced.arguments, device, self._alignment)
         self._constants = [
             argument_of(s, device, self._alignment).usable(s.tensor.detach().to(device))
             for s in self._slots
@@ -81,6 +74,12 @@ class TracedKernel:
         """Itself, like a function: it is immutable."""
         return self
 
+    def again(self) -> TracedKernel:
+        """The same for other weights: it keeps what it knows of the tensors that stay from call to call apart."""
+        made = TracedKernel(self.traced, self._by_key)
+        made.first_use = self.first_use
+        return made
+
     @property
     def target(self) -> Target:
         return self.kernels[0].target
@@ -89,6 +88,17 @@ class TracedKernel:
     def seconds(self) -> float:
         """Seconds of its launches, one after the other."""
         return self.traced.latency_s({w.key: k.record.measurement.latency_s for w, k in self._tuned})
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of weights in the layouts that its kernels read, in addition to the weights as they are given."""
+        found: dict[tuple[str, Value, int], int] = {}
+        for assembled in (step.assembled for step in self.traced.steps if step.assembled):
+            constants = self._by_key[assembled.workload.key].called_as(assembled.workload).constants
+            if constants is not None:
+                for number, (place, size) in enumerate(zip(constants.places, constants.sizes, strict=True)):
+                    found[assembled.workload.key, assembled.inputs[place].value, number] = size
+        return sum(found.values())
 
     @property
     def source(self) -> str:
@@ -130,7 +140,7 @@ class TracedKernel:
         """Raise InputError where a call on these tensors would."""
         self.check_constants()
         if self.kernels or not tensors:
-            self._usable(tensors)
+            self._arguments.check(tensors)
 
     def _claim(self) -> Claim:
         """The claim that its first use verifies."""
@@ -149,20 +159,16 @@ class TracedKernel:
         self.check_constants()
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
-        given = tensors
-        found = ready_addresses(tensors, self._expected, self.device, self._alignment)
-        if found is None:
-            tensors = self._usable(tensors)
-            found = [t.data_ptr() for t in tensors]
+        taken = self._arguments.taken(tensors)
         others, used = self._constants, {}
         if self._writing is not None:
             changing = self._writing.current(self._changing, self.device)
-            used = {**dict(zip(self.traced.arguments, given, strict=True)), **changing}
+            used = {**dict(zip(self.traced.arguments, tensors, strict=True)), **changing}
             self._writing.check_apart(used)
             others = [*others, *(self._changing[s].usable(t.detach().to(self.device)) for s, t in changing.items())]
-        made = self._plan([*tensors, *others], [*found, *(t.data_ptr() for t in others)])
-        if tensors is not given:
-            self._give_back(made, given)
+        made = self._plan([*taken.tensors, *others], [*taken.addresses, *(t.data_ptr() for t in others)])
+        if taken.copied:
+            self._give_back(made, tensors)
         results = [result(made) for result in self._results]
         if self._writing is not None:
             self._writing.write(used, made)
@@ -178,21 +184,6 @@ class TracedKernel:
                 f"{self.traced.name} uses {names}, which a gradient is wanted of, and kernels compute forward only; "
                 "call it under torch.no_grad(), or make them arguments and trace with backward=True"
             )
-
-    def _usable(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The tensors, or copies of them that kernels can read."""
-        if len(tensors) != len(self.arguments):
-            names = ", ".join(a.description for a in self.arguments)
-            raise InputError(f"{self.traced.name} takes {len(self.arguments)} tensors ({names}), got {len(tensors)}")
-        if any(map(is_handled_elsewhere, tensors)):
-            raise InputError(
-                f"{self.traced.name} is called on a tensor without data, as while a function is captured; expected "
-                "data: trace or export the function itself, without its kernel"
-            )
-        check_transforms([a for a in self.arguments if isinstance(a, Argument)], tensors)
-        for argument, tensor in zip(self.arguments, tensors, strict=True):
-            argument.check(tensor)
-        return tuple(a.usable(t) for a, t in zip(self.arguments, tensors, strict=True))
 
     def _give_back(self, made: list[Any], given: Sequence[Tensor]) -> None:
         """Let results that are arguments, or views of them, be those of the given tensors, if their strides are the

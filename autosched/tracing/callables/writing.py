@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from autosched.kernels.static_tensors import Taking
 from autosched.tracing.callables.function import TracedFunction
 from autosched.tracing.callables.steps import reader
 from autosched.tracing.values.tensor_reads import memory_view
@@ -16,14 +17,6 @@ from search_spaces import InputError
 
 # A function that reads a value from a call's memory.
 Reader = Callable[[list[Any]], Any]
-
-
-class Taking(Protocol):
-    """A check of a call's tensor, and its conversion to one that kernels read."""
-
-    def check(self, tensor: Tensor) -> None: ...
-
-    def usable(self, tensor: Tensor) -> Tensor: ...
 
 
 class Writing:

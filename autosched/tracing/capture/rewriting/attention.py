@@ -44,7 +44,6 @@ def _by_library(
     return made if made.stride() == promised.stride() else promised.copy_(made)
 
 
-@torch.library.register_fake(_NAME)
 def _without_data(
     query: Tensor,
     key: Tensor,
@@ -57,6 +56,9 @@ def _without_data(
     batches = [t.shape[: -3 if enable_gqa else -2] for t in (query, key, value)]
     heads = [query.shape[-3]] if enable_gqa else []
     return _empty(query, (*torch.broadcast_shapes(*batches), *heads, query.shape[-2], value.shape[-1]))
+
+
+torch.library.register_fake(_NAME, _without_data)
 
 
 def _empty(like: Tensor, shape: tuple[int, ...]) -> Tensor:
