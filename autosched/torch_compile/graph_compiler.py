@@ -21,7 +21,7 @@ from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, 
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
-from autosched.tuning.many.tune_many import tune_many
+from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, InputError
 
 _log = logging.getLogger(__name__)
@@ -54,36 +54,18 @@ class GraphCompiler:
 
     def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
-        traced = traced_problems(divided, self.kind, self.options.strict)
+        problems = traced_problems(divided, self.kind, self.options.strict)
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            if self.options.tunes:
-                self._tune([problem for problem in traced.values() if isinstance(problem, TracedProblem)])
-            return {key: self._kernel(problem) for key, problem in traced.items()}
+            return {key: p if isinstance(p, str) else self._kernel(p) for key, p in problems.items()}
 
-    def _tune(self, problems: Sequence[TracedProblem]) -> None:
-        """Tune the kernels of all segments together, each segment as often as it is in the graph."""
-        for target in dict.fromkeys(p.target for p in problems):
-            here = [(p.traced, p.times) for p in problems if p.target == target]
-            trials = self.options.trials
-            if trials != "auto":
-                trials *= len(
-                    {w.key for traced, _ in here for cut in traced.for_target(target).cuts for w in cut.workloads}
-                )
-            try:
-                tuned = tune_many(here, target, trials, log=self.options.log)
-            except AutoschedError as error:
-                # There are no kernels then.
-                _log.info("not tuned: %s", error)
-                continue
-            if tuned.interrupted:
-                raise KeyboardInterrupt
-
-    def _kernel(self, problem: TracedProblem | str) -> TracedKernel | str:
-        if isinstance(problem, str):
-            return problem
+    def _kernel(self, problem: TracedProblem) -> TracedKernel | str:
         try:
+            if self.options.tunes:
+                tuned = tune(problem.traced, problem.target, self.options.trials, log=self.options.log)
+                if any(r.ending == "interrupted" for r in tuned.results):
+                    raise KeyboardInterrupt
             return replay(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
@@ -96,7 +78,7 @@ class GraphCompiler:
         """
         if isinstance(kernel, str):
             if computes(segment.module):
-                check_strict(self.options, self.kind, operators_of(segment.module), kernel)
+                check_strict(self.options, self.kind, segment.operators, kernel)
             return Choice("inductor", why=kernel)
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
