@@ -18,12 +18,12 @@ from autosched.machine.timing import interleaved, timer_for
 from autosched.replaying.replay import replay
 from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, by_others, whole_by_others
+from autosched.torch_compile.others import Call, by_others
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.tracing import TracedFunction, TracedKernel, UncheckedWarning
 from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers
 from autosched.tuning.tuner import tune
-from search_spaces import AutoschedError, InputError
+from search_spaces import AutoschedError, InputError, Target
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -47,11 +47,9 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         count = operators_of(graph)
-        kernel = self._kernel(graph, inputs)
+        kernel = self.kernel(graph, inputs, weights_of(inputs, self.kind))
         if isinstance(kernel, TracedKernel):
-            traced = kernel.traced
-            launches, left = len(traced.launched), traced.left_to_pytorch
-            ours = GraphReport(self.kind, count, "autosched", launches, left, prepared_bytes=kernel.prepared_bytes)
+            ours = report_of(kernel, self.kind, count)
             if self.options.strict or not self.options.tunes:
                 return self._chosen(kernel, ours)
             by, call, _ = by_others(graph, inputs)
@@ -63,28 +61,35 @@ class GraphCompiler:
         by, call, failed = by_others(graph, inputs)
         return self._chosen(call, GraphReport(self.kind, count, by, why="; ".join(filter(None, (kernel, failed)))))
 
-    def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel | str:
+    def kernel(self, graph: fx.GraphModule, inputs: Sequence[Any], weights: frozenset[int]) -> TracedKernel | str:
         """The graph by kernels from the logs, or tuned now; or the reason that there are none."""
-        traced = traced_or_why(graph, inputs, self.kind, self.options.strict, weights_of(inputs, self.kind))
+        traced = traced_or_why(graph, inputs, self.kind, self.options.strict, weights)
         if not isinstance(traced, TracedFunction):
             return traced
-        target = target_of(inputs)
-        try:
-            with unset_fake_temporarily(), warnings.catch_warnings():
-                # Random numbers are in the report.
-                warnings.simplefilter("ignore", UncheckedWarning)
-                if self.options.tunes:
-                    tuned = tune(traced, target, self.options.trials, log=self.options.log)
-                    if any(r.ending == "interrupted" for r in tuned.results):
-                        raise KeyboardInterrupt
-                return replay(traced, target, log=self.options.log)
-        except AutoschedError as error:
-            return str(error)
+        return kernel_or_why(lambda: self._replayed(traced, target_of(inputs)))
+
+    def _replayed(self, traced: TracedFunction, target: Target) -> TracedKernel:
+        if self.options.tunes:
+            tuned = tune(traced, target, self.options.trials, log=self.options.log)
+            if any(r.ending == "interrupted" for r in tuned.results):
+                raise KeyboardInterrupt
+        return replay(traced, target, log=self.options.log)
 
     def _chosen(self, call: Call, report: GraphReport) -> Callable[[list[Any]], Sequence[Any]]:
         _log.info("%s", report)
         self.report(report)
         return boxed(call)
+
+
+def kernel_or_why(made: Callable[[], TracedKernel]) -> TracedKernel | str:
+    """The kernels that a function makes, or the reason that there are none."""
+    try:
+        with unset_fake_temporarily(), warnings.catch_warnings():
+            # Random numbers are in the report.
+            warnings.simplefilter("ignore", UncheckedWarning)
+            return made()
+    except AutoschedError as error:
+        return str(error)
 
 
 def why_slower(kernel: TracedKernel, other: Call) -> str | None:
@@ -106,21 +111,10 @@ def why_slower(kernel: TracedKernel, other: Call) -> str | None:
     return f"it takes {others * 1e6:.1f} µs, the kernels {ours * 1e6:.1f}" if others < ours else None
 
 
-def symbolic_graph(
-    graph: fx.GraphModule, inputs: Sequence[Any], options: Options, report: OnReport
-) -> Callable[..., Any]:
-    """A graph of Dynamo's with symbolic sizes, by others.
-
-    Raises:
-        InputError: `strict` refuses that.
-    """
-    why, count = "its sizes are symbolic", operators_of(graph)
-    check_strict(options, GraphReport("symbolic", count, "inductor", why=why))
-    by, call = whole_by_others(graph, inputs)
-    made = GraphReport("symbolic", count, by, why=why)
-    _log.info("%s", made)
-    report(made)
-    return call
+def report_of(kernel: TracedKernel, kind: Kind, operators: int, sizes: tuple[int, ...] = ()) -> GraphReport:
+    """The report of a graph that kernels compute."""
+    left, copied = kernel.traced.left_to_pytorch, kernel.prepared_bytes
+    return GraphReport(kind, operators, "autosched", len(kernel.traced.launched), left, "", copied, sizes)
 
 
 def check_strict(options: Options, report: GraphReport) -> None:

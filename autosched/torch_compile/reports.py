@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["inference", "forward", "backward", "symbolic"]
+Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
 
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph of operators, and its maker; "symbolic" graphs are Dynamo's.
+    """One graph of operators, and its maker.
 
     `operators`: their number. `kernels`: of autosched, launched by a call. `left`: operators left to PyTorch by
     `autosched`, with reasons. `why`: reason that the maker is another. `prepared_bytes`: of copies of weights in the
-    layouts of kernels.
+    layouts of kernels. `sizes`: those at which it is called, if they change; without kernels for them, another computes
+    it at these, too.
     """
 
     kind: Kind
@@ -26,9 +27,11 @@ class GraphReport:
     left: tuple[str, ...] = ()
     why: str = ""
     prepared_bytes: int = 0
+    sizes: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        counted = f"{self.kind} graph of {self.operators} operators by {self.by}"
+        at = f" at {', '.join(map(str, self.sizes))}" if self.sizes else ""
+        counted = f"{self.kind} graph of {self.operators} operators{at} by {self.by}"
         made = f": {self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else f": {self.why}"
         if self.prepared_bytes:
             made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
