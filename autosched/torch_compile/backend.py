@@ -20,6 +20,7 @@ from autosched.torch_compile.graphs import is_symbolic
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
 from autosched.torch_compile.sized_compiler import SizedCompiler
+from autosched.tracing.capture.rewriting.attention import keep_attention_whole
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
@@ -49,7 +50,14 @@ def backend_of(options: Options, report: OnReport) -> Backend:
         fixed, sized = GraphCompiler(kind, options, report), SizedCompiler(kind, options, report)
         return lambda graph, inputs: (sized if any(map(is_symbolic, inputs)) else fixed)(graph, inputs)
 
-    return by_graphs(compiler)
+    by_kinds = by_graphs(compiler)
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        keep_attention_whole(graph.graph)
+        graph.recompile()
+        return by_kinds(graph, inputs)
+
+    return compile_graph
 
 
 def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:

@@ -89,6 +89,21 @@ def operators_of(graph: fx.GraphModule) -> int:
     return sum(n.op.startswith("call") for n in graph.graph.nodes)
 
 
+def computes(graph: fx.GraphModule) -> bool:
+    """True for a graph that does more than view its inputs."""
+    return any(n.op.startswith("call") and not is_view(n) for n in graph.graph.nodes)
+
+
+def is_view(node: fx.Node) -> bool:
+    """True for an operator whose result shares the memory of its operand, or is one of its operand's results."""
+    target = node.target
+    return (
+        target is operator.getitem
+        or target is torch.ops.aten._unsafe_view.default
+        or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+    )
+
+
 def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:
     """Raise InputError for what the kernels of one device cannot do as PyTorch does."""
     devices_of = {t.device for n in graph.graph.nodes for t in _made(n)}

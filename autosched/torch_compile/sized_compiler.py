@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,20 +13,17 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autosched.replaying.nearest import nearest_kernels
-from autosched.torch_compile.graph_compiler import (
-    GraphCompiler,
-    boxed,
-    check_strict,
-    kernel_or_why,
-    report_of,
-    why_slower,
-)
-from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why, weights_of
+from autosched.torch_compile.composition import Boxed, boxed, composed
+from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
+from autosched.torch_compile.graphs import computes, operators_of, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, by_others
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
+from autosched.torch_compile.others import Call, Other, by_others
+from autosched.torch_compile.parts import Choice, Others, parts_of, reports_of
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
+from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
-from autosched.tracing import TracedFunction, TracedKernel
+from autosched.torch_compile.timing_parts import seconds_of_graph
+from autosched.tracing import TracedKernel
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -40,16 +37,14 @@ class SizedCompiler:
     options: Options
     report: OnReport
 
-    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties."""
-        by: Maker = "inductor"
-        others: Call | None = None
-        if not self.options.strict:
-            by, others, failed = by_others(graph, inputs)
-            why = "; ".join(filter(None, ("its sizes change", failed)))
-            self.inform(GraphReport(self.kind, operators_of(graph), by, why=why))
-        at_sizes = _AtSizes(self, graph, weights_of(inputs, self.kind), by, others)
-        return boxed(SizedGraph(SizePlaces.of(inputs), at_sizes, others))
+        other = None if self.options.strict else by_others(graph, inputs)
+        if other is not None:
+            why = "; ".join(filter(None, ("its sizes change", other.failed)))
+            self.inform(GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),)))
+        at_sizes = _AtSizes(self, graph, weights_of(inputs, self.kind), other)
+        return boxed(SizedGraph(SizePlaces.of(inputs), at_sizes, None if other is None else other.call))
 
     def inform(self, report: GraphReport) -> None:
         """Tell users of a report."""
@@ -59,13 +54,12 @@ class SizedCompiler:
 
 @dataclass(frozen=True)
 class _AtSizes:
-    """A graph by kernels at the sizes of calls; `others` compute it at any sizes, None where `strict` refuses that."""
+    """A graph by kernels at the sizes of calls; `other` computes it at any sizes, None where `strict` refuses that."""
 
     compiler: SizedCompiler
     graph: fx.GraphModule
     weights: frozenset[int]
-    by: Maker
-    others: Call | None
+    other: Other | None
 
     def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Call | None:
         """The graph at the sizes of these inputs by kernels that are faster than others; None where there are none.
@@ -73,21 +67,19 @@ class _AtSizes:
         Raises:
             InputError: there are none, and `strict` refuses others.
         """
-        kind, options, count = self.compiler.kind, self.compiler.options, operators_of(self.graph)
-        kernel = self._kernel(inputs, first)
-        # Schedules of other sizes may be slow at these.
-        slower = self._why_slower(kernel, inputs) if isinstance(kernel, TracedKernel) else kernel
-        if isinstance(kernel, TracedKernel) and slower is None:
-            self.compiler.inform(report_of(kernel, kind, count, sizes))
-            return partial(_of_tensors, kernel)
-        report = GraphReport(kind, count, self.by, why=slower or "", sizes=sizes)
-        check_strict(options, report)
-        self.compiler.inform(report)
+        compiler, count = self.compiler, operators_of(self.graph)
+        found = self._by_kernels(inputs, first)
+        if not isinstance(found, str):
+            call, parts = found
+            compiler.inform(GraphReport(compiler.kind, parts, sizes))
+            return call
+        check_strict(compiler.options, compiler.kind, count, found)
+        assert self.other is not None
+        compiler.inform(GraphReport(compiler.kind, (PartReport(count, self.other.by, why=found),), sizes))
         return None
 
-    def _kernel(self, inputs: Sequence[Any], first: bool) -> TracedKernel | str:
-        """The kernels, or the reason that there are none."""
-        kind, options = self.compiler.kind, self.compiler.options
+    def _by_kernels(self, inputs: Sequence[Any], first: bool) -> tuple[Call, tuple[PartReport, ...]] | str:
+        """The graph by kernels alone, with reports of its parts; or the reason that others compute it."""
         try:
             graph, tensors = specialised(self.graph, inputs)
         except Exception as error:
@@ -95,22 +87,50 @@ class _AtSizes:
             return f"it is not captured at these sizes: {type(error).__name__}: {first_line(error)}"
         places = [n for n, x in enumerate(inputs) if isinstance(x, Tensor)]
         weights = frozenset(number for number, n in enumerate(places) if n in self.weights)
-        if first and options.tunes:
-            return GraphCompiler(kind, options, self.compiler.report).kernel(graph, tensors, weights)
-        traced = traced_or_why(graph, tensors, kind, options.strict, weights)
-        if not isinstance(traced, TracedFunction):
-            return traced
-        return kernel_or_why(lambda: nearest_kernels(traced, target_of(tensors), log=options.log))
+        divided = DividedGraph(graph, tuple(tensors), weights)
+        kernels = self._kernels_of(divided, first)
+        if isinstance(kernels, str):
+            return kernels
+        choices = {s.key: _choice(kernels.get(s.key)) for s, _ in divided.problems}
+        parts = parts_of(divided, choices, Others())
+        call = partial(_of_tensors, composed(divided, [(part.segment, part.call) for part in parts]))
+        return self._why_slower(divided, kernels, call, inputs) or (call, reports_of(parts))
 
-    def _why_slower(self, kernel: TracedKernel, inputs: Sequence[Any]) -> str | None:
-        others = self.others
-        if others is None:
+    def _kernels_of(self, divided: DividedGraph, first: bool) -> dict[str, TracedKernel] | str:
+        """The kernels of all segments that compute something, or the reason that one has none."""
+        kind, options, report = self.compiler.kind, self.compiler.options, self.compiler.report
+        if not (first and options.tunes):
+            options = replace(options, mode="default")
+        loaded = GraphCompiler(kind, options, report, None if first and options.tunes else nearest_kernels)
+        found = loaded.kernels(divided)
+        computing = {s.key for s, _ in divided.problems if computes(s.module)}
+        missing = [made for key, made in found.items() if isinstance(made, str) and key in computing]
+        if missing:
+            return missing[0]
+        return {key: made for key, made in found.items() if isinstance(made, TracedKernel)}
+
+    def _why_slower(
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel], call: Call, inputs: Sequence[Any]
+    ) -> str | None:
+        """Reason that others compute the graph at these sizes: schedules of other sizes may be slow there."""
+        if self.other is None:
             return None
+        by, other = self.other.by, self.other.call
 
-        def of_tensors(*drawn: Tensor) -> Sequence[Any]:
-            return others(*_with_tensors(inputs, drawn))
+        def of_tensors(*tensors: Tensor) -> Sequence[Any]:
+            return other(*_with_tensors(inputs, tensors))
 
-        return why_slower(kernel, of_tensors)
+        calls: dict[Maker, Call] = {"autosched": call, by: of_tensors}
+        seconds = seconds_of_graph(divided, kernels, calls)
+        if isinstance(seconds, str):
+            return f"the kernels cannot be timed: {seconds}"
+        if not seconds or seconds["autosched"] <= seconds[by]:
+            return None
+        return f"it takes {seconds[by] * 1e6:.1f} µs, the kernels {seconds['autosched'] * 1e6:.1f}"
+
+
+def _choice(kernel: TracedKernel | None) -> Choice:
+    return Choice("eager", why="it computes nothing") if kernel is None else Choice("autosched", kernel)
 
 
 def specialised(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, list[Tensor]]:
@@ -124,9 +144,8 @@ def specialised(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphM
         return make_fx(lambda *given: graph(*_with_tensors(fake, given)))(*tensors), tensors
 
 
-def _of_tensors(kernel: TracedKernel, *inputs: Any) -> Sequence[Any]:
-    made: Sequence[Any] = kernel(*(x for x in inputs if isinstance(x, Tensor)))
-    return made
+def _of_tensors(call: Boxed, *inputs: Any) -> Sequence[Any]:
+    return call([x for x in inputs if isinstance(x, Tensor)])
 
 
 def _with_tensors(inputs: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:

@@ -17,22 +17,18 @@ without kernels. Times are those of the processor: other processes do not count.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import functools
 import json
 import math
-import multiprocessing
 import re
-import signal
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +43,7 @@ from autosched.tracing import TracedFunction, loaded
 from search_spaces import InputError, target_named
 
 sys.path.extend(map(str, Path(__file__).parents[1].glob("support/*")))
+from own_process import append_rows, in_own_process
 from smaller_modules import Module, made, smaller, unfilled
 from traced_reference import computed
 from untuned import untuned_kernels
@@ -215,53 +212,23 @@ def name_of(path: Path) -> str:
 MODES: dict[str, Callable[[Path, argparse.Namespace], Row]] = {"trace": traced_row, "compare": compared_row}
 
 
-def _worker(path: Path, options: argparse.Namespace, rows: Any) -> None:
+def _caught(path: Path, options: argparse.Namespace) -> Row:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     try:
-        rows.put(MODES[options.mode](path, options))
+        return MODES[options.mode](path, options)
     except autosched.InputError as error:
-        rows.put(Row(name_of(path), "refused", str(error)))
+        return Row(name_of(path), "refused", str(error))
     except autosched.AutoschedError as error:
-        rows.put(Row(name_of(path), "wrong", str(error)))
+        return Row(name_of(path), "wrong", str(error))
     except Exception:
         # A module is anyone's code, and so may the error be: the table counts it, with where it was raised.
-        rows.put(Row(name_of(path), "crashed", traceback.format_exc(limit=-3)))
+        return Row(name_of(path), "crashed", traceback.format_exc(limit=-3))
 
 
 def _in_a_process(path: Path, options: argparse.Namespace) -> Row:
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_worker, args=(path, options, _Sender(sender)))
-    process.start()
-    sender.close()
-    try:
-        if receiver.poll(options.seconds):
-            found: Row = receiver.recv()
-            return found
-        return Row(name_of(path), "timed out", f"over {options.seconds} s")
-    except EOFError:
-        process.join()
-        return Row(name_of(path), "crashed", f"exit code {process.exitcode}: {_signal_of(process.exitcode)}")
-    finally:
-        process.kill()
-        process.join()
-
-
-@dataclass(frozen=True)
-class _Sender:
-    """The end of a pipe as a place to put a row."""
-
-    connection: Any
-
-    def put(self, row: Row) -> None:
-        self.connection.send(row)
-
-
-def _signal_of(code: int | None) -> str:
-    with contextlib.suppress(ValueError, TypeError):
-        return signal.Signals(-(code or 0)).name
-    return "no signal"
+    made = in_own_process(lambda: _caught(path, options), options.seconds)
+    return made if isinstance(made, Row) else Row(name_of(path), *made.split(": ", 1))
 
 
 def chosen(options: argparse.Namespace) -> list[Path]:
@@ -276,11 +243,7 @@ def run(options: argparse.Namespace) -> None:
     todo = [p for p in chosen(options) if name_of(p) not in known]
     # What is loaded with the first function is loaded once, for all processes.
     autosched.trace(lambda a, b: torch.relu(a @ b), torch.empty(64, 64), torch.empty(64, 64))
-    with ThreadPoolExecutor(options.jobs) as pool, options.out.open("a", encoding="utf-8") as out:
-        for row in pool.map(lambda path: _in_a_process(path, options), todo):
-            out.write(json.dumps(asdict(row)) + "\n")
-            out.flush()
-            print(f"{row.name} {row.status} {row.reason[:200]}", file=sys.stderr, flush=True)
+    append_rows(options.out, todo, lambda path: _in_a_process(path, options), options.jobs)
 
 
 def read(out: Path) -> list[Row]:

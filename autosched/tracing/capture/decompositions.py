@@ -14,10 +14,12 @@ from torch.export import exported_program
 from torch.export.graph_signature import TensorArgument
 
 from autosched.tracing.capture.expanding import NeedsWholeGraphError, expand
+from autosched.tracing.capture.rewriting import attention
 
 _aten = torch.ops.aten
 # The decomposition of each operator.
 Rules = dict[Any, Callable[..., Any]]
+_EXPLICIT = torch._C.DispatchKey.CompositeExplicitAutograd
 # Core ATen operators that PyTorch can decompose further, which is done here.
 _COMPOSED = (
     "_softmax",
@@ -128,13 +130,25 @@ def _decompositions(composed: tuple[str, ...]) -> Rules:
     known = [getattr(_aten, name) for name in _COMPOSED if hasattr(_aten, name)]
     whole = {getattr(_aten, name).default for name in _WHOLE}
     rules = {op: rule for op, rule in {**table, **get_decompositions(known)}.items() if op not in whole}
+    rules |= {op: functools.partial(op._op_dk, _EXPLICIT) for op in _each_apart()}
     by_position = [o for name in _BY_POSITION for o in _overloads(name) if o in rules]
-    return rules | {op: _in_float32(rules[op]) for op in by_position}
+    own = {attention.OPERATOR: attention.parts_of_attention}
+    return rules | own | {op: _in_float32(rules[op]) for op in by_position}
 
 
 def _overloads(name: str) -> Iterator[torch._ops.OpOverload]:
     packet = getattr(_aten, name)
     return (getattr(packet, overload) for overload in packet.overloads())
+
+
+def _each_apart() -> Iterator[torch._ops.OpOverload]:
+    """The operators on lists of tensors, as of optimizers, that PyTorch can compose of calls for each tensor."""
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key(_EXPLICIT.name):
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        if packet.startswith("_foreach_"):
+            op = getattr(getattr(_aten, packet), overload or "default")
+            if not op._schema.is_mutable:
+                yield op
 
 
 def _in_float32(rule: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import autosched
-from autosched.torch_compile import graph_compiler, sized_compiler, sized_graph
+from autosched.torch_compile import problems, sized_compiler, sized_graph
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
@@ -31,7 +31,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def kernels_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sized_compiler, "why_slower", lambda *_: None)
+    monkeypatch.setattr(sized_compiler, "seconds_of_graph", lambda *_: {})
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_sizes_have_kernels_by_the_nearest_tuned_schedules(model: nn.Module, log
             torch.testing.assert_close(called(x), model(x))
     # The first size at once, another at its second call.
     assert made(reports) == [("eager", ()), ("autosched", (4,)), ("autosched", (7,))]
-    assert "inference graph of 3 operators at 7 by autosched" in str(reports[-1])
+    assert "inference graph at 7 of 3 operators by autosched" in str(reports[-1])
 
 
 def test_weights_of_all_sizes_are_noticed_when_they_change(model: nn.Module, log: Path) -> None:
@@ -95,8 +95,8 @@ def test_gradients_at_any_sizes_are_those_of_the_model(model: nn.Module, log: Pa
 
 def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[Any] = []
-    usual = sized_compiler.traced_or_why
-    monkeypatch.setattr(sized_compiler, "traced_or_why", lambda *given: traced.append(given) or usual(*given))
+    usual = problems.traced_or_why
+    monkeypatch.setattr(problems, "traced_or_why", lambda *given: traced.append(given) or usual(*given))
     called, reports = compiled(lambda x: x.cumsum(0).exp(), log=log)
     for n in (3, 5, 3, 5, 3, 5):
         x = torch.randn(n)
@@ -107,9 +107,12 @@ def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.Mo
 
 
 def test_kernels_slower_than_others_are_not_used(model: nn.Module, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sized_compiler, "why_slower", graph_compiler.why_slower)
-    seconds = {"ours": [3.0], "other": [2.0]}
-    monkeypatch.setattr(graph_compiler, "interleaved", lambda calls, *_: [c() for c in calls.values()] and seconds)
+    def seconds(divided: object, kernels: object, calls: dict[str, Callable[[Tensor], object]]) -> dict[str, float]:
+        for call in calls.values():
+            call(model[0].weight, model[0].bias, torch.randn(4, 8))
+        return {"autosched": 3.0, "eager": 2.0}
+
+    monkeypatch.setattr(sized_compiler, "seconds_of_graph", seconds)
     called, reports = compiled(model, log=log)
     with torch.no_grad():
         x = torch.randn(4, 8)
@@ -127,7 +130,7 @@ def test_the_first_sizes_are_tuned_where_that_is_wanted(tmp_path: Path) -> None:
 
 def test_a_size_may_have_to_have_kernels(tmp_path: Path) -> None:
     called, _ = compiled(lambda x: x * 2 + 1, log=tmp_path / "log.jsonl", strict=True)
-    with pytest.raises(InputError, match=r"strict: the inference graph of 2 operators is left: no successful record"):
+    with pytest.raises(InputError, match=r"strict: 2 operators of the inference graph are left: no successful record"):
         called(torch.ones(4))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor import inductor_prims
 
 R = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
 CLOSED_OVER = R(8)
@@ -54,6 +55,8 @@ CASES: dict[str, tuple[Callable[..., Any], *tuple[Tensor, ...]]] = {
     "ce": (lambda x, t: F.cross_entropy(x, t, reduction="none"), R(5, 9), Z(9, 5)),
     "ce_mean": (lambda x, t: F.cross_entropy(x, t), R(5, 9), Z(9, 5)),
     "nll": (lambda x, t: F.nll_loss(x, t), R(5, 9), Z(9, 5)),
+    "foreach": (lambda a, b, c: torch._foreach_addcdiv([a, b], [b, c], [c, a], [2.0, 3.0]), R(7), R(7), R(7) ** 2 + 1),
+    "fma": (lambda a, b, c: inductor_prims.fma(a, b, c), R(4, 5), R(4, 5), R(4, 5)),
     "colsum": (lambda x: x.sum(0), R(50, 9)),
     "sumall": (lambda x: x.sum(), R(50, 9)),
     "mean_mid": (lambda x: x.mean(1), R(5, 9, 7)),

@@ -134,6 +134,8 @@ RULES: Mapping[str, Callable[..., Expression]] = {
     "angle": _angle,
     "sigmoid": _sigmoid,
     "relu": activations.relu,
+    # Dynamo writes it, for optimizers' steps.
+    "prims.fma.default": lambda a, b, c: ex.add(ex.mul(a, b), c),
 }
 
 # Operators of several steps, each of which eager rounds to its operand type.
