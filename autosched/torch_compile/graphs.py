@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,15 @@ from tuning_logs.text import first_line
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+@contextlib.contextmanager
+def on_data() -> Iterator[None]:
+    """A context in which PyTorch computes as for users: AOTAutograd compiles among tensors without data, whose views
+    and results are by PyTorch's rules in Python.
+    """
+    with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
+        yield
+
+
 def traced_or_why(
     graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
 ) -> TracedFunction | str:
@@ -34,8 +44,7 @@ def traced_or_why(
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        # AOTAutograd compiles among tensors without data.
-        with unset_fake_temporarily():
+        with on_data():
             traced = trace_function(graph, inputs, not strict, names, static)
     except AutoschedError as error:
         return str(error)
