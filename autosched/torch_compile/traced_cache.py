@@ -85,9 +85,10 @@ class TracedArtifact(CacheArtifact):
 
 def _key(graph: fx.GraphModule, inputs: Sequence[Any], target: Target, strict: bool, static: frozenset[int]) -> str:
     """Raises _NoKeyError where there is none."""
-    settings = LibraryPrecision.now(), torch.get_default_dtype(), torch._C._get_mkldnn_enabled(), strict, sorted(static)
+    libraries = LibraryPrecision.now(), torch._C._get_mkldnn_enabled(), torch._C._get_cudnn_enabled()
+    settings = libraries, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), strict
     versions = sys.version_info, torch.__version__, environment(target), code_hash("search_spaces", "autosched")
-    whole = [repr((target.key, settings, versions)), *map(tensor_text, inputs), *_lines(graph)]
+    whole = [repr((target.key, settings, versions, sorted(static))), *map(tensor_text, inputs), *_lines(graph)]
     return hashlib.sha256("\n".join(whole).encode()).hexdigest()[:_KEY_DIGITS]
 
 

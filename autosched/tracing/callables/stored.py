@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +29,8 @@ def as_bytes(traced: TracedFunction) -> bytes:
     written = [w.value for w in traced.written]
     target = io.BytesIO()
     # Every value after its operands: pickle's recursion would be as deep as the graph.
-    _Pickler(target).dump((list(below([*ends, *written])), bare))
+    with _quiet():
+        _Pickler(target).dump((list(below([*ends, *written])), bare))
     return target.getvalue()
 
 
@@ -42,10 +45,19 @@ def from_bytes(
     Raises:
         Exception: they are no bytes of a traced function of this version.
     """
-    _, (first, *others) = pickle.loads(stored)
+    with _quiet():
+        _, (first, *others) = pickle.loads(stored)
     cuts = tuple(replace(cut, function=function) for cut in others)
     made: TracedFunction = replace(first, function=function, other_cuts=cuts, again=again)
     return made
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A context without the warnings of PyTorch's pytrees about what they do themselves when they are copied."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 class _Pickler(pickle.Pickler):
