@@ -46,7 +46,7 @@ class SizePlaces:
 
     @staticmethod
     def of(inputs: Sequence[Any]) -> SizePlaces:
-        """Those of inputs without data."""
+        """The readers for inputs without data."""
         found: dict[str, Callable[[Sequence[Any]], int]] = {}
         for n, given in enumerate(inputs):
             if not isinstance(given, Tensor):

@@ -25,7 +25,7 @@ from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArti
 
 from autosched.backends.environment import environment
 from autosched.machine.library_precision import LibraryPrecision
-from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.graphs import on_data, target_of, traced_or_why
 from autosched.torch_compile.repeats import tensor_text
 from autosched.torch_compile.reports import Kind
 from autosched.torch_compile.segments import attribute
@@ -55,15 +55,19 @@ def known_or_traced(
 
     try:
         target = target_of(inputs)
-        key = _key(graph, inputs, target, strict, static)
-    except (AutoschedError, _NoKeyError):
+        with on_data():
+            key = _key(graph, inputs, target, strict, static)
+    except Exception:
+        # Tracing says what is wrong with it, if anything is.
         return traced()
-    known = _read(key, graph, traced, target)
+    with on_data():
+        known = _read(key, graph, traced, target)
     if known is not None:
         return known
     found = traced()
     if isinstance(found, TracedFunction):
-        _store(key, found, target)
+        with on_data():
+            _store(key, found, target)
     return found
 
 

@@ -95,8 +95,8 @@ def test_gradients_at_any_sizes_are_those_of_the_model(model: nn.Module, log: Pa
 
 def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[Any] = []
-    usual = problems.traced_or_why
-    monkeypatch.setattr(problems, "traced_or_why", lambda *given: traced.append(given) or usual(*given))
+    usual = problems.known_or_traced
+    monkeypatch.setattr(problems, "known_or_traced", lambda *given: traced.append(given) or usual(*given))
     called, reports = compiled(lambda x: x.cumsum(0).exp(), log=log)
     for n in (3, 5, 3, 5, 3, 5):
         x = torch.randn(n)
