@@ -12,12 +12,12 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, on_data, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, whole_by_others
+from autosched.torch_compile.others import Call
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
@@ -29,11 +29,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GraphCompiler:
-    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call."""
+    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call.
+
+    `load`: the kernels of a traced function from a log; by default `replay`.
+    """
 
     kind: Kind
     options: Options
     report: OnReport
+    load: Callable[..., TracedKernel] | None = None
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
@@ -42,7 +46,7 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
-        kernels = self._kernels(divided)
+        kernels = self.kernels(divided)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         if len(parts) > 1 and self.options.tunes and not self.options.strict:
@@ -52,7 +56,7 @@ class GraphCompiler:
         self.report(report)
         return self._composed(divided, parts)
 
-    def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
+    def kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         problems = traced_problems(divided, self.kind, self.options.strict)
         with on_data(), warnings.catch_warnings():
@@ -66,7 +70,8 @@ class GraphCompiler:
                 tuned = tune(problem.traced, problem.target, self.options.trials, log=self.options.log)
                 if any(r.ending == "interrupted" for r in tuned.results):
                     raise KeyboardInterrupt
-            return replay(problem.traced, problem.target, log=self.options.log)
+            load = self.load or replay
+            return load(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
 
@@ -123,23 +128,6 @@ def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Cho
         return Choice(by, kernel, seconds=timed)
     why = f"it takes {seconds[by] * 1e6:.1f} µs, the kernels {seconds['autosched'] * 1e6:.1f}"
     return Choice(by, why=why, seconds=timed)
-
-
-def symbolic_graph(
-    graph: fx.GraphModule, inputs: Sequence[Any], options: Options, report: OnReport
-) -> Callable[..., Any]:
-    """A graph of Dynamo's with symbolic sizes, by others.
-
-    Raises:
-        InputError: `strict` refuses that.
-    """
-    why, count = "its sizes are symbolic", operators_of(graph)
-    check_strict(options, "symbolic", count, why)
-    by, call = whole_by_others(graph, inputs)
-    made = GraphReport("symbolic", (PartReport(count, by, why=why),))
-    _log.info("%s", made)
-    report(made)
-    return call
 
 
 def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["inference", "forward", "backward", "symbolic"]
+Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
 
 
@@ -40,10 +40,14 @@ class PartReport:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph of operators, and its parts in order, equal ones once; "symbolic" graphs are Dynamo's."""
+    """One graph of operators, and its parts in order, equal ones once.
+
+    `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
+    """
 
     kind: Kind
     parts: tuple[PartReport, ...]
+    sizes: tuple[int, ...] = ()
 
     @property
     def operators(self) -> int:
@@ -75,9 +79,10 @@ class GraphReport:
         return tuple(text for p in self.parts for text in p.left)
 
     def __str__(self) -> str:
+        graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
         if len(self.parts) == 1 and self.parts[0].times == 1:
-            return f"{self.kind} graph of {self.parts[0]}"
-        head = f"{self.kind} graph of {self.operators} operators by {self.by}: {self.kernels} kernels"
+            return f"{graph} of {self.parts[0]}"
+        head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels"
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 

@@ -179,15 +179,6 @@ def test_a_model_may_have_to_be_computed_by_kernels_alone(
         called(x)
 
 
-def test_sizes_that_change_are_left_to_others(log: str) -> None:
-    called, reports = compiled(lambda x: x.exp() + 1, log=log)
-    for n in (3, 5, 7):
-        x = torch.randn(n)
-        torch.testing.assert_close(called(x), x.exp() + 1)
-    assert [r.kind for r in reports] == ["inference", "symbolic"]
-    assert reports[1].why == "its sizes are symbolic"
-
-
 def test_what_computes_a_model_is_explained(log: str) -> None:
     found = autosched.explain(lambda x: x.exp() + 2, torch.randn(3), options={"log": log})
     assert found.kernels == 0
