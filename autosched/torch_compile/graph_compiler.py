@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from autosched.machine.timing import interleaved, timer_for
 from autosched.replaying.replay import replay
-from autosched.torch_compile.graphs import operators_of, target_of, traced_or_why
+from autosched.torch_compile.graphs import among_data, operators_of, target_of, traced_or_why
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, by_others, whole_by_others
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
@@ -70,7 +69,7 @@ class GraphCompiler:
             return traced
         target = target_of(inputs)
         try:
-            with unset_fake_temporarily(), warnings.catch_warnings():
+            with among_data(), warnings.catch_warnings():
                 # Random numbers are in the report.
                 warnings.simplefilter("ignore", UncheckedWarning)
                 if self.options.tunes:
@@ -95,7 +94,7 @@ def why_slower(kernel: TracedKernel, other: Call) -> str | None:
     if unknown_integers(kernel.traced):
         return None
     try:
-        with unset_fake_temporarily(), torch.no_grad():
+        with among_data(), torch.no_grad():
             given = random_arguments(kernel.traced, _SEED, kernel.device)
             calls: dict[str, Callable[[], object]] = {"ours": partial(kernel, *given), "other": partial(other, *given)}
             samples = interleaved(calls, _ROUNDS, timer_for(kernel.target, "hot"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,8 +33,7 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        # AOTAutograd compiles among tensors without data.
-        with unset_fake_temporarily():
+        with among_data():
             traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
     except AutoschedError as error:
         return str(error)
@@ -42,6 +42,13 @@ def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, stri
         warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
         return why
     return traced if traced.launched else "no operator has a kernel"
+
+
+@contextlib.contextmanager
+def among_data() -> Iterator[None]:
+    """A context as outside of AOTAutograd, which compiles among tensors without data, by its operators in Python."""
+    with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
+        yield
 
 
 def target_of(inputs: Sequence[Any]) -> Target:
