@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from search_spaces import Target, TileProgram
 from search_spaces.schedules.limits import Limits
@@ -66,6 +66,42 @@ class Launcher(Protocol):
 
     def unload(self) -> None:
         """Give back the code and the workspaces; the launcher may not be called afterwards."""
+        ...
+
+
+# A base, by its number, and a number of bytes from its address.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class PlacedLaunch:
+    """A launch of a batch: the places of its inputs, then of its outputs, and of so many bytes for its workspaces."""
+
+    launcher: BatchLauncher
+    places: tuple[Place, ...]
+    workspace: Place
+
+
+class Batch(Protocol):
+    """Launches that are laid out together: a call only has to fill in addresses."""
+
+    def __call__(self, addresses: Sequence[int]) -> None:
+        """Run all of them, in order, with the bases at these addresses."""
+        ...
+
+
+@runtime_checkable
+class BatchLauncher(Protocol):
+    """A launcher whose launches can be laid out together with those of others of its class.
+
+    `workspace_bytes`: memory that a launch in a batch needs for its workspaces; it is not initialised.
+    """
+
+    @property
+    def workspace_bytes(self) -> int: ...
+
+    def batch(self, launches: Sequence[PlacedLaunch]) -> Batch:
+        """The launches as one; all of them are on one device."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autosched.baselines.names import FUNCTION_BASELINES, BaselineName, check_baselines
+from autosched.bench.models.names import WAYS, check_ways
 from autosched.bench.suites.shipped import SHIPPED_SUITES, suite_path
 from autosched.cli.arguments import (
     INTERRUPTED,
@@ -196,6 +197,54 @@ def fused_command(
     )
     device = "cuda" if plan.target.kind == "gpu" else "cpu"
     _run(read_function_suite(suite, device).only(chosen_names(only)), plan, out)
+
+
+@app.command("models")
+def models_command(
+    suite: Annotated[
+        Path, typer.Option("--suite", metavar="FILE", help="A Python file that defines MODELS. It is executed.")
+    ],
+    only: Only = None,
+    ways: Annotated[str, typer.Option(help="Names of ways, with commas.")] = ",".join(WAYS),
+    trials: Annotated[int, typer.Option(help="Schedules of every kernel that autosched-max tries.")] = 64,
+    out: Folder = None,
+    log: LogPath = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds.")] = 15,
+) -> None:
+    """Run every model of a suite by torch.compile's modes, autosched's and without, and time all in one run.
+
+    The suite is a Python file, which is executed, with every right that you have: name only one that you trust. It
+    defines MODELS: by name, functions without arguments that return a callable and a sequence of its inputs, on the
+    device that is to be measured.
+
+    ```
+    MODELS = {"layer": lambda: (torch.nn.TransformerEncoderLayer(512, 8).eval(), [torch.randn(128, 8, 512)])}
+    ```
+
+    Ways are eager, graph (eager in a CUDA graph), compile, reduce-overhead and max-autotune (modes of torch.compile),
+    autosched and autosched-max (its modes default and max-autotune); CUDA graphs need a GPU. The error of each, against
+    float64, is in the table as a multiple of eager's. A way that fails costs its own line. The table is saved after
+    every model.
+
+    ```
+    autosched bench models --suite models.py --only layer --trials 200
+    ```
+    """
+    from autosched.bench.models.runner import ModelPlan, run_model_bench
+    from autosched.bench.models.suite import read_model_suite
+    from autosched.bench.models.ways import WayOptions
+
+    names = chosen_names(only)
+    plan = ModelPlan(
+        check_ways(ways.split(",")), WayOptions(log, {"trials": trials}), rounds, out or _folder(suite, names)
+    )
+    cases = read_model_suite(suite, names)
+    if not run_model_bench(cases, plan, console(), shlex.join(["autosched", *sys.argv[1:]])):
+        raise typer.Exit(1)
+
+
+def _folder(suite: Path, only: object) -> Path:
+    return Path("autosched-bench") / f"{suite.stem}{'-part' if only else ''}"
 
 
 @app.command("draw")

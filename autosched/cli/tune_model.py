@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 import autosched
 from autosched.cli.arguments import LogPath, TargetName, Threads, TrialsText, chosen_target, chosen_trials
 from autosched.cli.tune_many import show_tuning
+from autosched.torch_compile.user_models import Model, model_and_inputs
 from search_spaces import InputError
 
 ModelName = Annotated[
@@ -57,7 +57,7 @@ def tune_model_command(
     )
 
 
-def _made(name: str) -> tuple[Callable[..., Any], list[Any]]:
+def _made(name: str) -> tuple[Model, list[Any]]:
     """The model and the inputs that a function returns.
 
     Raises:
@@ -74,11 +74,4 @@ def _made(name: str) -> tuple[Callable[..., Any], list[Any]]:
         raise InputError(f"{name}: {error}; expected MODULE:FUNCTION") from None
     if not callable(found):
         raise InputError(f"{name}: {type(found).__name__}; expected a function without arguments")
-    match found():
-        case (called, list() | tuple() as inputs) if callable(called):
-            return called, list(inputs)
-        case (called, given):
-            what = f"{type(called).__name__} and {type(given).__name__}"
-        case made:
-            what = type(made).__name__
-    raise InputError(f"{name} returned {what}; expected a callable and a sequence of its inputs")
+    return model_and_inputs(name, found())

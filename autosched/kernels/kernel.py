@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from autosched import backends
-from autosched.backends.backend import Artefact, CompileError, Launcher, LoadError
+from autosched.backends.backend import Artefact, BatchLauncher, CompileError, Launcher, LoadError
 from autosched.backends.build import bound, build
 from autosched.kernels import custom_op, first_use
 from autosched.kernels.dispatch import Argument, Launch, Made, check_transforms, is_handled_elsewhere, ready_call
@@ -79,6 +79,17 @@ class Kernel:
         if workload == self.workload:
             return self
         return Kernel(self.record, self.schedule, self._artefact, self._launcher, workload)
+
+    @property
+    def batched(self) -> BatchLauncher | None:
+        """The launcher of its launches in batches; None where each is by itself. Inputs are in the code's `order`."""
+        one_by_one = self.constants is not None or not isinstance(self._launcher, BatchLauncher)
+        return None if one_by_one else cast(BatchLauncher, self._launcher)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The numbers of its inputs in the order of the generated code."""
+        return self.workload.canonical.inputs
 
     @property
     def target(self) -> Target:

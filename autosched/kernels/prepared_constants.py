@@ -25,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autosched.backends.backend import Launcher
 from autosched.kernels.dispatch import Argument
+from autosched.kernels.static_tensors import is_captured
 from autosched.machine.torch_internals import current_stream
 from search_spaces import InputError, TileProgram
 
@@ -90,11 +91,13 @@ _NO_WEIGHTS: Mapping[int, PreparedWeight] = MappingProxyType({})
 class PreparedConstants:
     """The prepared workspaces of a kernel, for every constant that it was called with and that still exists.
 
-    `places`: for each prepared workspace, the number of the constant among the kernel's inputs.
+    `places`: for each prepared workspace, the number of the constant among the kernel's inputs; `sizes`: its bytes.
     """
 
-    def __init__(self, launcher: Launcher, places: Sequence[int], device: torch.device) -> None:
-        self.places = tuple(places)
+    def __init__(
+        self, launcher: Launcher, places: Sequence[int], device: torch.device, sizes: Sequence[int] = ()
+    ) -> None:
+        self.places, self.sizes = tuple(places), tuple(sizes)
         self._prepare: _Prepare = launcher.prepare
         self._device = device
         self._known: dict[_Key, _Prepared] = {}
@@ -108,7 +111,8 @@ class PreparedConstants:
     def of(launcher: Launcher, program: TileProgram, order: Sequence[int], device: torch.device) -> PreparedConstants:
         """Prepared workspaces of a program whose inputs, in order, are a kernel's inputs of these numbers."""
         names = [b.name for b in program.buffers if b.role == "input"]
-        return PreparedConstants(launcher, [order[names.index(read)] for _, read in program.prepared], device)
+        places = [order[names.index(read)] for _, read in program.prepared]
+        return PreparedConstants(launcher, places, device, [program.buffer(n).room_bytes for n, _ in program.prepared])
 
     def addresses(
         self,
@@ -150,7 +154,7 @@ class PreparedConstants:
             return None
         known = self._known.get(key)
         if known is None or not known.is_of(tensor, self._steps):
-            if self._is_captured():
+            if is_captured(self._device):
                 return None
             known = self._made(key, tensor, address)
         if self._device.type == "cuda":
@@ -170,9 +174,6 @@ class PreparedConstants:
             found = _Prepared(forgotten, version, steps, storage, memory, {_current_stream_of(self._device)})
             self._known[key] = found
             return found
-
-    def _is_captured(self) -> bool:
-        return self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
     def _use(self, known: _Prepared) -> None:
         """Keep the memory until the present stream is done with it."""

@@ -27,10 +27,11 @@ Run = Callable[[], object]
 _SWEEPS = 2
 # A hot sample is at least this long: the clock and the call from Python take about 0.2 µs.
 _SHORTEST_SAMPLE_S = 50e-6
-# L2 flushes queued before the first timed launch of a GPU, about 0.5 ms of work: the host gets ahead of the device, so
-# that gaps between launches are not measured. With hot caches, where no flush delays the device between launches, one
-# more for every launch.
-_LEAD = 16
+# L2 flushes queued before the first timed launch of a GPU: the host gets ahead of the device, so that gaps between
+# launches are not measured. About 0.5 ms of work; where the host fell behind, on a busy machine or with calls of many
+# launches, 2 ms, then 8 ms. With hot caches, where no flush delays the device between launches, one more for every
+# launch.
+_LEADS = (16, 64, 256)
 # Length of a graph: starting it takes some 5 µs, which are then 1 %, and events resolve 0.5 µs.
 _GRAPH_S = 0.5e-3
 # Least latency of a launch: the device needs about 1 µs to start the smallest kernel.
@@ -170,8 +171,18 @@ class GpuTimer:
         self._before = before
 
     def sample(self, runs: Sequence[Run]) -> list[float]:
+        latencies: list[float] = []
+        for lead in _LEADS:
+            latencies, ahead = self._queued(runs, lead)
+            if ahead:
+                break
+        return latencies
+
+    def _queued(self, runs: Sequence[Run], lead: int) -> tuple[list[float], bool]:
+        """Seconds of each call after so many flushes; True if the host queued each before the device came to it."""
         pairs = [(_event(), _event()) for _ in runs]
-        for _ in range(_LEAD if self._policy == "cold" else _LEAD + len(runs)):
+        ahead = True
+        for _ in range(lead if self._policy == "cold" else lead + len(runs)):
             self._swept.zero_()
         for run, (start, end) in zip(runs, pairs, strict=True):
             if self._policy == "cold":
@@ -181,9 +192,10 @@ class GpuTimer:
                 run()
             start.record()
             run()
+            ahead &= not start.query()
             end.record()
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
+        return [start.elapsed_time(end) * 1e-3 for start, end in pairs], ahead
 
 
 class GraphTimer:

@@ -8,6 +8,7 @@ as here. Where one is missing, in a build without CUDA or in some later version,
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -23,6 +24,18 @@ def _stream_handle(device: int) -> int:
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 # The handle (CUstream) of the current stream of this thread for the GPU of an index.
 current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_handle)
+
+
+def _at_addresses(tensors: list[Tensor], addresses: list[int], numbers: list[int]) -> bool:
+    return [tensors[n].data_ptr() for n in numbers] == addresses
+
+
+# Takes tensors, as many addresses, and their numbers: True if the tensors are at these addresses.
+at_addresses: Callable[[list[Tensor], list[int], list[int]], bool] = getattr(
+    torch._C, "_tensors_data_ptrs_at_indices_equal", _at_addresses
+)
+# The version counter of a tensor; RuntimeError for one without. Faster than by a Python function.
+version_of: Callable[[Tensor], int] = operator.attrgetter("_version")
 
 
 def allocator(

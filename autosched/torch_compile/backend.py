@@ -19,6 +19,7 @@ from autosched.torch_compile.graph_compiler import GraphCompiler, symbolic_graph
 from autosched.torch_compile.graphs import is_symbolic
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport, Kind, OnReport
+from autosched.tracing.capture.rewriting.attention import keep_attention_whole
 
 _NO_LIMIT = 1 << 30
 # Takes a graph and its inputs without data, returns its function.
@@ -48,6 +49,8 @@ def backend_of(options: Options, report: OnReport) -> Backend:
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(map(is_symbolic, inputs)):
             return symbolic_graph(graph, inputs, options, report)
+        keep_attention_whole(graph.graph)
+        graph.recompile()
         return with_sizes(graph, inputs)
 
     return compile_graph

@@ -1,34 +1,30 @@
-"""The compiler of one graph of ATen operators: kernels of autosched, or what users have anyway."""
+"""The compiler of one graph of ATen operators: kernels of autosched, or what users have anyway, for every segment."""
 
 from __future__ import annotations
 
 import logging
-import statistics
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import fx
 
-from autosched.machine.timing import interleaved, timer_for
 from autosched.replaying.replay import replay
-from autosched.torch_compile.graphs import among_data, operators_of, target_of, traced_or_why
+from autosched.torch_compile.composition import Boxed, composed
+from autosched.torch_compile.graphs import among_data, computes, operators_of, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, by_others, whole_by_others
-from autosched.torch_compile.reports import GraphReport, Kind, OnReport
-from autosched.tracing import TracedFunction, TracedKernel, UncheckedWarning
-from autosched.tracing.callables.random_arguments import random_arguments, unknown_integers
-from autosched.tuning.tuner import tune
+from autosched.torch_compile.others import Call, whole_by_others
+from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
+from autosched.torch_compile.problems import TracedProblem, traced_problems
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
+from autosched.torch_compile.segments import DividedGraph, Segment
+from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
+from autosched.tracing import TracedKernel, UncheckedWarning
+from autosched.tuning.many.tune_many import tune_many
 from search_spaces import AutoschedError, InputError
-from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
-# Rounds in which a tuned graph is compared with Inductor's; the median of so many is stable to some percent.
-_ROUNDS = 20
-_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -39,70 +35,107 @@ class GraphCompiler:
     options: Options
     report: OnReport
 
-    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
 
         Raises:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
-        count = operators_of(graph)
-        kernel = self._kernel(graph, inputs)
-        if isinstance(kernel, TracedKernel):
-            ours = GraphReport(
-                self.kind, count, "autosched", len(kernel.traced.launched), kernel.traced.left_to_pytorch
-            )
-            if self.options.strict or not self.options.tunes:
-                return self._chosen(kernel, ours)
-            by, call, _ = by_others(graph, inputs)
-            slower = why_slower(kernel, call)
-            if slower is None:
-                return self._chosen(kernel, ours)
-            return self._chosen(call, GraphReport(self.kind, count, by, why=slower))
-        check_strict(self.options, GraphReport(self.kind, count, "inductor", why=kernel))
-        by, call, failed = by_others(graph, inputs)
-        return self._chosen(call, GraphReport(self.kind, count, by, why="; ".join(filter(None, (kernel, failed)))))
+        divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
+        kernels = self._kernels(divided)
+        choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
+        parts = parts_of(divided, choices, others)
+        if len(parts) > 1 and self.options.tunes and not self.options.strict:
+            parts = self._whole_or_parts(divided, parts, kernels, others)
+        report = GraphReport(self.kind, reports_of(parts))
+        _log.info("%s", report)
+        self.report(report)
+        return composed(divided, [(part.segment, part.call) for part in parts])
 
-    def _kernel(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> TracedKernel | str:
-        """The graph by kernels from the logs, or tuned now; or the reason that there are none."""
-        traced = traced_or_why(graph, inputs, self.kind, self.options.strict)
-        if not isinstance(traced, TracedFunction):
-            return traced
-        target = target_of(inputs)
+    def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
+        """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
+        traced = traced_problems(divided, self.kind, self.options.strict)
+        with among_data(), warnings.catch_warnings():
+            # Random numbers are in the report.
+            warnings.simplefilter("ignore", UncheckedWarning)
+            if self.options.tunes:
+                self._tune([problem for problem in traced.values() if isinstance(problem, TracedProblem)])
+            return {key: self._kernel(problem) for key, problem in traced.items()}
+
+    def _tune(self, problems: Sequence[TracedProblem]) -> None:
+        """Tune the kernels of all segments together, each segment as often as it is in the graph."""
+        for target in dict.fromkeys(p.target for p in problems):
+            here = [(p.traced, p.times) for p in problems if p.target == target]
+            trials = self.options.trials
+            if trials != "auto":
+                trials *= len(
+                    {w.key for traced, _ in here for cut in traced.for_target(target).cuts for w in cut.workloads}
+                )
+            try:
+                tuned = tune_many(here, target, trials, log=self.options.log)
+            except AutoschedError as error:
+                # There are no kernels then.
+                _log.info("not tuned: %s", error)
+                continue
+            if tuned.interrupted:
+                raise KeyboardInterrupt
+
+    def _kernel(self, problem: TracedProblem | str) -> TracedKernel | str:
+        if isinstance(problem, str):
+            return problem
         try:
-            with among_data(), warnings.catch_warnings():
-                # Random numbers are in the report.
-                warnings.simplefilter("ignore", UncheckedWarning)
-                if self.options.tunes:
-                    tuned = tune(traced, target, self.options.trials, log=self.options.log)
-                    if any(r.ending == "interrupted" for r in tuned.results):
-                        raise KeyboardInterrupt
-                return replay(traced, target, log=self.options.log)
+            return replay(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
 
-    def _chosen(self, call: Call, report: GraphReport) -> Callable[[list[Any]], Sequence[Any]]:
-        _log.info("%s", report)
-        self.report(report)
-        return boxed(call)
+    def _choice(self, segment: Segment, kernel: TracedKernel | str, others: Others) -> Choice:
+        """The maker of a segment: the fastest one, where they are timed.
+
+        Raises:
+            InputError: no kernels compute it, and `strict` refuses that.
+        """
+        if isinstance(kernel, str):
+            if computes(segment.module):
+                check_strict(self.options, self.kind, operators_of(segment.module), kernel)
+            return Choice("inductor", why=kernel)
+        if self.options.strict or not self.options.tunes:
+            return Choice("autosched", kernel)
+        other = others.of(segment)
+        calls: dict[Maker, Call] = {"autosched": kernel, other.by: other.call, "eager": segment.module.forward}
+        seconds = seconds_of_segment(kernel, calls)
+        if isinstance(seconds, str):
+            return Choice("inductor", why=f"the kernels cannot be timed: {seconds}")
+        return _fastest(kernel, seconds)
+
+    def _whole_or_parts(
+        self,
+        divided: DividedGraph,
+        parts: tuple[Part, ...],
+        kernels: Mapping[str, TracedKernel | str],
+        others: Others,
+    ) -> tuple[Part, ...]:
+        """The parts of a graph, or the whole by others where that is faster."""
+        known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
+        whole, call = others.of(divided.whole), composed(divided, [(p.segment, p.call) for p in parts])
+        calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
+        seconds = seconds_of_graph(divided, known, calls)
+        if isinstance(seconds, str):
+            choice = Choice("inductor", why=f"the parts cannot be timed: {seconds}")
+        else:
+            choice = _fastest(None, seconds)
+        if choice.by == "autosched":
+            return parts
+        return (Part(divided.whole, whole.call, replace(choice, by=whole.by)),)
 
 
-def why_slower(kernel: TracedKernel, other: Call) -> str | None:
-    """Reason to compute a graph by another than its kernels, from the medians of interleaved rounds; None for none.
-
-    Where random integers might be out of the range of what PyTorch looks up, neither is run.
-    """
-    if unknown_integers(kernel.traced):
-        return None
-    try:
-        with among_data(), torch.no_grad():
-            given = random_arguments(kernel.traced, _SEED, kernel.device)
-            calls: dict[str, Callable[[], object]] = {"ours": partial(kernel, *given), "other": partial(other, *given)}
-            samples = interleaved(calls, _ROUNDS, timer_for(kernel.target, "hot"))
-    except Exception as error:
-        # A user's model runs all the same.
-        return f"the kernels cannot be timed: {type(error).__name__}: {first_line(error)}"
-    ours, others = (statistics.median(samples[name]) for name in calls)
-    return f"it takes {others * 1e6:.1f} µs, the kernels {ours * 1e6:.1f}" if others < ours else None
+def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:
+    """The fastest maker; autosched where none was timed."""
+    by: Maker = min(seconds, key=lambda maker: seconds[maker]) if seconds else "autosched"
+    timed = tuple(seconds.items())
+    if by == "autosched":
+        return Choice(by, kernel, seconds=timed)
+    why = f"it takes {seconds[by] * 1e6:.1f} µs, the kernels {seconds['autosched'] * 1e6:.1f}"
+    return Choice(by, why=why, seconds=timed)
 
 
 def symbolic_graph(
@@ -114,27 +147,15 @@ def symbolic_graph(
         InputError: `strict` refuses that.
     """
     why, count = "its sizes are symbolic", operators_of(graph)
-    check_strict(options, GraphReport("symbolic", count, "inductor", why=why))
+    check_strict(options, "symbolic", count, why)
     by, call = whole_by_others(graph, inputs)
-    made = GraphReport("symbolic", count, by, why=why)
+    made = GraphReport("symbolic", (PartReport(count, by, why=why),))
     _log.info("%s", made)
     report(made)
     return call
 
 
-def check_strict(options: Options, report: GraphReport) -> None:
-    """Raise InputError where a graph is to be left to others, and `strict` refuses that."""
+def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:
+    """Raise InputError where operators of a graph are to be left to others, and `strict` refuses that."""
     if options.strict:
-        raise InputError(f"strict: the {report.kind} graph of {report.operators} operators is left: {report.why}")
-
-
-def boxed(call: Call) -> Callable[[list[Any]], Sequence[Any]]:
-    """The call by AOTAutograd's convention: it takes its inputs in a list, which it empties."""
-
-    def run(inputs: list[Any]) -> Sequence[Any]:
-        given = tuple(inputs)
-        inputs.clear()
-        return call(*given)
-
-    vars(run)["_boxed_call"] = True
-    return run
+        raise InputError(f"strict: {operators} operators of the {kind} graph are left: {why}")

@@ -24,17 +24,19 @@ from tuning_logs.text import first_line
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def traced_or_why(graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool) -> TracedFunction | str:
+def traced_or_why(
+    graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
+) -> TracedFunction | str:
     """The graph cut into kernels, or the reason that it is not; a defect costs a user a warning, and not the model.
 
-    `strict`: True leaves no operator to PyTorch.
+    `strict`: True leaves no operator to PyTorch. `static`: the numbers of the inputs that are weights.
     """
     try:
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
         with among_data():
-            traced = trace_function(graph, inputs, allow_fallback=not strict, names=names)
+            traced = trace_function(graph, inputs, not strict, names, static)
     except AutoschedError as error:
         return str(error)
     except Exception as error:
@@ -49,6 +51,19 @@ def among_data() -> Iterator[None]:
     """A context as outside of AOTAutograd, which compiles among tensors without data, by its operators in Python."""
     with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
         yield
+
+
+def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:
+    """The numbers of the inputs that are parameters or buffers of the model, and that the graph does not change.
+
+    AOTAutograd says so of the graph that it has compiled at present. Training changes weights at every step.
+    """
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context else None
+    # Of tensors that consist of others, these are the inputs.
+    if kind != "inference" or metadata is None or len(metadata.input_info) != len(inputs):
+        return frozenset()
+    return frozenset(n for n in metadata.static_input_indices if not metadata.input_info[n].mutates_data)
 
 
 def target_of(inputs: Sequence[Any]) -> Target:
@@ -79,6 +94,21 @@ def is_symbolic(given: Any) -> bool:
 
 def operators_of(graph: fx.GraphModule) -> int:
     return sum(n.op.startswith("call") for n in graph.graph.nodes)
+
+
+def computes(graph: fx.GraphModule) -> bool:
+    """True for a graph that does more than view its inputs."""
+    return any(n.op.startswith("call") and not is_view(n) for n in graph.graph.nodes)
+
+
+def is_view(node: fx.Node) -> bool:
+    """True for an operator whose result shares the memory of its operand, or is one of its operand's results."""
+    target = node.target
+    return (
+        target is operator.getitem
+        or target is torch.ops.aten._unsafe_view.default
+        or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+    )
 
 
 def _check(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> None:

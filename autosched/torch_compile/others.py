@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from autosched.torch_compile.graphs import computes
 from autosched.torch_compile.reports import Maker
 from tuning_logs.text import first_line
 
@@ -16,10 +18,21 @@ from tuning_logs.text import first_line
 Call = Callable[..., Sequence[Any]]
 
 
-def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call, str]:
+@dataclass(frozen=True)
+class Other:
+    """A graph computed by PyTorch; `failed`: the reason that it is not by Inductor."""
+
+    by: Maker
+    call: Call
+    failed: str = ""
+
+
+def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
     """The graph as users have it without autosched: by Inductor, or by PyTorch where Inductor cannot, and why not."""
+    if not computes(graph):
+        return Other("eager", graph.forward)
     if (why := why_no_inductor(inputs)) is not None:
-        return "eager", graph.forward, why
+        return Other("eager", graph.forward, why)
     from torch._inductor import standalone_compile
 
     try:
@@ -28,8 +41,8 @@ def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call
             made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
         # It takes a graph apart once more, which some operators do not allow.
-        return "eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}"
-    return "inductor", made, ""
+        return Other("eager", graph.forward, f"Inductor fails: {type(error).__name__}: {first_line(error)}")
+    return Other("inductor", made)
 
 
 def whole_by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Maker, Call]:

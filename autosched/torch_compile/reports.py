@@ -1,4 +1,4 @@
-"""Reports: by what every graph of a compiled model is computed, and why."""
+"""Reports: by what every part of a compiled model's graphs is computed, and why."""
 
 from __future__ import annotations
 
@@ -11,24 +11,74 @@ Maker = Literal["autosched", "inductor", "eager"]
 
 
 @dataclass(frozen=True)
-class GraphReport:
-    """One graph of operators, and its maker; "symbolic" graphs are Dynamo's.
+class PartReport:
+    """Operators of a graph that one maker computes as a whole.
 
-    `operators`: their number. `kernels`: of autosched, launched by a call. `left`: operators left to PyTorch by
-    `autosched`, with reasons. `why`: reason that the maker is another.
+    `operators`: their number. `times`: how often the same part is in the graph. `kernels`: of autosched, launched by
+    each. `left`: operators left to PyTorch by `autosched`, with reasons. `why`: reason that the maker is another.
+    `seconds`: latency of the part by each maker that was timed. `prepared_bytes`: of copies of weights in the layouts
+    of kernels, of each.
     """
 
-    kind: Kind
     operators: int
     by: Maker
+    times: int = 1
     kernels: int = 0
     left: tuple[str, ...] = ()
     why: str = ""
+    seconds: tuple[tuple[Maker, float], ...] = ()
+    prepared_bytes: int = 0
 
     def __str__(self) -> str:
-        counted = f"{self.kind} graph of {self.operators} operators by {self.by}"
-        made = f": {self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else f": {self.why}"
-        return "\n".join([counted + made, *(f"  left to PyTorch: {text}" for text in self.left)])
+        made = f"{self.kernels} kernel{'s' * (self.kernels != 1)}" if self.by == "autosched" else self.why
+        if self.prepared_bytes:
+            made += f", {self.prepared_bytes / 1e6:.1f} MB of weights in layouts of their own"
+        timed = ", ".join(f"{maker} {s * 1e6:.1f}" for maker, s in self.seconds)
+        head = f"{self.operators} operators by {self.by}: {made}{f' (µs: {timed})' * bool(timed)}"
+        return "\n".join([head, *(f"  left to PyTorch: {text}" for text in self.left)])
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """One graph of operators, and its parts in order, equal ones once; "symbolic" graphs are Dynamo's."""
+
+    kind: Kind
+    parts: tuple[PartReport, ...]
+
+    @property
+    def operators(self) -> int:
+        return sum(p.times * p.operators for p in self.parts)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels of autosched, launched by a call."""
+        return sum(p.times * p.kernels for p in self.parts)
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of copies of weights in the layouts of kernels."""
+        return sum(p.times * p.prepared_bytes for p in self.parts)
+
+    @property
+    def by(self) -> str:
+        """The makers of its parts."""
+        return " and ".join(dict.fromkeys(p.by for p in self.parts))
+
+    @property
+    def why(self) -> str:
+        """Reasons that parts are computed by others than autosched."""
+        return "; ".join(dict.fromkeys(p.why for p in self.parts if p.why))
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Operators left to PyTorch within autosched's parts, with reasons."""
+        return tuple(text for p in self.parts for text in p.left)
+
+    def __str__(self) -> str:
+        if len(self.parts) == 1 and self.parts[0].times == 1:
+            return f"{self.kind} graph of {self.parts[0]}"
+        head = f"{self.kind} graph of {self.operators} operators by {self.by}: {self.kernels} kernels"
+        return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 
 OnReport = Callable[[GraphReport], None]

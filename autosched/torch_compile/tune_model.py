@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +12,11 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
 from autosched.torch_compile.backend import GraphFunction, by_graphs, compiled_once
-from autosched.torch_compile.graph_compiler import boxed
-from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.composition import boxed
+from autosched.torch_compile.graphs import weights_of
+from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import Kind
-from autosched.tracing import TracedFunction
+from autosched.torch_compile.segments import DividedGraph
 from autosched.tuning.many.results import TuneManyResult
 from autosched.tuning.many.tune_many import tune_many
 from autosched.tuning.progress import OnProgress
@@ -49,11 +50,12 @@ def tune_model(
         results = compiled_once(model, by_graphs(found.of), *inputs, dynamic=False)
     if backward:
         _with_gradient(results)
-    if not found.graphs:
+    if not found.problems:
         name = getattr(model, "__name__", type(model).__name__)
         reasons = "; ".join(dict.fromkeys(found.refused)) or "Dynamo captures none"
         raise InputError(f"no graph of {name} has a kernel: {reasons}")
-    return tune_many(found.graphs, target or found.target, trials, log=log, on_progress=on_progress)
+    weighted = [(p.traced, p.times) for p in found.problems]
+    return tune_many(weighted, target or found.problems[0].target, trials, log=log, on_progress=on_progress)
 
 
 def _with_gradient(results: Any) -> None:
@@ -85,26 +87,22 @@ def _leaves(result: Tensor) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class _Collector:
-    """Compilers that trace graphs and leave them as they are: the graphs with kernels, and the reasons of others."""
+    """Compilers that trace graphs and leave them as they are: segments with kernels, and the reasons of others."""
 
-    graphs: list[TracedFunction]
+    problems: list[TracedProblem]
     refused: list[str]
-    targets: list[Target] = field(default_factory=list)
-
-    @property
-    def target(self) -> Target:
-        return self.targets[0]
 
     def of(self, kind: Kind) -> GraphFunction:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            traced = traced_or_why(graph, inputs, kind, strict=False)
-            if isinstance(traced, TracedFunction):
-                self.graphs.append(traced)
-                self.targets.append(target_of(inputs))
-            else:
-                self.refused.append(f"{kind}: {traced}")
+            for problem in traced_problems(
+                DividedGraph(graph, tuple(inputs), weights_of(inputs, kind)), kind, strict=False
+            ).values():
+                if isinstance(problem, TracedProblem):
+                    self.problems.append(problem)
+                else:
+                    self.refused.append(f"{kind}: {problem}")
             return boxed(graph.forward)
 
         return collect

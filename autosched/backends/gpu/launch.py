@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from cuda.bindings import driver
 
-from autosched.backends.backend import LoadError
+from autosched.backends.backend import Batch, LoadError, PlacedLaunch
 from autosched.backends.gpu.kernel import CudaKernel
 from autosched.backends.gpu.parameters import CallMemory, ParameterLayout
 from autosched.backends.gpu.tensor_maps import driver_version
@@ -31,7 +31,7 @@ from autosched.machine.torch_internals import allocator, current_device, current
 from search_spaces import OutOfMemoryError, TileProgram
 
 # Result of a driver call that returns nothing but a status.
-_DONE = (driver.CUresult.CUDA_SUCCESS,)
+DONE = (driver.CUresult.CUDA_SUCCESS,)
 _NO_CONTEXT = (driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,)
 # Kernels are compiled to load up to 16 bytes at once from the start of a buffer.
 _ALIGNMENT_BYTES = 16
@@ -49,7 +49,7 @@ class _Call:
 
     def __init__(self, layout: ParameterLayout, kernels: Sequence[CudaKernel], functions: Sequence[Any]) -> None:
         self.memory = CallMemory(layout)
-        launches = [_launch_of(k) for k in kernels]
+        launches = [launch_of(k) for k in kernels]
         self.steps = tuple(zip(launches, functions, self.memory.parameters, strict=True))
         self.stream = 0
 
@@ -75,23 +75,24 @@ class CudaLauncher:
         """
         # Any call of torch's runtime makes the device's primary context current in this thread.
         torch.cuda.synchronize()
-        self._device = current_device()
+        self.device = current_device()
         (self._context,) = _loaded(driver.cuCtxGetCurrent())
         self._arguments = tuple(b for b in program.buffers if b.role != "workspace")
         self._program = program
         self._called = tuple(n for n, prepared in enumerate(program.preparing) if not prepared)
         self._modules: list[Any] = []
         self._idle: list[_Call] = []
-        self._kernels = tuple(kernels)
+        self.kernels = tuple(kernels)
+        self.functions: list[Any] = []
         try:
             modules = {image: self._load_module(image) for image in dict.fromkeys(images)}
-            self._functions = [_function_of(modules[i], k) for i, k in zip(images, kernels, strict=True)]
-            self._layout = ParameterLayout(program, kernels)
-            sizes = {self._layout.workspace_bytes, self._layout.called_bytes}
+            self.functions = [_function_of(modules[i], k) for i, k in zip(images, kernels, strict=True)]
+            self.layout = ParameterLayout(program, kernels)
+            sizes = {self.layout.workspace_bytes, self.layout.called_bytes}
             self._allocators = {size: self._allocator(size) for size in sizes}
-            if self._layout.workspace_bytes:
+            if self.layout.workspace_bytes:
                 # A lack of memory should be noticed now, not at the first call.
-                self._workspace(self._layout.workspace_bytes)
+                self._workspace(self.layout.workspace_bytes)
             self._idle.append(self._another_call())
         except BaseException:
             self.unload()
@@ -105,10 +106,10 @@ class CudaLauncher:
                 which may be that of a kernel launched earlier.
         """
         for buffer, tensor in zip(self._arguments, buffers, strict=True):
-            if tensor.data_ptr() % _ALIGNMENT_BYTES or tensor.get_device() != self._device:
+            if tensor.data_ptr() % _ALIGNMENT_BYTES or tensor.get_device() != self.device:
                 raise RuntimeError(
                     f"{buffer.name} is on {tensor.device} at address {tensor.data_ptr():#x}; expected "
-                    f"cuda:{self._device} and a multiple of {_ALIGNMENT_BYTES}"
+                    f"cuda:{self.device} and a multiple of {_ALIGNMENT_BYTES}"
                 )
         self.launch([t.data_ptr() for t in buffers])
 
@@ -119,11 +120,11 @@ class CudaLauncher:
             OutOfMemoryError: there is too little memory for the workspaces.
             RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
         """
-        if current_device() != self._device:
+        if current_device() != self.device:
             # Kernels run in the context that is current, and so does the default stream.
-            with torch.cuda.device(self._device):
+            with torch.cuda.device(self.device):
                 return self.launch(addresses, prepared)
-        size = self._layout.called_bytes if prepared else self._layout.workspace_bytes
+        size = self.layout.called_bytes if prepared else self.layout.workspace_bytes
         # Kept until everything is enqueued.
         workspace = self._workspace(size) if size else None
         address = 0 if workspace is None else workspace.data_ptr()
@@ -136,8 +137,8 @@ class CudaLauncher:
             OutOfMemoryError: there is no memory for it.
             RuntimeError: the driver reports an error, which may be that of a kernel launched earlier.
         """
-        if current_device() != self._device:
-            with torch.cuda.device(self._device):
+        if current_device() != self.device:
+            with torch.cuda.device(self.device):
                 return self.prepare(number, constant, memory)
         name, _ = self._program.prepared[number]
         size = self._program.buffer(name).room_bytes
@@ -161,22 +162,43 @@ class CudaLauncher:
             call = self._idle.pop()
         except IndexError:
             call = self._another_call()
-        stream = current_stream(self._device)
+        stream = current_stream(self.device)
         if stream != call.stream:
             call.use_stream(stream)
         call.memory.set_addresses(addresses, workspace, prepared)
         enqueued = call.steps if steps is None else [call.steps[n] for n in steps]
-        zeroed = self._layout.zeroed if zero else ()
+        zeroed = self.layout.zeroed if zero else ()
         status = _enqueue(call, zeroed, enqueued)
+        if status != DONE:
+            self.enqueue_again(status, lambda: _enqueue(call, zeroed, enqueued))
+        self._idle.append(call)
+
+    def enqueue_again(self, status: tuple[Any], enqueue: Callable[[], tuple[Any]]) -> None:
+        """Have the driver enqueue in the launcher's context what it refused, if that was for want of one.
+
+        Raises:
+            RuntimeError: it was not, or the driver reports another error, which may be that of an earlier kernel.
+        """
         if status == _NO_CONTEXT:
             # A thread that never touched the device has none, and nothing was enqueued: give it ours.
             _launched(driver.cuCtxSetCurrent(self._context))
-            status = _enqueue(call, zeroed, enqueued)
+            status = enqueue()
         _launched(status)
-        self._idle.append(call)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory for workspaces of a launch in a batch."""
+        return self.layout.workspace_bytes
+
+    def batch(self, launches: Sequence[PlacedLaunch]) -> Batch:
+        """Launches of CudaLaunchers on one device as one."""
+        # It launches what this module loads.
+        from autosched.backends.gpu.batch import CudaBatch
+
+        return CudaBatch(launches)
 
     def _allocator(self, size: int) -> Callable[[], torch.Tensor]:
-        return allocator((size,), (1,), torch.uint8, torch.device("cuda", self._device))
+        return allocator((size,), (1,), torch.uint8, torch.device("cuda", self.device))
 
     def unload(self) -> None:
         """Give back the code, once the kernels in flight are done."""
@@ -199,7 +221,7 @@ class CudaLauncher:
     def _another_call(self) -> _Call:
         if not self._modules:
             raise RuntimeError("this launcher was unloaded; load the artefact again")
-        return _Call(self._layout, self._kernels, self._functions)
+        return _Call(self.layout, self.kernels, self.functions)
 
     def _load_module(self, image: bytes) -> Any:
         status, module = driver.cuModuleLoadData(image)
@@ -218,13 +240,13 @@ def _enqueue(call: _Call, zeroed: Sequence[tuple[int, int]], steps: Sequence[tup
     """The driver's status for the first step that it refuses, or for the last."""
     for slot, size in zeroed:
         status = driver.cuMemsetD8Async(call.memory.values[slot], 0, size, call.stream)
-        if status != _DONE:
+        if status != DONE:
             return status
     for launch, function, parameters in steps:
         status = driver.cuLaunchKernelEx(launch, function, parameters, 0)
-        if status != _DONE:
+        if status != DONE:
             return status
-    return _DONE
+    return DONE
 
 
 def _function_of(module: Any, kernel: CudaKernel) -> Any:
@@ -249,7 +271,7 @@ def _function_of(module: Any, kernel: CudaKernel) -> Any:
     return function
 
 
-def _launch_of(kernel: CudaKernel) -> Any:
+def launch_of(kernel: CudaKernel) -> Any:
     """The driver's description of a launch, on the default stream."""
     launch = driver.CUlaunchConfig()
     launch.gridDimX, launch.gridDimY, launch.gridDimZ = kernel.programs * kernel.num_ctas, 1, 1
@@ -278,13 +300,13 @@ def _launch_of(kernel: CudaKernel) -> Any:
 def _loaded(result: tuple[Any, ...]) -> tuple[Any, ...]:
     """The results of a driver call besides its status; LoadError when the status is a failure."""
     status, *values = result
-    if (status,) != _DONE:
+    if (status,) != DONE:
         raise LoadError(_name(status))
     return tuple(values)
 
 
 def _launched(result: tuple[Any]) -> None:
-    if result != _DONE:
+    if result != DONE:
         raise RuntimeError(_name(result[0]))
 
 

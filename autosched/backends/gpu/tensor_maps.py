@@ -35,7 +35,7 @@ _TYPES = {
 # of cuda.bindings have no such alignment.
 _MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
-# The first version of the driver API with cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
+# The first version of the driver API with cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col and cuLaunchKernelEx.
 _API_VERSION = 12000
 # The choice of Triton and CUTLASS: a miss also loads the cache line's neighbours. 256 bytes make products whose rows
 # are no whole lines up to 12 % slower on an H200, and none faster; less makes no difference (docs/performance.md).
@@ -136,12 +136,17 @@ def _windowed(described: TensorMap) -> tuple[Any, tuple[Any, ...]]:
 
 def _function(name: str, *tile: Any) -> Any:
     """A function of the driver that takes a map in place; `tile`: the types of its parameters about the tile."""
+    number, pointer = ctypes.c_int, ctypes.c_void_p
+    kinds = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, *tile, *[number] * 4)
+    return ctypes.CFUNCTYPE(number, *kinds)(driver_function(name))
+
+
+def driver_function(name: str) -> int:
+    """The address of a function of the driver. Raises LoadError when it has none of this name."""
     status, address, *_ = driver.cuGetProcAddress(name.encode(), _API_VERSION, 0)
     if status != driver.CUresult.CUDA_SUCCESS or not address:
         raise LoadError(f"the driver has no {name}; expected one of CUDA 12 or newer")
-    number, pointer = ctypes.c_int, ctypes.c_void_p
-    kinds = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, *tile, *[number] * 4)
-    return ctypes.CFUNCTYPE(number, *kinds)(int(address))
+    return int(address)
 
 
 def driver_version() -> int:

@@ -89,14 +89,19 @@ def read_function_suite(path: Path, device: str = "cpu") -> Suite:
     Raises:
         InputError: the file cannot be read or fails, is no suite, or an entry is not allowed; the message names it.
     """
-    found = getattr(_executed(path), "SUITE", None)
+    found = getattr(executed(path), "SUITE", None)
     if not isinstance(found, Mapping) or not found:
         raise InputError(f"{path}: expected SUITE = {{name: (function, [(shape, dtype), …]), …}}")
     cases = tuple(_case(path, name, entry, torch.device(device)) for name, entry in found.items())
     return Suite(path.stem, cases, "fused")
 
 
-def _executed(path: Path) -> ModuleType:
+def executed(path: Path) -> ModuleType:
+    """The module of a Python file, which is executed.
+
+    Raises:
+        InputError: the file cannot be read, or fails.
+    """
     if not path.is_file():
         raise InputError(f"cannot read the suite {path}: No such file")
     name = f"autosched_suite_{path.stem}"

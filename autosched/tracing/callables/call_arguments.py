@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from autosched.kernels.dispatch import Argument, Expected
+from autosched.kernels.dispatch import Argument, Expected, check_transforms, is_handled_elsewhere, ready_addresses
+from autosched.kernels.static_tensors import StaticTensors
 from autosched.tracing.values.tensor_reads import MemoryView, overlaps
 from autosched.tracing.values.values import Leaf
 from search_spaces import InputError
@@ -58,3 +62,68 @@ def argument_of(leaf: Leaf, device: torch.device, alignment: int) -> Argument | 
     if 0 in leaf.shape or not leaf.readable or overlaps(strided):
         return OtherArgument(leaf, device, alignment)
     return Argument(TensorSpec(leaf.name, leaf.shape, leaf.dtype, leaf.strides), device, alignment)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Taken:
+    """The arguments of a call as kernels read them, and their addresses; `copied`: some are copies."""
+
+    tensors: Sequence[Tensor]
+    addresses: Sequence[int]
+    copied: bool
+
+
+class CallArguments:
+    """The arguments of a function's calls, in order; those of `static` leaves are checked when they change."""
+
+    def __init__(self, name: str, leaves: Sequence[Leaf], device: torch.device, alignment: int) -> None:
+        self._name, self._device, self._alignment = name, device, alignment
+        self._all = tuple(argument_of(s, device, alignment) for s in leaves)
+        self._static = tuple(n for n, s in enumerate(leaves) if s.static)
+        self._moving = tuple(n for n, s in enumerate(leaves) if not s.static)
+        self._expected = tuple(self._all[n].expected for n in self._moving)
+        self._seen = StaticTensors([self._all[n] for n in self._static])
+
+    def taken(self, tensors: Sequence[Tensor]) -> Taken:
+        """The tensors, or copies of them that kernels can read.
+
+        Raises:
+            InputError: they are not those that the function takes.
+        """
+        if len(tensors) != len(self._all):
+            self.check(tensors)
+        moving = [tensors[n] for n in self._moving] if self._static else tensors
+        found = ready_addresses(moving, self._expected, self._device, self._alignment)
+        copied = found is None
+        if found is None:
+            self.check(tensors)
+            moving = [self._all[n].usable(tensors[n]) for n in self._moving]
+            found = [t.data_ptr() for t in moving]
+        return self._with_static(tensors, moving, found, copied) if self._static else Taken(moving, found, copied)
+
+    def _with_static(
+        self, tensors: Sequence[Tensor], moving: Sequence[Tensor], found: Sequence[int], copied: bool
+    ) -> Taken:
+        seen = self._seen.seen([tensors[n] for n in self._static])
+        usable, addresses = list(tensors), [0] * len(tensors)
+        for number, tensor, address in zip(self._moving, moving, found, strict=True):
+            usable[number], addresses[number] = tensor, address
+        for number, address in zip(self._static, seen.addresses, strict=True):
+            addresses[number] = address
+        for number, copy in seen.copies.items():
+            usable[self._static[number]] = copy
+        return Taken(usable, addresses, copied or bool(seen.copies))
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Raise InputError where kernels can read neither these tensors nor copies of them."""
+        if len(tensors) != len(self._all):
+            names = ", ".join(a.description for a in self._all)
+            raise InputError(f"{self._name} takes {len(self._all)} tensors ({names}), got {len(tensors)}")
+        if any(map(is_handled_elsewhere, tensors)):
+            raise InputError(
+                f"{self._name} is called on a tensor without data, as while a function is captured; expected "
+                "data: trace or export the function itself, without its kernel"
+            )
+        check_transforms([a for a in self._all if isinstance(a, Argument)], tensors)
+        for argument, tensor in zip(self._all, tensors, strict=True):
+            argument.check(tensor)

@@ -252,7 +252,9 @@ class DifferentiableKernel:
 
     def _computed(self, *tensors: Tensor) -> Any:
         self.forward.check_constants()
-        for argument, tensor, required in zip(self.forward.arguments, tensors, self.traced.required, strict=False):
+        for argument, tensor, required in zip(
+            self.traced.forward.arguments, tensors, self.traced.required, strict=False
+        ):
             if not required and isinstance(tensor, Tensor) and tensor.requires_grad and torch.is_grad_enabled():
                 raise InputError(
                     f"{argument.name} requires a gradient, and was traced without; trace with an example that does"

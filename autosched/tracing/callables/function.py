@@ -200,19 +200,27 @@ class TracedFunction:
 
 
 def trace_function(
-    function: Callable[..., Any], inputs: Sequence[Tensor], allow_fallback: bool, names: Sequence[str] | None = None
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    allow_fallback: bool,
+    names: Sequence[str] | None = None,
+    static: frozenset[int] = frozenset(),
 ) -> TracedFunction:
-    """The function cut into workloads; `names` of its arguments, by default those that it has.
+    """The function cut into workloads; `names` of its arguments, by default those that it has; `static`: the numbers of
+    those whose elements mostly stay from call to call.
 
     Raises:
         InputError: as `trace`.
     """
     names = names or argument_names(function, len(inputs))
-    made = cut(capture(function, inputs), function, name_of(function), names, allow_fallback)
-    if not any(LIBRARY in left for left in made.left_to_pytorch):
-        return made
+
+    def made(scans: bool) -> TracedFunction:
+        captured = replace(capture(function, inputs, scans), static=static)
+        return cut(captured, function, name_of(function), names, allow_fallback)
+
+    found = made(scans=True)
     # PyTorch decomposes scans that no kernel computes.
-    return cut(capture(function, inputs, scans=False), function, name_of(function), names, allow_fallback)
+    return made(scans=False) if any(LIBRARY in left for left in found.left_to_pytorch) else found
 
 
 def cut(

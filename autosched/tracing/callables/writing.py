@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from autosched.kernels.static_tensors import Taking
 from autosched.tracing.callables.function import TracedFunction
+from autosched.tracing.callables.steps import reader
 from autosched.tracing.values.tensor_reads import memory_view
 from autosched.tracing.values.values import Leaf, Value
 from search_spaces import InputError
@@ -17,22 +19,14 @@ from search_spaces import InputError
 Reader = Callable[[list[Any]], Any]
 
 
-class Taking(Protocol):
-    """A check of a call's tensor, and its conversion to one that kernels read."""
-
-    def check(self, tensor: Tensor) -> None: ...
-
-    def usable(self, tensor: Tensor) -> Tensor: ...
-
-
 class Writing:
     """The state of a traced function: constants that are looked up in every call, and the writes of a call."""
 
-    def __init__(self, traced: TracedFunction, places: Mapping[Value, int], reader: Callable[[Value], Reader]) -> None:
-        """`places`: those of all values in the memory of a call."""
-        self._traced, self._places = traced, places
+    def __init__(self, traced: TracedFunction, slots: Mapping[Value, int]) -> None:
+        """`slots`: the numbers of all values in memory."""
+        self._traced, self._places = traced, slots
         self._changed = {w.leaf for w in traced.written if w.leaf is not None}
-        self._values = [self.apart(w.value, reader(w.value)) for w in traced.written]
+        self._values = [self.apart(w.value, reader(w.value, slots)) for w in traced.written]
 
     def apart(self, value: Value, read: Reader) -> Reader:
         """A function that reads the value as it was before any write: from a copy where its memory is written."""

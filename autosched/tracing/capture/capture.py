@@ -62,7 +62,7 @@ class Captured:
     user's names of constants. `digest`: of the capture, before any rewriting. `writes`: destinations of as many last
     results, which are not returned; `places`: by name of a node, the slot of a constant that changes between calls.
     `settings`: PyTorch's precision of its products and convolutions when it was captured; `precision`: that of kernels,
-    on their device.
+    on their device. `static`: numbers of the arguments that mostly stay from call to call.
     """
 
     graph: fx.Graph
@@ -76,6 +76,7 @@ class Captured:
     places: Mapping[str, Slot] = field(default_factory=dict)
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     precision: LibraryPrecision = field(default_factory=LibraryPrecision)
+    static: frozenset[int] = frozenset()
 
 
 def capture(function: Callable[..., Any], inputs: Sequence[Tensor], scans: bool = True) -> Captured:

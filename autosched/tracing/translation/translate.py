@@ -117,7 +117,7 @@ class _Translator:
         self._allow_fallback = allow_fallback
         self._constants = ConstantNodes(captured.graph)
         self._arguments, self._names, self._changing = names, captured.names, captured.places
-        self._precision = captured.precision
+        self._precision, self._static = captured.precision, captured.static
         given = iter(names)
         needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
@@ -146,6 +146,7 @@ class _Translator:
             position=position,
             tensor=constant,
             changes=node.name in self._changing,
+            static=position in self._static,
         )
         self.translation.leaves.append(leaf)
         self.translation.leaf_of[node.name] = leaf

@@ -82,7 +82,8 @@ class Leaf(Value):
 
     `position`: number of the argument; a constant has a `tensor` instead, which is `trained` when it requires a
     gradient. `changes`: the function writes to the tensor, or binds another one in its place. `folded`: it was computed
-    from nothing when the function was traced, so that nobody else can change its elements.
+    from nothing when the function was traced, so that nobody else can change its elements. `static`: an argument whose
+    elements mostly stay from call to call, as those of a model's parameters.
     """
 
     strides: tuple[int, ...]
@@ -90,6 +91,7 @@ class Leaf(Value):
     tensor: torch.Tensor | None = field(default=None, repr=False)
     changes: bool = False
     folded: bool = False
+    static: bool = False
 
     @property
     def by_kernels(self) -> bool:
@@ -98,7 +100,7 @@ class Leaf(Value):
     @property
     def constant(self) -> bool:
         """True if calls leave its values as they are: those of parameters, and of other tensors closed over."""
-        return self.tensor is not None and not self.changes
+        return self.static or (self.tensor is not None and not self.changes)
 
     @property
     def trained(self) -> bool:

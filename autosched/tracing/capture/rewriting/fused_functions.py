@@ -32,7 +32,7 @@ class TakenApart(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if made is None else made
 
 
-def _scaled_dot_product_attention(
+def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -172,7 +172,7 @@ def _interpolate(
 
 
 _RULES: Mapping[Any, Callable[..., Any]] = {
-    F.scaled_dot_product_attention: _scaled_dot_product_attention,
+    F.scaled_dot_product_attention: scaled_dot_product_attention,
     F.dropout: _dropout,
     F.interpolate: _interpolate,
     F.channel_shuffle: _channel_shuffle,

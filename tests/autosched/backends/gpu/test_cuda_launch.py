@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from autosched.backends.backend import LoadError
+from autosched.backends.backend import LoadError, PlacedLaunch
 from autosched.backends.gpu.kernel import CudaKernel, TensorMap, Window, kernels_from_json, kernels_to_json
 from search_spaces.programs.tile_program import Buffer, TileProgram
 from search_spaces.workloads.dtypes import DTYPES
 
 cuda_launch = pytest.importorskip("autosched.backends.gpu.launch", reason="needs cuda-bindings")
+cuda_batch = pytest.importorskip("autosched.backends.gpu.batch", reason="needs cuda-bindings")
+enqueueing = pytest.importorskip("autosched.backends.gpu.enqueueing", reason="needs cuda-bindings")
 parameters = pytest.importorskip("autosched.backends.gpu.parameters", reason="needs cuda-bindings")
 tensor_maps = pytest.importorskip("autosched.backends.gpu.tensor_maps", reason="needs cuda-bindings")
 
@@ -43,6 +45,28 @@ class Encoding:
     swizzle: int
 
 
+class Function(str):
+    """A function by its name, and by a number as its handle."""
+
+    __slots__ = ()
+
+    def __int__(self) -> int:
+        return id(self)
+
+
+class LaunchConfig(ctypes.Structure):
+    """The driver's CUlaunchConfig, of which the dimensions are three each."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
 @dataclass
 class FakeDriver:
     """Answers like the driver of a device with one context. Enumerations and structures are the real ones."""
@@ -64,6 +88,7 @@ class FakeDriver:
     maps: list[Encoding] = field(default_factory=list)
     windows: list[Any] = field(default_factory=list)
     version: int = 13020
+    functions: list[Function] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_int
@@ -72,6 +97,27 @@ class FakeDriver:
         window = (pointer, pointer, ctypes.c_uint32, ctypes.c_uint32, pointer)
         kinds = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, *window, *[number] * 4)
         self.window_encoder = ctypes.CFUNCTYPE(number, *kinds)(self._encode_window)
+        self.launch = ctypes.CFUNCTYPE(number, *[pointer] * 4)(self._launch)
+        self.clear = ctypes.CFUNCTYPE(number, pointer, ctypes.c_uint8, ctypes.c_size_t, pointer)(self._clear)
+
+    def _launch(self, config, function, parameters, extra):
+        """A launch by machine code."""
+        assert extra is None
+        given = LaunchConfig.from_address(config)
+        name = next(f for f in self.functions if int(f) == function)
+        pointers = (ctypes.c_void_p * self.parameter_counts[name]).from_address(parameters)
+        values = [ctypes.c_uint64.from_address(p).value for p in pointers]
+        launch = Launch(name, given.grid[0], given.block[0], given.shared_bytes, given.stream, 0, values)
+        return self._enqueued(lambda: self.launches.append(replace(launch, cluster=given.attribute_count)))
+
+    def _clear(self, memory, value, size, stream):
+        return self._enqueued(lambda: self.cleared.append((memory, value, size)))
+
+    def _enqueued(self, enqueue):
+        if self.failures:
+            return int(self.failures.pop(0))
+        enqueue()
+        return 0
 
     def _encode_window(self, made, kind, rank, address, shape, strides, lower, upper, channels, pixels, steps, *others):
         """Writes where the map lies and a bit that must stay."""
@@ -136,7 +182,8 @@ class FakeDriver:
         return self._ok()
 
     def cuModuleGetFunction(self, module, name):
-        return self._ok(name.decode())
+        self.functions.append(Function(name.decode()))
+        return self._ok(self.functions[-1])
 
     def cuFuncGetAttribute(self, attribute, function):
         return self._ok(self.most_threads)
@@ -155,7 +202,12 @@ class FakeDriver:
         return self._ok(self.version)
 
     def cuGetProcAddress(self, name, version, flags):
-        made = {b"cuTensorMapEncodeTiled": self.encoder, b"cuTensorMapEncodeIm2col": self.window_encoder}[name]
+        made = {
+            b"cuTensorMapEncodeTiled": self.encoder,
+            b"cuTensorMapEncodeIm2col": self.window_encoder,
+            b"cuLaunchKernelEx": self.launch,
+            b"cuMemsetD8Async": self.clear,
+        }[name]
         return self._ok(ctypes.cast(made, ctypes.c_void_p).value, 0)
 
     def cuGetErrorString(self, status):
@@ -216,6 +268,9 @@ def driver(monkeypatch):
 
     monkeypatch.setattr(cuda_launch, "driver", fake)
     monkeypatch.setattr(tensor_maps, "driver", fake)
+    monkeypatch.setattr(cuda_batch, "enqueueing", enqueueing.Enqueueing)
+    monkeypatch.setattr(cuda_batch, "current_device", lambda: fake.device)
+    monkeypatch.setattr(cuda_batch, "current_stream", lambda device: fake.stream)
     monkeypatch.setattr(cuda_launch, "allocator", allocator)
     monkeypatch.setattr(cuda_launch, "current_device", lambda: fake.device)
     monkeypatch.setattr(cuda_launch, "current_stream", lambda device: fake.stream)
@@ -503,3 +558,100 @@ def test_an_unloaded_launcher_says_so(driver):
 
 def test_every_element_type_can_be_moved_by_descriptor() -> None:
     assert set(DTYPES) == set(tensor_maps._TYPES)
+
+
+def batch_of_two(driver: FakeDriver) -> Any:
+    """The program twice: on bases 0, 1 and 2, then on 256 bytes into each, with memory of base 3 for workspaces."""
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    size = launcher.workspace_bytes
+    return launcher.batch(
+        [PlacedLaunch(launcher, tuple((n, 256 * i) for n in range(3)), (3, size * i)) for i in range(2)]
+    )
+
+
+def bases() -> list[torch.Tensor]:
+    return [torch.empty(128), torch.empty(128), torch.empty(128), torch.empty(100_000)]
+
+
+def test_a_batch_launches_what_its_launches_would_one_after_the_other(driver):
+    batch, given = batch_of_two(driver), [t.data_ptr() for t in bases()]
+    batch(given)
+    launched, cleared = driver.launches[:], driver.cleared[:]
+    driver.launches.clear()
+    driver.cleared.clear()
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND))
+    for i in range(2):
+        launcher.launch([address + 256 * i for address in given[:3]])
+    for one, other in zip(launched, driver.launches, strict=True):
+        assert replace(one, cluster=0, parameters=[]) == replace(other, cluster=0, parameters=[])
+    assert [x.parameters[:2] for x in launched[::2]] == [x.parameters[:2] for x in driver.launches[::2]]
+    assert [x.parameters[0] for x in launched[1::2]] == [x.parameters[0] for x in driver.launches[1::2]]
+    assert [x.parameters[3:] for x in launched] == [x.parameters[3:] for x in driver.launches]
+    assert [(size, value) for _, value, size in cleared] == [(256, 0), (512, 0)] * 2
+    assert [at for at, _, _ in cleared[::2]] == [given[2], given[2] + 256]
+
+
+def test_workspaces_of_a_batch_lie_in_the_memory_that_it_is_given(driver):
+    batch, given = batch_of_two(driver), bases()
+    batch([t.data_ptr() for t in given])
+    begin, size = given[3].data_ptr(), cuda_launch.CudaLauncher(PROGRAM, CUBINS, (FIRST, SECOND)).workspace_bytes
+    found = [
+        [x.parameters[2] if x.function == "first" else x.parameters[1] for x in driver.launches[n:][:2]] for n in (0, 2)
+    ]
+    assert found[0][0] == found[0][1]
+    assert begin <= found[0][0] < begin + size <= found[1][0] < begin + 2 * size
+
+
+def test_a_batch_is_called_with_new_addresses_and_on_new_streams(driver):
+    batch, first, second = batch_of_two(driver), bases(), bases()
+    for given, stream in ((first, 0), (second, 0xABC), (first, 0xABC)):
+        driver.stream = stream
+        batch([t.data_ptr() for t in given])
+    assert [x.parameters[0] for x in driver.launches[::4]] == [t[0].data_ptr() for t in (first, second, first)]
+    assert [x.stream for x in driver.launches] == [0] * 4 + [0xABC] * 8
+
+
+def test_a_descriptor_of_a_batch_is_a_map_of_the_tensor_of_the_call(driver):
+    driver.parameter_counts["first"] = 8
+    launcher = cuda_launch.CudaLauncher(PROGRAM, CUBINS[:1], (MAPPED,))
+    found = []
+
+    def watched(config, function, parameters, extra):
+        pointers = (ctypes.c_void_p * 8).from_address(parameters)
+        found.append(ctypes.c_uint64.from_address(pointers[1]).value)
+        sizes = [ctypes.c_uint64.from_address(p).value for p in pointers[2:6]]
+        assert sizes == [4, 16, 24, 1]
+        return 0
+
+    driver.launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(watched)
+    batch = launcher.batch([PlacedLaunch(launcher, ((0, 0), (1, 0), (2, 0)), (3, 0))])
+    calls = [bases(), bases()]
+    for given in (*calls, calls[0]):
+        batch([t.data_ptr() for t in given])
+    assert found == [t[0].data_ptr() for t in (*calls, calls[0])]
+
+
+def test_a_batch_that_the_driver_refuses_raises_its_words_and_the_next_one_runs(driver):
+    batch, given = batch_of_two(driver), [t.data_ptr() for t in bases()]
+    driver.failures.append(driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS)
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS: said the driver"):
+        batch(given)
+    assert driver.launches == []
+    batch(given)
+    assert len(driver.launches) == 4
+
+
+def test_a_batch_in_a_thread_without_a_context_gets_the_launchers(driver):
+    batch, given = batch_of_two(driver), [t.data_ptr() for t in bases()]
+    driver.failures.append(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
+    batch(given)
+    assert (driver.contexts_set, len(driver.launches)) == (1, 4)
+
+
+def test_threads_may_call_a_batch_at_the_same_time(driver):
+    batch, calls = batch_of_two(driver), [bases() for _ in range(32)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda given: batch([t.data_ptr() for t in given]), calls))
+    found = sorted(tuple(x.parameters[:2]) for x in driver.launches if x.function == "first")
+    wanted = [(a.data_ptr() + n, b.data_ptr() + n) for a, b, *_ in calls for n in (0, 256)]
+    assert found == sorted(wanted)

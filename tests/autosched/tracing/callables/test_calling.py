@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,9 +15,7 @@ from torch import Tensor
 import autosched
 from autosched import InputError, trace
 from autosched.machine.devices import cpu_target
-from autosched.machine.torch_internals import allocator
 from autosched.tracing import LoadedFunction, Traced, TracedKernel, loaded
-from autosched.tracing.callables import kernel as kernel_module
 from untuned import untuned_kernels
 
 X, W = torch.randn(4, 8), torch.randn(8)
@@ -148,32 +145,3 @@ def test_a_function_of_several_sizes_is_compared_and_exported_at_one_of_them() -
     for call in (autosched.compare, lambda op: autosched.export(op, "file.py")):
         with pytest.raises(InputError, match=r"expected one of these sizes, as in autosched\.\w+\(….at\(4\)\)"):
             call(dynamic)  # type: ignore[operator]
-
-
-def test_memory_of_values_is_free_after_their_last_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    def repeated(x: Tensor) -> tuple[Tensor, Tensor]:
-        first = x = x.softmax(0)
-        for _ in range(6):
-            x = x.softmax(0).sort(0)[0]
-        return first, x
-
-    made: list[weakref.ref[Tensor]] = []
-    alive: list[int] = []
-
-    def watched(*arguments: Any) -> Callable[[], Tensor]:
-        empty = allocator(*arguments)
-
-        def counted() -> Tensor:
-            tensor = empty()
-            made.append(weakref.ref(tensor))
-            alive.append(sum(known() is not None for known in made))
-            return tensor
-
-        return counted
-
-    monkeypatch.setattr(kernel_module, "allocator", watched)
-    kernel = kernel_of(trace(repeated, X, allow_fallback=True))
-    found = kernel(X)
-    torch.testing.assert_close(found, repeated(X))
-    assert len(alive) >= 7
-    assert max(alive) == 2

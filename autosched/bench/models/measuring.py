@@ -1,0 +1,189 @@
+"""Measurement of a model by several ways: accuracy, time to the first result, memory, launches, time of a call."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autosched.bench.models.names import WayName
+from autosched.bench.models.suite import ModelCase
+from autosched.bench.models.ways import WayOptions, run_by
+from autosched.machine.timing import Run, interleaved
+from autosched.torch_compile.user_models import Model
+from tuning_logs.text import first_line
+
+Call = Callable[[], Any]
+# Calls of a sample take at least this long together: starting and waiting for a device costs some 20 µs.
+_SHORTEST_SAMPLE_S = 20e-3
+# Least error of eager: where it has none, neither should others.
+_SMALLEST = 1e-30
+_NO_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True)
+class WayRow:
+    """A way, measured: seconds of a call in every round, seconds to the first result, and bytes at the peak of a call.
+
+    `error`: of the results, as a multiple of eager's. `launches`: kernels on a GPU during a call. `why_not`: the reason
+    that nothing was measured.
+    """
+
+    way: WayName
+    latencies_s: tuple[float, ...] = ()
+    first_s: float = 0.0
+    error: float = 0.0
+    peak_bytes: int = 0
+    launches: int = 0
+    why_not: str = ""
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.latencies_s)
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A model by all ways, in their order; or the reason that it cannot be made."""
+
+    name: str
+    ways: tuple[WayRow, ...] = ()
+    why_not: str = ""
+
+
+def measured(case: ModelCase, ways: Sequence[WayName], options: WayOptions, rounds: int) -> ModelRow:
+    """The model by every way: each compared with float64, then all timed in turn, `rounds` times."""
+    torch.manual_seed(0)
+    try:
+        model, inputs = case.made()
+    except Exception as error:
+        # Whatever the user's function raises.
+        return ModelRow(case.name, why_not=f"{type(error).__name__}: {first_line(error)}")
+    # What this process compiled before counts against Dynamo's limit; the ways of one model need more than it allows.
+    torch.compiler.reset()
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=_NO_LIMIT, accumulated_recompile_limit=_NO_LIMIT):
+        exact, eager = in_float64(model, inputs), model(*inputs)
+        calls: dict[WayName, Call] = {}
+        rows = [_prepared(way, model, inputs, options, (eager, exact), calls) for way in ways]
+        samples = interleaved({str(way): call for way, call in calls.items()}, rounds, BackToBackTimer())
+    return ModelRow(case.name, tuple(_with(row, samples.get(row.way, [])) for row in rows))
+
+
+def _prepared(
+    way: WayName,
+    model: Model,
+    inputs: list[Any],
+    options: WayOptions,
+    expected: tuple[Any, Any],
+    calls: dict[WayName, Call],
+) -> WayRow:
+    """The row of a way without its times; `calls` gets its call, unless it fails or is wrong."""
+    begin = time.perf_counter()
+    try:
+        call = run_by(way, model, inputs, options)
+        results = call()
+        _wait()
+        first_s = time.perf_counter() - begin
+        difference = error_beside_eager(results, *expected)
+        # CUDA graphs of torch.compile are captured at the second call.
+        call(), call()
+    except Exception as error:
+        return WayRow(way, why_not=f"{type(error).__name__}: {first_line(error)}")
+    calls[way] = call
+    return WayRow(way, (), first_s, difference, peak_bytes(call), launches(call))
+
+
+def _with(row: WayRow, latencies: Sequence[float]) -> WayRow:
+    return dataclasses.replace(row, latencies_s=tuple(latencies))
+
+
+def in_float64(model: Model, inputs: list[Any]) -> Any:
+    """The results of a copy of the model in float64, with floating-point inputs likewise."""
+
+    def double(x: Any) -> Any:
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    exact = copy.deepcopy(model)
+    if isinstance(exact, torch.nn.Module):
+        exact = exact.double()
+    return exact(*tree_map(double, inputs))
+
+
+def error_beside_eager(results: Any, eager: Any, exact: Any) -> float:
+    """The root mean square of the results' errors, against float64, as a multiple of eager's.
+
+    PyTorch's tests of models allow 1.5 in half precision and more for small tensors, besides a tolerance.
+    """
+    return _error(results, exact) / max(_error(eager, exact), _SMALLEST)
+
+
+def _error(results: Any, exact: Any) -> float:
+    pairs = zip(_tensors(results), _tensors(exact), strict=True)
+    squares = [((got.double() - best.double()) ** 2).flatten() for got, best in pairs]
+    return float(torch.cat(squares).mean().sqrt())
+
+
+def _tensors(made: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+
+
+class BackToBackTimer:
+    """Wall time of calls back to back, launches from the host included, as a program that runs a model sees it."""
+
+    slowdown = 1.0
+
+    def sample(self, runs: Sequence[Run]) -> list[float]:
+        return [self._one(run) for run in runs]
+
+    @staticmethod
+    def _one(run: Run) -> float:
+        calls = 1
+        while (taken := _seconds(run, calls)) < _SHORTEST_SAMPLE_S:
+            calls = max(2 * calls, int(1.2 * calls * _SHORTEST_SAMPLE_S / max(taken, 1e-6)))
+        return taken / calls
+
+
+def _seconds(run: Run, calls: int) -> float:
+    _wait()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    _wait()
+    return time.perf_counter() - begin
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def peak_bytes(call: Call) -> int:
+    """Bytes of a GPU that PyTorch has in use at the peak of a call, beyond those before it; 0 on a CPU."""
+    if not torch.cuda.is_available():
+        return 0
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    _wait()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def launches(call: Call) -> int:
+    """Kernels that a GPU runs in a call; 0 on a CPU."""
+    if not torch.cuda.is_available():
+        return 0
+    from torch._C._autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        call()
+        _wait()
+    events = (e for e in profiler.events() or () if e.device_type == DeviceType.CUDA)
+    return sum(not e.name.startswith(("Memcpy", "Memset")) for e in events)

@@ -1,0 +1,69 @@
+"""Ways to run a model: as it is, in a CUDA graph, by torch.compile's modes, and by those of autosched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from autosched.bench.models.names import WayName, is_ours
+from autosched.torch_compile.backend import autosched
+from autosched.torch_compile.user_models import Model
+from search_spaces import InputError
+
+
+@dataclass(frozen=True)
+class WayOptions:
+    """Options of `torch.compile(backend="autosched")`: the log; `tuning` those of the mode max-autotune."""
+
+    log: str | os.PathLike[str] | None = None
+    tuning: dict[str, object] = field(default_factory=dict)
+
+
+def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions) -> Callable[[], Any]:
+    """A call of the model on these inputs by a way, which compiles or captures at its first call.
+
+    Raises:
+        InputError: there is no such way on this device. And what PyTorch raises.
+    """
+    if way == "eager":
+        return lambda: model(*inputs)
+    if way == "graph":
+        return captured(model, inputs)
+    if is_ours(way):
+        chosen: dict[str, object] = {"log": options.log}
+        if way == "autosched-max":
+            chosen |= {"mode": "max-autotune", **options.tuning}
+        compiled = torch.compile(model, backend=autosched, options=chosen)  # type: ignore[arg-type]
+    else:
+        compiled = torch.compile(model, mode=None if way == "compile" else way)
+    return lambda: compiled(*inputs)
+
+
+def captured(model: Model, inputs: list[Any]) -> Callable[[], Any]:
+    """The model in a CUDA graph.
+
+    Raises:
+        InputError: the inputs are on no GPU. And what PyTorch raises where something cannot be captured.
+    """
+    if not any(isinstance(x, torch.Tensor) and x.is_cuda for x in tree_leaves(inputs)):
+        raise InputError("its inputs are on no GPU")
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        # Libraries initialise themselves at the first calls, which cannot be captured.
+        for _ in range(3):
+            model(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        results = model(*inputs)
+
+    def replay() -> Any:
+        graph.replay()
+        return results
+
+    return replay

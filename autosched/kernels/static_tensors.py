@@ -1,0 +1,122 @@
+"""Tensors that mostly stay from call to call, as weights: what was made of them is kept until one of them changes.
+
+One has changed if another object is given, if its memory is elsewhere or was freed, if its version counter has risen,
+which PyTorch does with every change in place, or if an optimizer, whose fused kernels do not raise it, has made a step.
+Not seen are writes into the same memory through `tensor.data`, or by code that PyTorch does not know of. A call reads
+three numbers of every tensor, some tenths of a microsecond; all else is noted when it happens.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from autosched.machine.torch_internals import at_addresses, version_of
+
+
+class Taking(Protocol):
+    """A check of a call's tensor, and its conversion to one that kernels read."""
+
+    def check(self, tensor: Tensor) -> None: ...
+
+    def usable(self, tensor: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Tensors as they are at present; one object as long as none has changed.
+
+    `addresses`: those where kernels can read them, of the tensors themselves or of `copies`, by number. `trained`: True
+    if one requires a gradient.
+    """
+
+    addresses: tuple[int, ...]
+    copies: Mapping[int, Tensor]
+    trained: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What tensors were when they were seen. The references note when a tensor, or its memory, is freed.
+
+    `versions`: the sum of their version counters, which only rise.
+    """
+
+    seen: Seen
+    ids: list[int]
+    addresses: list[int]
+    numbers: list[int]
+    versions: int
+    references: tuple[object, ...]
+
+
+class StaticTensors:
+    """The static tensors of a function's calls, in order."""
+
+    def __init__(self, arguments: Sequence[Taking]) -> None:
+        self._arguments = tuple(arguments)
+        self._kept: _Kept | None = None
+        own = weakref.ref(self)
+        self._forget = lambda *_: _forget(own())
+        if arguments:
+            hook = register_optimizer_step_post_hook(self._forget)
+            weakref.finalize(self, hook.remove)
+
+    def seen(self, tensors: list[Tensor]) -> Seen:
+        """The tensors of a call.
+
+        Raises:
+            InputError: one is not as expected; OutOfMemoryError: there is no memory for a copy.
+        """
+        kept = self._kept
+        if kept is not None and _is_unchanged(tensors, kept):
+            return kept.seen
+        for argument, tensor in zip(self._arguments, tensors, strict=True):
+            argument.check(tensor)
+        if any(t.is_inference() for t in tensors):
+            # They have no version counter.
+            return self._now(tensors)
+        # Before they are read: what changes meanwhile is read again.
+        ids, addresses, versions = [*map(id, tensors)], [t.data_ptr() for t in tensors], sum(map(version_of, tensors))
+        owners = (owner for t in tensors for owner in (t, t.untyped_storage()))
+        references = tuple(weakref.ref(owner, self._forget) for owner in owners)
+        seen = self._now(tensors)
+        # A CUDA graph is to copy what it reads at every replay.
+        if not (seen.copies and is_captured(tensors[0].device)):
+            self._kept = _Kept(seen, ids, addresses, [*range(len(tensors))], versions, references)
+        return seen
+
+    def _now(self, tensors: list[Tensor]) -> Seen:
+        usable = [a.usable(t) for a, t in zip(self._arguments, tensors, strict=True)]
+        copies = {n: u for n, (u, t) in enumerate(zip(usable, tensors, strict=True)) if u is not t}
+        return Seen(tuple(t.data_ptr() for t in usable), copies, any(t.requires_grad for t in tensors))
+
+
+def _forget(tensors: StaticTensors | None) -> None:
+    if tensors is not None:
+        tensors._kept = None
+
+
+def is_captured(device: torch.device) -> bool:
+    """True while a CUDA graph is captured on the current stream of a GPU."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _is_unchanged(tensors: list[Tensor], kept: _Kept) -> bool:
+    if (kept.seen.trained and torch.is_grad_enabled()) or (kept.seen.copies and is_captured(tensors[0].device)):
+        return False
+    try:
+        return (
+            [*map(id, tensors)] == kept.ids
+            and sum(map(version_of, tensors)) == kept.versions
+            and at_addresses(tensors, kept.addresses, kept.numbers)
+        )
+    except RuntimeError:
+        # Tensors without data have no address.
+        return False

@@ -1,0 +1,120 @@
+"""Parts of a divided graph: segments by kernels, and stretches of others that PyTorch computes whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from autosched.torch_compile.graphs import operators_of
+from autosched.torch_compile.others import Call, Other, by_others
+from autosched.torch_compile.reports import Maker, PartReport
+from autosched.torch_compile.segments import DividedGraph, Segment, results_of
+from autosched.tracing import TracedKernel
+from search_spaces.workloads.strides import same_places
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The maker of a segment: its `kernel`, PyTorch's operators, or, where `by` is "inductor", whatever `by_others`
+    makes of the segment and those around it.
+
+    `why`: reason that it is not autosched. `seconds`: as `PartReport`.
+    """
+
+    by: Maker
+    kernel: TracedKernel | None = None
+    why: str = ""
+    seconds: tuple[tuple[Maker, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Operators that follow each other in a graph, their maker and the reason for it."""
+
+    segment: Segment
+    call: Call
+    choice: Choice
+
+    @property
+    def report(self) -> PartReport:
+        kernel, choice = self.choice.kernel, self.choice
+        count = operators_of(self.segment.module)
+        if kernel is None:
+            return PartReport(count, choice.by, why=choice.why, seconds=choice.seconds)
+        traced = kernel.traced
+        launches = len(traced.launched)
+        left, prepared = traced.left_to_pytorch, kernel.prepared_bytes
+        return PartReport(count, choice.by, 1, launches, left, seconds=choice.seconds, prepared_bytes=prepared)
+
+
+@dataclass(frozen=True)
+class Others:
+    """Segments by PyTorch, equal ones compiled once."""
+
+    _made: dict[str, Other] = field(default_factory=dict)
+
+    def of(self, segment: Segment) -> Other:
+        if segment.key not in self._made:
+            self._made[segment.key] = by_others(segment.module, segment.examples)
+        return self._made[segment.key]
+
+
+def parts_of(divided: DividedGraph, choices: Mapping[str, Choice], others: Others) -> tuple[Part, ...]:
+    """The parts of a graph from the choices for its segments, by their keys.
+
+    Inductor fuses operators across the borders of segments: those next to each other are one part.
+    """
+    found: list[Part] = []
+    for left, group in itertools.groupby(divided.segments, lambda s: choices[s.key].by == "inductor"):
+        segments = tuple(group)
+        if left:
+            found.append(_left(divided, segments, choices, others))
+        else:
+            found += [_chosen(s, choices[s.key]) for s in segments]
+    return tuple(found)
+
+
+def reports_of(parts: Sequence[Part]) -> tuple[PartReport, ...]:
+    """The reports of the parts, equal ones once, with their number."""
+    first = {p.segment.key: p for p in reversed(parts)}
+    counted = Counter(p.segment.key for p in parts)
+    return tuple(replace(first[key].report, times=times) for key, times in counted.items())
+
+
+def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[str, Choice], others: Others) -> Part:
+    whole = divided.part(segments[0].first, segments[-1].end)
+    other = others.of(whole)
+    reasons = dict.fromkeys([*(choices[s.key].why for s in segments), other.failed])
+    seconds = choices[whole.key].seconds if whole.key in choices else ()
+    call = other.call if other.by == "inductor" or whole is divided.whole else _by_operators(whole.module)
+    return Part(whole, call, Choice(other.by, None, "; ".join(filter(None, reasons)), seconds))
+
+
+def _chosen(segment: Segment, choice: Choice) -> Part:
+    # Equal layers have weights of their own.
+    return Part(segment, choice.kernel.again() if choice.kernel else _by_operators(segment.module), choice)
+
+
+def _by_operators(module: fx.GraphModule) -> Call:
+    """A part by PyTorch's operators. Inductor's parts rely on strides as they are without data."""
+    expected = [x.meta.get("val") if isinstance(x, fx.Node) else None for x in results_of(module.graph)]
+
+    def call(*inputs: Any) -> Sequence[Any]:
+        return [_laid_out(made, like) for made, like in zip(module.forward(*inputs), expected, strict=True)]
+
+    return call
+
+
+def _laid_out(made: Any, like: Any) -> Any:
+    """The tensor, or a copy with the strides of another."""
+    if not isinstance(made, Tensor) or not isinstance(like, Tensor):
+        return made
+    if same_places(tuple(made.shape), made.stride(), like.stride()):
+        return made
+    return torch.empty_strided(made.shape, like.stride(), dtype=made.dtype, device=made.device).copy_(made)

@@ -1,0 +1,35 @@
+"""The distinct segments of a graph, cut into kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autosched.torch_compile.graphs import target_of, traced_or_why
+from autosched.torch_compile.reports import Kind
+from autosched.torch_compile.segments import DividedGraph
+from autosched.tracing import TracedFunction
+from search_spaces import Target
+
+
+@dataclass(frozen=True)
+class TracedProblem:
+    """A segment cut into kernels for a target, and how often it is in the graph."""
+
+    traced: TracedFunction
+    target: Target
+    times: int
+
+
+def traced_problems(divided: DividedGraph, kind: Kind, strict: bool) -> dict[str, TracedProblem | str]:
+    """For every distinct segment of a graph its kernels, or the reason that there are none; by the segments' keys.
+
+    `strict`: as `traced_or_why`.
+    """
+    found: dict[str, TracedProblem | str] = {}
+    for segment, times in divided.problems:
+        traced = traced_or_why(segment.module, segment.examples, kind, strict, segment.weights)
+        if isinstance(traced, TracedFunction):
+            found[segment.key] = TracedProblem(traced, target_of(segment.examples), times)
+        else:
+            found[segment.key] = traced
+    return found

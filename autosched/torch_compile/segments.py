@@ -1,0 +1,144 @@
+"""Segments: a graph of operators divided into graphs that run one after the other, equal ones being one problem."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from autosched.torch_compile.repeats import borders, tensor_text
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Operators of a graph that follow each other, as a graph of their own.
+
+    `first`, `end`: positions among the called operators. `module` takes the values of the nodes `inputs` of the whole
+    graph, which are like `examples`, and returns those of `outputs`. `weights`: the numbers of inputs that are weights
+    of the model. `key` is equal for equal problems: the same operators with the same arguments, on tensors of the same
+    shapes, strides, element types and devices, the same of them weights.
+    """
+
+    first: int
+    end: int
+    module: fx.GraphModule
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    examples: tuple[Any, ...]
+    weights: frozenset[int]
+    key: str
+
+
+@dataclass(frozen=True, eq=False)
+class DividedGraph:
+    """A graph in segments, which hold all of its operators in order.
+
+    `examples`: its inputs without data; `weights`: the numbers of those that are weights of the model.
+    """
+
+    module: fx.GraphModule
+    examples: tuple[Any, ...]
+    weights: frozenset[int] = frozenset()
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments between the borders of layers."""
+        at = (0, *_borders(self.module.graph), len(self._nodes))
+        return tuple(self.part(first, end) for first, end in itertools.pairwise(at) if end > first) or (self.whole,)
+
+    @cached_property
+    def problems(self) -> tuple[tuple[Segment, int], ...]:
+        """Every distinct segment, the first of equal ones, and how often it is in the graph."""
+        first = {s.key: s for s in reversed(self.segments)}
+        counted = Counter(s.key for s in self.segments)
+        return tuple((first[key], count) for key, count in counted.items())
+
+    @cached_property
+    def whole(self) -> Segment:
+        """The graph itself; its key is that of no part."""
+        graph = self.module.graph
+        inputs = tuple(n for n in graph.nodes if n.op == "placeholder")
+        outputs = tuple(x for x in results_of(graph) if isinstance(x, fx.Node))
+        return Segment(0, len(self._nodes), self.module, inputs, outputs, self.examples, self.weights, "whole")
+
+    def part(self, first: int, end: int) -> Segment:
+        """The operators from `first` to before `end` as a segment."""
+        if (first, end) == (0, len(self._nodes)):
+            return self.whole
+        chosen = self._nodes[first:end]
+        within = set(chosen)
+        read = dict.fromkeys(x for n in chosen for x in n.all_input_nodes if x not in within)
+        inputs = tuple(x for x in read if not self._is_module(x))
+        outputs = tuple(n for n in chosen if any(user not in within for user in n.users))
+        module = self._extracted(chosen, tuple(read), outputs)
+        examples = tuple(map(self._example, inputs))
+        text = [tensor_text(n.meta.get("val")) for n in outputs]
+        given = {self.whole.inputs[n] for n in self.weights}
+        weights = frozenset(n for n, x in enumerate(inputs) if x in given)
+        key = "\n".join([*map(tensor_text, examples), str(sorted(weights)), str(module.graph), *text])
+        return Segment(first, end, module, inputs, outputs, examples, weights, key)
+
+    def _extracted(
+        self, chosen: Sequence[fx.Node], read: Sequence[fx.Node], outputs: Sequence[fx.Node]
+    ) -> fx.GraphModule:
+        """The nodes as a graph whose names tell only their order."""
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        # Placeholders come first.
+        for node in sorted(read, key=self._is_module):
+            if self._is_module(node):
+                copies[node] = graph.get_attr(str(node.target))
+            else:
+                copies[node] = graph.placeholder(f"x{len(copies)}")
+        for node in chosen:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
+            copies[node] = graph.create_node(node.op, node.target, args, kwargs)
+        for node, copy in copies.items():
+            copy.meta = dict(node.meta)
+        graph.output(tuple(copies[n] for n in outputs))
+        return fx.GraphModule(self.module, graph)
+
+    def _is_module(self, node: fx.Node) -> bool:
+        """True for a graph within the graph."""
+        return node.op == "get_attr" and isinstance(attribute(self.module, node), torch.nn.Module)
+
+    @cached_property
+    def _nodes(self) -> tuple[fx.Node, ...]:
+        return tuple(n for n in self.module.graph.nodes if n.op.startswith("call"))
+
+    @cached_property
+    def _given(self) -> dict[fx.Node, Any]:
+        return dict(zip(self.whole.inputs, self.examples, strict=True))
+
+    def _example(self, node: fx.Node) -> Any:
+        """The value of a node, without data."""
+        return self._given[node] if node in self._given else node.meta["val"]
+
+
+def attribute(module: fx.GraphModule, node: fx.Node) -> Any:
+    """The constant, or the graph within a graph, that a node stands for."""
+    return operator.attrgetter(str(node.target))(module)
+
+
+def _borders(graph: fx.Graph) -> tuple[int, ...]:
+    """The borders of layers; none where operators have effects, which are in order."""
+    return () if any(map(_has_effects, graph.nodes)) else borders(graph)
+
+
+def _has_effects(node: fx.Node) -> bool:
+    if node.target is torch.ops.higher_order.with_effects:
+        return True
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def results_of(graph: fx.Graph) -> tuple[Any, ...]:
+    """The results of a graph: nodes, and what is the same at every call."""
+    (output,) = (n for n in graph.nodes if n.op == "output")
+    return tuple(output.args[0])

@@ -1,0 +1,126 @@
+"""Attention as one operator, whichever library PyTorch would call: kernels see its parts, others call the library.
+
+Before:  scaled_dot_product_attention(q, k, v, mask)     in a graph of Dynamo's
+After:   autosched_functions.attention(q, k, v, mask)    in the graph of ATen operators
+         softmax((q @ kᵀ) * scale + mask) @ v            where kernels are cut from that
+
+PyTorch would put the operator of a library there, or, where it knows of none, products of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from autosched.tracing.capture.rewriting.fused_functions import scaled_dot_product_attention
+
+_NAME = "autosched_functions::attention"
+torch.library.define(
+    _NAME,
+    "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale, bool enable_gqa)"
+    " -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+@torch.library.impl(_NAME, "CompositeExplicitAutograd")
+def _by_library(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """PyTorch's function; its result is copied where the library laid it out otherwise than the operator promises."""
+    made = F.scaled_dot_product_attention(
+        query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    promised = _empty(made, made.shape)
+    return made if made.stride() == promised.stride() else promised.copy_(made)
+
+
+def _without_data(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    batches = [t.shape[: -3 if enable_gqa else -2] for t in (query, key, value)]
+    heads = [query.shape[-3]] if enable_gqa else []
+    return _empty(query, (*torch.broadcast_shapes(*batches), *heads, query.shape[-2], value.shape[-1]))
+
+
+torch.library.register_fake(_NAME, _without_data)
+
+
+def _empty(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Memory in which heads are next to their channels, as the fused libraries of GPUs leave it."""
+    if len(shape) < 4:
+        return like.new_empty(shape)
+    *outer, heads, length, channels = shape
+    return like.new_empty((*outer, length, heads, channels)).transpose(-3, -2)
+
+
+OPERATOR = torch.ops.autosched_functions.attention.default
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """PyTorch's scaled_dot_product_attention as the operator, where no gradient is wanted and nothing is dropped."""
+    given = (query, key, value, attn_mask)
+    wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in given)
+    if wanted or dropout_p > 0:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    made: Tensor = OPERATOR(*_as_by_autocast(given), is_causal, scale, enable_gqa)
+    return made
+
+
+def _as_by_autocast(given: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The tensors in the type in which autocast, where it is on, computes attention."""
+    device = next(t.device.type for t in given if t is not None)
+    if not torch.is_autocast_enabled(device):
+        return list(given)
+    dtype = torch.get_autocast_dtype(device)
+    return [t if t is None or not t.is_floating_point() or t.dtype is torch.float64 else t.to(dtype) for t in given]
+
+
+def parts_of_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """The operator's decomposition."""
+    made = scaled_dot_product_attention(
+        query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    assert made is not None, "nothing is dropped"
+    return made if made.dim() < 4 else made.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+def keep_attention_whole(graph: fx.Graph) -> None:
+    """Let calls of attention in a graph of Dynamo's become the operator, when the graph is taken apart."""
+    for node in graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention):
+        node.target = attention

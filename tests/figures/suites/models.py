@@ -1,0 +1,102 @@
+"""Models of FIELD's usual sizes with random weights, as a suite; needs transformers and torchvision.
+
+autosched bench models --suite tests/figures/suites/models.py --only bert-base --trials 64
+
+On a GPU in half precision; on a CPU, smaller batches in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if GPU else "cpu")
+Made = tuple[Callable[..., Any], list[Tensor]]
+
+
+def placed(make: Callable[[], torch.nn.Module], dtype: torch.dtype) -> torch.nn.Module:
+    """The module on the device, of that type on a GPU, made with weights that are drawn there."""
+    torch.manual_seed(0)
+    with torch.device(DEVICE):
+        module = make()
+    return module.to(dtype if GPU else torch.float32).eval()
+
+
+def words(batch: int, length: int, below: int) -> Tensor:
+    return torch.randint(below, (batch, length), device=DEVICE)
+
+
+def images(batch: int, dtype: torch.dtype) -> Tensor:
+    drawn = torch.randn(batch if GPU else 1, 3, 224, 224, device=DEVICE, dtype=dtype if GPU else torch.float32)
+    return drawn.to(memory_format=torch.channels_last)
+
+
+def bert(layers: int = 12) -> Made:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(num_hidden_layers=layers)
+    return placed(lambda: BertModel(config), torch.float16), [words(32 if GPU else 1, 128, config.vocab_size)]
+
+
+def vit(layers: int = 12) -> Made:
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(num_hidden_layers=layers)
+    return placed(lambda: ViTModel(config), torch.float16), [images(32, torch.float16).contiguous()]
+
+
+def llama_config(layers: int) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=64,
+        max_position_embeddings=4096,
+        rope_theta=500000.0,
+        use_cache=False,
+    )
+
+
+def llama(layers: int = 4) -> Made:
+    """Layers of Llama-3.2-1B on a prompt."""
+    from transformers import LlamaModel
+
+    config = llama_config(layers)
+    model = placed(lambda: LlamaModel(config), torch.bfloat16)
+    return model, [words(1, 2048 if GPU else 64, config.vocab_size)]
+
+
+def gpt2() -> Made:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(use_cache=False)
+    model = placed(lambda: GPT2LMHeadModel(config), torch.float16)
+    return model, [words(8 if GPU else 1, 64, config.vocab_size)]
+
+
+def resnet50() -> Made:
+    from torchvision.models import resnet50 as made
+
+    model = placed(made, torch.float16).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model, [images(32, torch.float16)]
+
+
+MODELS: dict[str, Callable[[], Made]] = {
+    "bert-base": bert,
+    "bert-2-layers": partial(bert, 2),
+    "vit-b-16": vit,
+    "vit-2-layers": partial(vit, 2),
+    "llama-1b-4-layers": llama,
+    "gpt2": gpt2,
+    "resnet50": resnet50,
+}
