@@ -49,8 +49,6 @@ def backend_of(options: Options, report: OnReport) -> Backend:
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if any(map(is_symbolic, inputs)):
             return symbolic_graph(graph, inputs, options, report)
-        keep_attention_whole(graph.graph)
-        graph.recompile()
         return with_sizes(graph, inputs)
 
     return compile_graph
@@ -61,13 +59,19 @@ def by_graphs(compiler: Callable[[Kind], GraphFunction]) -> Backend:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    made: Backend = aot_autograd(
+    apart: Backend = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
     )
-    return made
+
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        keep_attention_whole(graph.graph)
+        graph.recompile()
+        return apart(graph, inputs)
+
+    return compile_graph
 
 
 def compiled_once(model: Callable[..., Any], backend: Backend, *inputs: Any, dynamic: bool | None = None) -> Any:
