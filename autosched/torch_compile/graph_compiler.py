@@ -12,7 +12,7 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import among_data, computes, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, whole_by_others
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -55,7 +55,7 @@ class GraphCompiler:
     def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         traced = traced_problems(divided, self.kind, self.options.strict)
-        with among_data(), warnings.catch_warnings():
+        with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
             if self.options.tunes:

@@ -24,6 +24,15 @@ from tuning_logs.text import first_line
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+@contextlib.contextmanager
+def on_data() -> Iterator[None]:
+    """A context in which PyTorch computes as for users: AOTAutograd compiles among tensors without data, whose views
+    and results are by PyTorch's rules in Python.
+    """
+    with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
+        yield
+
+
 def traced_or_why(
     graph: fx.GraphModule, inputs: Sequence[Any], kind: Kind, strict: bool, static: frozenset[int]
 ) -> TracedFunction | str:
@@ -35,7 +44,7 @@ def traced_or_why(
         target_of(inputs)
         _check(graph, inputs)
         names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        with among_data():
+        with on_data():
             traced = trace_function(graph, inputs, not strict, names, static)
     except AutoschedError as error:
         return str(error)
@@ -43,16 +52,9 @@ def traced_or_why(
         why = f"{type(error).__name__}: {first_line(error)}"
         warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
         return why
-    return (
-        traced if traced.launched else "; ".join(["no operator has a kernel", *dict.fromkeys(traced.left_to_pytorch)])
-    )
-
-
-@contextlib.contextmanager
-def among_data() -> Iterator[None]:
-    """A context as outside of AOTAutograd, which compiles among tensors without data, by its operators in Python."""
-    with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
-        yield
+    if traced.launched:
+        return traced
+    return "; ".join(["no operator has a kernel", *dict.fromkeys(traced.left_to_pytorch)])
 
 
 def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:

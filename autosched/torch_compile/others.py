@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from autosched.torch_compile.graphs import computes
+from autosched.torch_compile.graphs import computes, on_data
 from autosched.torch_compile.reports import Maker
 from tuning_logs.text import first_line
 
@@ -36,8 +35,7 @@ def by_others(graph: fx.GraphModule, inputs: Sequence[Any]) -> Other:
     from torch._inductor import standalone_compile
 
     try:
-        # AOTAutograd compiles among tensors without data; a graph's constants have some.
-        with unset_fake_temporarily():
+        with on_data():
             made: Call = standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
         # It takes a graph apart once more, which some operators do not allow.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from autosched.torch_compile.graphs import among_data, operators_of
+from autosched.torch_compile.graphs import on_data, operators_of
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.reports import Maker, PartReport
 from autosched.torch_compile.segments import DividedGraph, Segment, results_of
@@ -99,7 +99,7 @@ def _left(divided: DividedGraph, segments: Sequence[Segment], choices: Mapping[s
 def _chosen(segment: Segment, choice: Choice) -> Part:
     # Equal layers have weights of their own.
     # A graph's constants have data.
-    with among_data():
+    with on_data():
         return Part(segment, choice.kernel.again() if choice.kernel else _by_operators(segment.module), choice)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from autosched.machine.timing import interleaved, timer_for
-from autosched.torch_compile.graphs import among_data
+from autosched.torch_compile.graphs import on_data
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.segments import DividedGraph
 from autosched.tracing import TracedKernel
@@ -50,7 +50,7 @@ def _seconds(
     draw: Callable[[], Sequence[Tensor]], calls: Mapping[Name, Call], target: Target
 ) -> dict[Name, float] | str:
     try:
-        with among_data(), torch.no_grad():
+        with on_data(), torch.no_grad():
             given = draw()
             runs: dict[str, Callable[[], object]] = {name: partial(call, *given) for name, call in calls.items()}
             samples = interleaved(runs, _ROUNDS, timer_for(target, "hot"))

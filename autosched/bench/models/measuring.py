@@ -17,6 +17,7 @@ from autosched.bench.models.names import WayName
 from autosched.bench.models.suite import ModelCase
 from autosched.bench.models.ways import WayOptions, run_by
 from autosched.machine.timing import Run, interleaved
+from autosched.torch_compile.reports import GraphReport
 from autosched.torch_compile.user_models import Model
 from tuning_logs.text import first_line
 
@@ -32,8 +33,8 @@ _NO_LIMIT = 1 << 30
 class WayRow:
     """A way, measured: seconds of a call in every round, seconds to the first result, and bytes at the peak of a call.
 
-    `error`: of the results, as a multiple of eager's. `launches`: kernels on a GPU during a call. `why_not`: the reason
-    that nothing was measured.
+    `error`: of the results, as a multiple of eager's. `launches`: kernels on a GPU during a call. `reports`: what
+    autosched says of every graph. `why_not`: the reason that nothing was measured.
     """
 
     way: WayName
@@ -42,6 +43,7 @@ class WayRow:
     error: float = 0.0
     peak_bytes: int = 0
     launches: int = 0
+    reports: tuple[str, ...] = ()
     why_not: str = ""
 
     @property
@@ -85,9 +87,9 @@ def _prepared(
     calls: dict[WayName, Call],
 ) -> WayRow:
     """The row of a way without its times; `calls` gets its call, unless it fails or is wrong."""
-    begin = time.perf_counter()
+    begin, reports = time.perf_counter(), list[GraphReport]()
     try:
-        call = run_by(way, model, inputs, options)
+        call = run_by(way, model, inputs, options, reports.append)
         results = call()
         _wait()
         first_s = time.perf_counter() - begin
@@ -97,7 +99,7 @@ def _prepared(
     except Exception as error:
         return WayRow(way, why_not=f"{type(error).__name__}: {first_line(error)}")
     calls[way] = call
-    return WayRow(way, (), first_s, difference, peak_bytes(call), launches(call))
+    return WayRow(way, (), first_s, difference, peak_bytes(call), launches(call), tuple(map(str, reports)))
 
 
 def _with(row: WayRow, latencies: Sequence[float]) -> WayRow:

@@ -24,17 +24,18 @@ def model_lines(rows: Sequence[ModelRow]) -> Iterator[str]:
     cells = [_HEAD, *(line for row in rows for line in _lines(row))]
     yield from table_lines(cells, right=(2, 3, 4, 5, 6, 7))
     for row in rows:
-        yield from (f"{row.name}, {w.way}: {w.why_not}" for w in row.ways if w.why_not)
+        for way in row.ways:
+            yield from (f"{row.name}, {way.way}: {text}" for text in (way.why_not, *way.reports) if text)
     yield (
         "a call: median of interleaved rounds of calls back to back, wall time with launches; error: root mean square, "
         "against float64; first result: with compilation, capture and tuning; peak: bytes of the GPU beyond those in "
         "use before a call"
     )
-    for way in dict.fromkeys(w.way for row in rows for w in row.ways if is_ours(w.way)):
-        ratios = [best_other_ratio(row, w) for row in rows for w in row.ways if w.way == way and w.latencies_s]
+    for name in dict.fromkeys(w.way for row in rows for w in row.ways if is_ours(w.way)):
+        ratios = [best_other_ratio(row, w) for row in rows for w in row.ways if w.way == name and w.latencies_s]
         if known := [r for r in ratios if r]:
             mean = geometric_mean(known)
-            yield f"best other / {way}: geometric mean {mean:.3f} over {len(known)}, smallest {min(known):.3f}"
+            yield f"best other / {name}: geometric mean {mean:.3f} over {len(known)}, smallest {min(known):.3f}"
 
 
 def _lines(row: ModelRow) -> Iterator[tuple[str, ...]]:

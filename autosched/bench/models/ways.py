@@ -11,7 +11,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from autosched.bench.models.names import WayName, is_ours
-from autosched.torch_compile.backend import autosched
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import OnReport
 from autosched.torch_compile.user_models import Model
 from search_spaces import InputError
 
@@ -23,9 +25,15 @@ class WayOptions:
     log: str | os.PathLike[str] | None = None
     tuning: dict[str, object] = field(default_factory=dict)
 
+    def of(self, way: WayName) -> dict[str, object]:
+        """The options of one of autosched's ways."""
+        return {"log": self.log, **(self.tuning if way == "autosched-max" else {})}
 
-def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions) -> Callable[[], Any]:
+
+def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions, report: OnReport) -> Callable[[], Any]:
     """A call of the model on these inputs by a way, which compiles or captures at its first call.
+
+    `report` gets what autosched says of every graph.
 
     Raises:
         InputError: there is no such way on this device. And what PyTorch raises.
@@ -35,10 +43,8 @@ def run_by(way: WayName, model: Model, inputs: list[Any], options: WayOptions) -
     if way == "graph":
         return captured(model, inputs)
     if is_ours(way):
-        chosen: dict[str, object] = {"log": options.log}
-        if way == "autosched-max":
-            chosen |= {"mode": "max-autotune", **options.tuning}
-        compiled = torch.compile(model, backend=autosched, options=chosen)  # type: ignore[arg-type]
+        chosen = Options.of("max-autotune" if way == "autosched-max" else None, options.of(way))
+        compiled = torch.compile(model, backend=backend_of(chosen, report))
     else:
         compiled = torch.compile(model, mode=None if way == "compile" else way)
     return lambda: compiled(*inputs)
