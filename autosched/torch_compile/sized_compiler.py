@@ -93,7 +93,8 @@ class _AtSizes:
             return kernels
         choices = {s.key: _choice(kernels.get(s.key)) for s, _ in divided.problems}
         parts = parts_of(divided, choices, Others())
-        call = partial(_of_tensors, composed(divided, [(part.segment, part.call) for part in parts]))
+        apart = self.compiler.kind != "inference"
+        call = partial(_of_tensors, composed(divided, [(part.segment, part.call) for part in parts], apart=apart))
         return self._why_slower(divided, kernels, call, inputs) or (call, reports_of(parts))
 
     def _kernels_of(self, divided: DividedGraph, first: bool) -> dict[str, TracedKernel] | str:

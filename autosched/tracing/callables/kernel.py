@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from autosched.kernels.kernel import Kernel
 from autosched.planning import Plan, Slot
 from autosched.tracing.callables.call_arguments import CallArguments, argument_of
 from autosched.tracing.callables.function import TracedFunction
-from autosched.tracing.callables.steps import Draft, Region, ResultRegion, ordered_leaves, reader, slot_of
+from autosched.tracing.callables.steps import Draft, Reader, Region, ResultRegion, ordered_leaves, reader, slot_of
 from autosched.tracing.callables.whole_check import Claim, FirstUse
 from autosched.tracing.callables.writing import Writing
 from autosched.tracing.capture.capture import capture
@@ -21,6 +22,16 @@ from search_spaces import InputError, Target
 from search_spaces.workloads.strides import same_places
 
 _BREAKS_GRAPHS = "the kernels of a traced function are no operator; those of one workload are, autosched.Kernel"
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """What a call runs, and reads its results with. `noticed`: a change of a constant is one of a static argument."""
+
+    plan: Plan
+    noticed: bool
+    writing: Writing | None
+    results: tuple[Reader, ...]
 
 
 class TracedKernel:
@@ -62,16 +73,24 @@ class TracedKernel:
             if s.tensor is not None and s not in self.traced.places
         )
         self._changing = {s: argument_of(s, device, self.alignment) for s in self.traced.places}
-        draft = Draft(device, self.alignment, [Slot() for _ in leaves])
+        self._laid_out: _LaidOut | None = None
+
+    def _lay_out(self) -> _LaidOut:
+        """The plan of a call, made at the first one: steps that are added to another's plan need none."""
+        leaves = ordered_leaves(self.traced)
+        draft = Draft(self.device, self.alignment, [Slot() for _ in leaves])
         there: dict[Value, Region] = {s: Region(n) for n, s in enumerate(leaves)}
         memory = draft.add(self.traced, self._by_key, there)
+        writing = Writing(self.traced, memory) if self.traced.written else None
+        apart = writing.apart if writing is not None else lambda _, read: read
         values = (*self.traced.results, *(w.value for w in self.traced.written))
-        self._plan = Plan(draft.slots, draft.steps, {slot_of(v, memory) for v in values}, device)
-        # Changes of other constants are known to nobody but their kernels.
-        self._noticed = draft.prepared <= {n for n, s in enumerate(self.traced.arguments) if s.static}
-        self._writing = Writing(self.traced, memory) if self.traced.written else None
-        apart = self._writing.apart if self._writing is not None else lambda _, read: read
-        self._results = [apart(r, reader(r, memory)) for r in self.traced.results]
+        self._laid_out = made = _LaidOut(
+            Plan(draft.slots, draft.steps, {slot_of(v, memory) for v in values}, self.device),
+            draft.prepared <= {n for n, s in enumerate(self.traced.arguments) if s.static},
+            writing,
+            tuple(apart(r, reader(r, memory)) for r in self.traced.results),
+        )
+        return made
 
     def add_to(self, draft: Draft, arguments: Sequence[Region], constants: Sequence[Region]) -> list[ResultRegion]:
         """Add its steps to a draft, for arguments and `constants` that lie there; returns where its results lie.
@@ -175,19 +194,22 @@ class TracedKernel:
         if not self.kernels and tensors and isinstance(tensors[0], Tensor) and tensors[0].device != self.device:
             self._bind(tensors[0].device)
         taken = self._arguments.taken(tensors)
+        laid_out = self._laid_out or self._lay_out()
+        writing = laid_out.writing
         others, used = self.constants, {}
-        if self._writing is not None:
-            changing = self._writing.current(self._changing, self.device)
+        if writing is not None:
+            changing = writing.current(self._changing, self.device)
             used = {**dict(zip(self.traced.arguments, tensors, strict=True)), **changing}
-            self._writing.check_apart(used)
+            writing.check_apart(used)
             others = (*others, *(self._changing[s].usable(t.detach().to(self.device)) for s, t in changing.items()))
         made = [*taken.tensors, *others]
-        self._plan(made, [*taken.addresses, *(t.data_ptr() for t in others)], taken.static if self._noticed else None)
+        addresses = [*taken.addresses, *(t.data_ptr() for t in others)]
+        laid_out.plan(made, addresses, taken.static if laid_out.noticed else None)
         if taken.copied:
             self._give_back(made, tensors)
-        results = [result(made) for result in self._results]
-        if self._writing is not None:
-            self._writing.write(used, made)
+        results = [result(made) for result in laid_out.results]
+        if writing is not None:
+            writing.write(used, made)
         if self._bare:
             return results[0]
         return tuple(results) if self._tuple else self.traced.structure.of(results)
