@@ -20,7 +20,7 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
-from search_spaces import InputError
+from search_spaces import InputError, Target
 
 COMPILER = shutil.which("g++")
 
@@ -219,11 +219,11 @@ def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path
 def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, looked_up = set[str](), set[str]()
 
-    def no_search(problems: Any, *_: Any, **__: Any) -> None:
-        tuned.update(w.key for traced, _ in problems for w in traced.workloads)
+    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> None:
+        tuned.update(w.key for traced, _ in problems for w in traced.for_target(target).workloads)
 
-    def no_record(traced: TracedFunction, *_: Any, **__: Any) -> None:
-        looked_up.update(w.key for w in traced.workloads)
+    def no_record(traced: TracedFunction, target: Target, **__: Any) -> None:
+        looked_up.update(w.key for w in traced.for_target(target).workloads)
         raise InputError("no record")
 
     monkeypatch.setattr(tune_model, "tune_many", no_search)
