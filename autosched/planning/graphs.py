@@ -17,7 +17,7 @@ from torch import Tensor
 from autosched.machine.memory import memory_for
 from autosched.machine.torch_internals import current_stream
 from autosched.planning.layout import Memory
-from autosched.planning.runs import Enqueueing, Run, allocating, batch_of
+from autosched.planning.runs import Run, StretchLaunches, allocating, batch_of
 
 # The launch of a graph costs the host about as much as two of kernels.
 _FEWEST_LAUNCHES = 2
@@ -44,7 +44,7 @@ class GraphMemory:
         if not _is_graph(memory):
             return None
         allocate = allocating(replace(memory, arena_bytes=0), self._device)
-        enqueue = Enqueueing(memory, self._device, batch_of(memory.launches).graph())
+        enqueue = StretchLaunches(memory, self._device, batch_of(memory.launches).graph())
 
         def run(tensors: list[Any], addresses: list[int], static: object) -> None:
             allocate(tensors, addresses)

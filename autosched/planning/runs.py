@@ -35,7 +35,7 @@ def calling(call: Call, layouts: Layouts) -> Run:
 
 def launching(memory: Memory, device: torch.device) -> Run:
     """The launches of a stretch, in memory that is allocated for all of them."""
-    allocate, enqueue = allocating(memory, device), Enqueueing(memory, device, _one_after_the_other(memory))
+    allocate, enqueue = allocating(memory, device), StretchLaunches(memory, device, _one_after_the_other(memory))
 
     def allocate_and_launch(tensors: list[Any], addresses: list[int], static: object) -> None:
         # Given back when all is enqueued: a stream's memory is handed out again in the order of its work.
@@ -46,7 +46,7 @@ def launching(memory: Memory, device: torch.device) -> Run:
     return allocate_and_launch
 
 
-class Enqueueing:
+class StretchLaunches:
     """Launches of a stretch with prepared constants, or, where these are not to be had, one by one without."""
 
     def __init__(self, memory: Memory, device: torch.device, launching: Launching) -> None:

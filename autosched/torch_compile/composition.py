@@ -178,7 +178,8 @@ class _Composition:
     def _region(self, node: fx.Node, leaf: Leaf) -> Region:
         """The memory at which kernels read a node's value: where it is, or that of a copy."""
         memory = self._memory[node]
-        if isinstance(memory, ResultRegion) and memory.shape == leaf.shape:
+        # Others than kernels read may lie in memory in any way.
+        if isinstance(memory, ResultRegion) and memory.shape == leaf.shape and leaf.readable:
             begin = memory.region.begin * getattr(torch, leaf.dtype).itemsize
             if same_places(leaf.shape, memory.strides, leaf.strides) and begin % self._alignment == 0:
                 return memory.region

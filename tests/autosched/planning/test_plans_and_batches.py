@@ -40,13 +40,14 @@ def test_launches_get_the_addresses_of_their_slots_and_workspaces_apart_from_the
     plan = Plan([Slot(), made, made, made, made], launches, {4}, torch.device("cpu"), graphs)
     for _ in range(2):
         driver.launches.clear()
-        tensors: list[Any] = [torch.zeros(64)]
-        plan(tensors, [tensors[0].data_ptr()])
+        given = torch.zeros(64)
+        tensors: list[Any] = [given]
+        plan(tensors, [given.data_ptr()])
         firsts, seconds = driver.launches[::2], driver.launches[1::2]
         outputs = [x.parameters[0] for x in seconds]
         assert outputs[-1] == tensors[4].data_ptr()
-        assert [x.parameters[0] for x in firsts] == [tensors[0].data_ptr()] * 4
-        assert [x.parameters[1] for x in firsts] == [tensors[0].data_ptr(), *outputs[:-1]]
+        assert [x.parameters[0] for x in firsts] == [given.data_ptr()] * 4
+        assert [x.parameters[1] for x in firsts] == [given.data_ptr(), *outputs[:-1]]
         for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
             partial, scratch = first.parameters[2], second.parameters[2]
             assert partial == second.parameters[1]
