@@ -150,7 +150,9 @@ class _Composition:
         """The graph as a function, once all parts are added."""
         draft, leaves = self._draft, list(self._leaves.values())
         results = tuple(map(self._result, results_of(self._divided.module.graph)))
-        kept = {r.slot for r in results if r.slot is not None}
+        static = {number for number, leaf in enumerate(leaves) if leaf.static}
+        # Weights are alive anyway.
+        kept = static | {r.slot for r in results if r.slot is not None}
         numbers = {node: number for number, node in enumerate(self._given)}
         return PlannedGraph(
             Plan(draft.slots, draft.steps, kept, self._device, graphs),
@@ -160,7 +162,7 @@ class _Composition:
             tuple(attribute(self._divided.module, n) for n in self._constants),
             tuple(self._closed_over),
             results,
-            draft.prepared <= {number for number, leaf in enumerate(leaves) if leaf.static},
+            draft.prepared <= static,
             tuple({id(k.first_use): k.first_use for k in self._kernels if k is not None}.values()),
         )
 

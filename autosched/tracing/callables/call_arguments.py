@@ -99,7 +99,7 @@ class CallArguments:
         """
         if len(tensors) != len(self._all):
             self.check(tensors)
-        moving = [tensors[n] for n in self._moving] if self._static else tensors
+        moving = tensors[: len(self._moving)] if self._order is None else [tensors[n] for n in self._moving]
         found = ready_addresses(moving, self._expected, self._device, self._alignment)
         copied = found is None
         if found is None:
@@ -111,7 +111,7 @@ class CallArguments:
     def _with_static(
         self, tensors: Sequence[Tensor], moving: Sequence[Tensor], found: Sequence[int], copied: bool
     ) -> Taken:
-        static = [tensors[n] for n in self._static]
+        static = [*tensors[len(moving) :]] if self._order is None else [tensors[n] for n in self._static]
         seen = self._seen.seen(static)
         for number, copy in seen.copies.items():
             static[number] = copy
