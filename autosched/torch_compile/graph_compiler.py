@@ -12,12 +12,12 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, on_data, weights_of
 from autosched.torch_compile.options import Options
-from autosched.torch_compile.others import Call, whole_by_others
+from autosched.torch_compile.others import Call
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
 from autosched.torch_compile.problems import TracedProblem, traced_problems
-from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
+from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
@@ -29,11 +29,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GraphCompiler:
-    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call."""
+    """A compiler for AOTAutograd: takes a graph and inputs without data, returns a boxed call.
+
+    `load`: the kernels of a traced function from a log; by default `replay`.
+    """
 
     kind: Kind
     options: Options
     report: OnReport
+    load: Callable[..., TracedKernel] | None = None
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         """The graph as a function of a list of its inputs, which it empties.
@@ -42,18 +46,18 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
-        kernels = self._kernels(divided)
+        kernels = self.kernels(divided)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
         if len(parts) > 1 and self.options.tunes and not self.options.strict:
             parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
-        report = GraphReport(self.kind, reports_of(parts), tuple(seconds.items()))
+        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
         _log.info("%s", report)
         self.report(report)
-        return composed(divided, [(part.segment, part.call) for part in parts])
+        return self._composed(divided, parts)
 
-    def _kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
+    def kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         problems = traced_problems(divided, self.kind, self.options.strict)
         with on_data(), warnings.catch_warnings():
@@ -67,7 +71,8 @@ class GraphCompiler:
                 tuned = tune(problem.traced, problem.target, self.options.trials, log=self.options.log)
                 if any(r.ending == "interrupted" for r in tuned.results):
                     raise KeyboardInterrupt
-            return replay(problem.traced, problem.target, log=self.options.log)
+            load = self.load or replay
+            return load(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
             return str(error)
 
@@ -99,7 +104,7 @@ class GraphCompiler:
     ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
         """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        whole, call = others.of(divided.whole), composed(divided, [(p.segment, p.call) for p in parts])
+        whole, call = others.of(divided.whole), self._composed(divided, parts)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
@@ -107,6 +112,11 @@ class GraphCompiler:
         else:
             choice = replace(_fastest(None, seconds), seconds=())
         return (parts if choice.by == "autosched" else (Part(divided.whole, whole.call, choice),)), seconds
+
+    def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
+        # In training, what the forward graph keeps is free when a part of the backward graph has read it.
+        apart = self.kind != "inference"
+        return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:
@@ -117,23 +127,6 @@ def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Cho
         return Choice(by, kernel, seconds=timed)
     why = f"it takes {seconds[by] * 1e6:.1f} µs, the kernels {seconds['autosched'] * 1e6:.1f}"
     return Choice(by, why=why, seconds=timed)
-
-
-def symbolic_graph(
-    graph: fx.GraphModule, inputs: Sequence[Any], options: Options, report: OnReport
-) -> Callable[..., Any]:
-    """A graph of Dynamo's with symbolic sizes, by others.
-
-    Raises:
-        InputError: `strict` refuses that.
-    """
-    why, count = "its sizes are symbolic", operators_of(graph)
-    check_strict(options, "symbolic", count, why)
-    by, call = whole_by_others(graph, inputs)
-    made = GraphReport("symbolic", (PartReport(count, by, why=why),))
-    _log.info("%s", made)
-    report(made)
-    return call
 
 
 def check_strict(options: Options, kind: Kind, operators: int, why: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["inference", "forward", "backward", "symbolic"]
+Kind = Literal["inference", "forward", "backward"]
 Maker = Literal["autosched", "inductor", "eager"]
 
 
@@ -39,13 +39,15 @@ class PartReport:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One graph of operators, and its parts in order, equal ones once; "symbolic" graphs are Dynamo's.
+    """One graph of operators, and its parts in order, equal ones once.
 
+    `sizes`: those that it is called at, where they change; the report without any is of all sizes without kernels.
     `seconds`: latency of the whole graph in parts, those of autosched among them, and by others, where it was timed.
     """
 
     kind: Kind
     parts: tuple[PartReport, ...]
+    sizes: tuple[int, ...] = ()
     seconds: tuple[tuple[Maker, float], ...] = ()
 
     @property
@@ -78,10 +80,11 @@ class GraphReport:
         return tuple(text for p in self.parts for text in p.left)
 
     def __str__(self) -> str:
+        graph = f"{self.kind} graph{' at ' * bool(self.sizes)}{', '.join(map(str, self.sizes))}"
         timed = _timed(self.seconds)
         if len(self.parts) == 1 and self.parts[0].times == 1:
-            return f"{self.kind} graph of {self.parts[0]}{timed}"
-        head = f"{self.kind} graph of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
+            return f"{graph} of {self.parts[0]}{timed}"
+        head = f"{graph} of {self.operators} operators by {self.by}: {self.kernels} kernels{timed}"
         return "\n".join([head, *(f"{p.times} × {p}".replace("\n", "\n  ") for p in self.parts)])
 
 

@@ -1,0 +1,211 @@
+"""Models whose sizes change from call to call."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autosched
+from autosched.torch_compile import problems, sized_compiler, sized_graph
+from autosched.torch_compile.backend import backend_of
+from autosched.torch_compile.options import Options
+from autosched.torch_compile.reports import GraphReport
+from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
+from search_spaces import InputError
+
+COMPILER = shutil.which("g++")
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor takes seconds to compile for a CPU: PyTorch's operators are in its place."""
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def kernels_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sized_compiler, "seconds_of_graph", lambda *_: {})
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.GELU()).eval()
+
+
+@pytest.fixture(scope="module")
+def log(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of the model for a batch of 4, in inference and in training."""
+    where = tmp_path_factory.mktemp("logs") / "tuning.jsonl"
+    for backward in (False, True):
+        autosched.tune_model(model, torch.randn(4, 8), trials=4, log=where, backward=backward)
+    return where
+
+
+def compiled(model: Callable[..., Any], **options: Any) -> tuple[Callable[..., Any], list[GraphReport]]:
+    torch.compiler.reset()
+    reports: list[GraphReport] = []
+    return torch.compile(model, backend=backend_of(Options(**options), reports.append), dynamic=True), reports
+
+
+def made(reports: Sequence[GraphReport]) -> list[tuple[str, Sizes]]:
+    return [(r.by, r.sizes) for r in reports]
+
+
+def test_sizes_have_kernels_by_the_nearest_tuned_schedules(model: nn.Module, log: Path) -> None:
+    called, reports = compiled(model, log=log)
+    with torch.no_grad():
+        for n in (4, 7, 7, 5):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(called(x), model(x))
+    # The first size at once, another at its second call.
+    assert made(reports) == [("eager", ()), ("autosched", (4,)), ("autosched", (7,))]
+    assert "inference graph at 7 of 3 operators by autosched" in str(reports[-1])
+
+
+def test_weights_of_all_sizes_are_noticed_when_they_change(model: nn.Module, log: Path) -> None:
+    called, reports = compiled(model, log=log, strict=True)
+    with torch.no_grad():
+        for n in (4, 6):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(called(x), model(x))
+        model[0].weight.mul_(2)
+        for n in (4, 6):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(called(x), model(x))
+    assert made(reports) == [("autosched", (4,)), ("autosched", (6,))]
+
+
+def test_gradients_at_any_sizes_are_those_of_the_model(model: nn.Module, log: Path) -> None:
+    called, reports = compiled(model, log=log)
+    for n in (4, 6, 6, 3):
+        x = torch.randn(n, 8)
+        found = torch.autograd.grad(called(x).sum(), tuple(model.parameters()))
+        expected = torch.autograd.grad(model(x).sum(), tuple(model.parameters()))
+        torch.testing.assert_close(found, expected)
+    kernels = Counter((r.kind, r.sizes[0]) for r in reports if r.by == "autosched")
+    assert kernels == {(kind, n): 1 for kind in ("forward", "backward") for n in (4, 6)}
+
+
+def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[Any] = []
+    usual = problems.known_or_traced
+    monkeypatch.setattr(problems, "known_or_traced", lambda *given: traced.append(given) or usual(*given))
+    called, reports = compiled(lambda x: x.cumsum(0).exp(), log=log)
+    for n in (3, 5, 3, 5, 3, 5):
+        x = torch.randn(n)
+        torch.testing.assert_close(called(x), x.cumsum(0).exp())
+    assert len(traced) == 2
+    assert made(reports) == [("eager", ()), ("eager", (3,)), ("eager", (5,))]
+    assert "no successful record" in reports[-1].why
+
+
+def test_kernels_slower_than_others_are_not_used(model: nn.Module, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(divided: object, kernels: object, calls: dict[str, Callable[[Tensor], object]]) -> dict[str, float]:
+        for call in calls.values():
+            call(model[0].weight, model[0].bias, torch.randn(4, 8))
+        return {"autosched": 3.0, "eager": 2.0}
+
+    monkeypatch.setattr(sized_compiler, "seconds_of_graph", seconds)
+    called, reports = compiled(model, log=log)
+    with torch.no_grad():
+        x = torch.randn(4, 8)
+        torch.testing.assert_close(called(x), model(x))
+    assert made(reports) == [("eager", ()), ("eager", (4,))]
+    assert "the kernels 3000000.0" in reports[-1].why
+
+
+def test_the_first_sizes_are_tuned_where_that_is_wanted(tmp_path: Path) -> None:
+    called, reports = compiled(lambda x: x * 2 + 1, log=tmp_path / "log.jsonl", mode="max-autotune", trials=1)
+    for n in (4, 6, 6):
+        assert called(torch.ones(n)).tolist() == [3.0] * n
+    assert made(reports) == [("eager", ()), ("autosched", (4,)), ("autosched", (6,))]
+
+
+def test_a_size_may_have_to_have_kernels(tmp_path: Path) -> None:
+    called, _ = compiled(lambda x: x * 2 + 1, log=tmp_path / "log.jsonl", strict=True)
+    with pytest.raises(InputError, match=r"strict: 2 operators of the inference graph are left: no successful record"):
+        called(torch.ones(4))
+
+
+def test_strides_may_change_as_well(tmp_path: Path) -> None:
+    called, reports = compiled(lambda x: x.exp() * 2, log=tmp_path / "log.jsonl", mode="max-autotune", trials=1)
+    for rows, columns in ((4, 6), (4, 9), (5, 9), (4, 9)):
+        x = torch.randn(rows, columns)[:, :5]
+        found, expected = called(x), x.exp() * 2
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    assert [r.by for r in reports if r.sizes] == ["autosched"] * 2
+
+
+def test_numbers_may_change_as_sizes_do(tmp_path: Path) -> None:
+    called, reports = compiled(lambda x, n: x * n, log=tmp_path / "log.jsonl", mode="max-autotune", trials=1)
+    for n in (2, 3, 0.5, 4, 3, 1.5):
+        torch.testing.assert_close(called(torch.ones(3), n), torch.full((3,), float(n)))
+    assert (3, 2) in [r.sizes for r in reports]
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+def test_inductor_computes_sizes_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: COMPILER)
+    called, reports = compiled(lambda x: x.reshape(2, -1).sum(1) * x.shape[0], log=tmp_path / "log.jsonl")
+    for n in (4, 6, 8):
+        x = torch.randn(n)
+        torch.testing.assert_close(called(x), x.reshape(2, -1).sum(1) * n)
+    assert made(reports) == [("inductor", ()), ("inductor", (4,))]
+
+
+def sized(refused: Callable[[int], bool] = lambda _: False) -> tuple[Callable[[int], str], list[int]]:
+    """A function of a size that says who computes it, and the sizes for which kernels were looked for."""
+    asked: list[int] = []
+
+    def by_kernels(sizes: Sizes, inputs: Sequence[Any], first: bool) -> Any:
+        asked.append(sizes[0])
+        return None if refused(sizes[0]) else lambda _: "kernels"
+
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), by_kernels, lambda _: ("others",))
+    return lambda n: "".join(graph(n)), asked
+
+
+def test_sizes_that_grow_cost_a_few_traces_only() -> None:
+    call, asked = sized()
+    for _ in range(3):
+        for n in range(1000):
+            call(n)
+    assert len(asked) == sized_graph._MOST
+
+
+def test_sizes_called_most_have_kernels() -> None:
+    call, asked = sized()
+    for n in range(40):
+        call(n), call(n)
+    for _ in range(20):
+        call(100), call(101)
+    assert (call(100), call(101), call(39)) == ("kernels", "kernels", "others")
+    assert len(asked) == sized_graph._MOST + 2
+
+
+def test_sizes_without_kernels_are_asked_for_once() -> None:
+    call, asked = sized(refused=lambda n: n % 2 == 0)
+    for repeats in range(1, 12):
+        for n in range(repeats, repeats + 20):
+            for _ in range(2**repeats):
+                assert call(n) in ("others", "kernels")
+    refused = [n for n in asked if n % 2 == 0]
+    assert len(refused) == len(set(refused))
+
+
+def test_counts_of_calls_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sized_graph, "_MOST_COUNTED", 16)
+    call, _ = sized()
+    for n in range(100):
+        call(n), call(7)
+    assert call(7) == "kernels"
+    graph = call.__closure__[0].cell_contents  # type: ignore[attr-defined]
+    assert len(graph._counts) <= 17
