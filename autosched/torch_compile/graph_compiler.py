@@ -49,9 +49,10 @@ class GraphCompiler:
         kernels = self.kernels(divided)
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
+        seconds: Mapping[Maker, float] = {}
         if len(parts) > 1 and self.options.tunes and not self.options.strict:
-            parts = self._whole_or_parts(divided, parts, kernels, others)
-        report = GraphReport(self.kind, reports_of(parts))
+            parts, seconds = self._whole_or_parts(divided, parts, kernels, others)
+        report = GraphReport(self.kind, reports_of(parts), seconds=tuple(seconds.items()))
         _log.info("%s", report)
         self.report(report)
         return self._composed(divided, parts)
@@ -100,19 +101,17 @@ class GraphCompiler:
         parts: tuple[Part, ...],
         kernels: Mapping[str, TracedKernel | str],
         others: Others,
-    ) -> tuple[Part, ...]:
-        """The parts of a graph, or the whole by others where that is faster."""
+    ) -> tuple[tuple[Part, ...], Mapping[Maker, float]]:
+        """The parts of a graph, or the whole by others where that is faster; and the seconds of both."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
         whole, call = others.of(divided.whole), self._composed(divided, parts)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
-            choice = Choice("inductor", why=f"the parts cannot be timed: {seconds}")
+            choice, seconds = Choice(whole.by, why=f"the parts cannot be timed: {seconds}"), {}
         else:
-            choice = _fastest(None, seconds)
-        if choice.by == "autosched":
-            return parts
-        return (Part(divided.whole, whole.call, replace(choice, by=whole.by)),)
+            choice = replace(_fastest(None, seconds), seconds=())
+        return (parts if choice.by == "autosched" else (Part(divided.whole, whole.call, choice),)), seconds
 
     def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.

@@ -269,10 +269,11 @@ def test_reports_name_makers_and_times() -> None:
     left = PartReport(
         3, "eager", why="it takes 1.0 µs, the kernels 2.0", seconds=(("autosched", 2e-6), ("eager", 1e-6))
     )
-    report = GraphReport("inference", (PartReport(7, "autosched", 12, 2, ("aten.rand: random",)), left))
+    ours = PartReport(7, "autosched", 12, 2, ("aten.rand: random",))
+    report = GraphReport("inference", (ours, left), seconds=(("autosched", 9e-6), ("inductor", 1e-5)))
     assert (report.operators, report.kernels, report.by) == (87, 24, "autosched and eager")
     assert str(report).splitlines() == [
-        "inference graph of 87 operators by autosched and eager: 24 kernels",
+        "inference graph of 87 operators by autosched and eager: 24 kernels (µs: autosched 9.0, inductor 10.0)",
         "12 × 7 operators by autosched: 2 kernels",
         "    left to PyTorch: aten.rand: random",
         "1 × 3 operators by eager: it takes 1.0 µs, the kernels 2.0 (µs: autosched 2.0, eager 1.0)",
