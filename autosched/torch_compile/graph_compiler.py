@@ -12,7 +12,7 @@ from torch import fx
 
 from autosched.replaying.replay import replay
 from autosched.torch_compile.composition import Boxed, composed
-from autosched.torch_compile.graphs import computes, on_data, operators_of, weights_of
+from autosched.torch_compile.graphs import computes, on_data, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call
 from autosched.torch_compile.parts import Choice, Others, Part, parts_of, reports_of
@@ -21,7 +21,7 @@ from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport
 from autosched.torch_compile.segments import DividedGraph, Segment
 from autosched.torch_compile.timing_parts import seconds_of_graph, seconds_of_segment
 from autosched.tracing import TracedKernel, UncheckedWarning
-from autosched.tuning.many.tune_many import tune_many
+from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, InputError
 
 _log = logging.getLogger(__name__)
@@ -54,39 +54,21 @@ class GraphCompiler:
         report = GraphReport(self.kind, reports_of(parts))
         _log.info("%s", report)
         self.report(report)
-        return composed(divided, [(part.segment, part.call) for part in parts])
+        return self._composed(divided, parts)
 
-    def kernels(self, traced: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
+    def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            if self.options.tunes:
-                self._tune([problem for problem in traced.values() if isinstance(problem, TracedProblem)])
-            return {key: self._kernel(problem) for key, problem in traced.items()}
+            return {key: p if isinstance(p, str) else self._kernel(p) for key, p in problems.items()}
 
-    def _tune(self, problems: Sequence[TracedProblem]) -> None:
-        """Tune the kernels of all segments together, each segment as often as it is in the graph."""
-        for target in dict.fromkeys(p.target for p in problems):
-            here = [(p.traced, p.times) for p in problems if p.target == target]
-            trials = self.options.trials
-            if trials != "auto":
-                trials *= len(
-                    {w.key for traced, _ in here for cut in traced.for_target(target).cuts for w in cut.workloads}
-                )
-            try:
-                tuned = tune_many(here, target, trials, log=self.options.log)
-            except AutoschedError as error:
-                # There are no kernels then.
-                _log.info("not tuned: %s", error)
-                continue
-            if tuned.interrupted:
-                raise KeyboardInterrupt
-
-    def _kernel(self, problem: TracedProblem | str) -> TracedKernel | str:
-        if isinstance(problem, str):
-            return problem
+    def _kernel(self, problem: TracedProblem) -> TracedKernel | str:
         try:
+            if self.options.tunes:
+                tuned = tune(problem.traced, problem.target, self.options.trials, log=self.options.log)
+                if any(r.ending == "interrupted" for r in tuned.results):
+                    raise KeyboardInterrupt
             load = self.load or replay
             return load(problem.traced, problem.target, log=self.options.log)
         except AutoschedError as error:
@@ -100,7 +82,7 @@ class GraphCompiler:
         """
         if isinstance(kernel, str):
             if computes(segment.module):
-                check_strict(self.options, self.kind, operators_of(segment.module), kernel)
+                check_strict(self.options, self.kind, segment.operators, kernel)
             return Choice("inductor", why=kernel)
         if self.options.strict or not self.options.tunes:
             return Choice("autosched", kernel)
@@ -120,7 +102,7 @@ class GraphCompiler:
     ) -> tuple[Part, ...]:
         """The parts of a graph, or the whole by others where that is faster."""
         known = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, TracedKernel)}
-        whole, call = others.of(divided.whole), composed(divided, [(p.segment, p.call) for p in parts])
+        whole, call = others.of(divided.whole), self._composed(divided, parts)
         calls: dict[Maker, Call] = {"autosched": lambda *inputs: call(list(inputs)), whole.by: whole.call}
         seconds = seconds_of_graph(divided, known, calls)
         if isinstance(seconds, str):
@@ -130,6 +112,11 @@ class GraphCompiler:
         if choice.by == "autosched":
             return parts
         return (Part(divided.whole, whole.call, replace(choice, by=whole.by)),)
+
+    def _composed(self, divided: DividedGraph, parts: Sequence[Part]) -> Boxed:
+        # In training, what the forward graph keeps is free when a part of the backward graph has read it.
+        apart = self.kind != "inference"
+        return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:

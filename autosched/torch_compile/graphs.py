@@ -52,7 +52,9 @@ def traced_or_why(
         why = f"{type(error).__name__}: {first_line(error)}"
         warnings.warn(f"{kind} graph: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
         return why
-    return traced if traced.launched else "no operator has a kernel"
+    if traced.launched:
+        return traced
+    return "; ".join(["no operator has a kernel", *dict.fromkeys(traced.left_to_pytorch)])
 
 
 def weights_of(inputs: Sequence[Any], kind: Kind) -> frozenset[int]:

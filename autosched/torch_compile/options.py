@@ -11,8 +11,8 @@ from autosched.tuning.searching.preparation import Trials, check_trials
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
 
-# Those of torch.compile that need no CUDA graph.
-Mode = Literal["default", "max-autotune", "max-autotune-no-cudagraphs"]
+# Those of torch.compile.
+Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -20,9 +20,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 class Options:
     """The choices of a user.
 
-    `mode`: "default" takes the kernels that logs have, "max-autotune" tunes the others first. `log`: the path of the
-    tuning log, by default the user's. `trials`: schedules that are tried of every kernel while tuning. `strict`: True
-    refuses what no kernel computes, instead of leaving it to PyTorch.
+    `mode`: "default" takes the kernels that logs have, "reduce-overhead" launches these as CUDA graphs, "max-autotune"
+    tunes the others first and then does the same. `log`: the path of the tuning log, by default the user's. `trials`:
+    schedules that are tried of every kernel while tuning. `strict`: True refuses what no kernel computes, instead of
+    leaving it to PyTorch.
     """
 
     mode: Mode = "default"
@@ -32,7 +33,13 @@ class Options:
 
     @property
     def tunes(self) -> bool:
-        return self.mode != "default"
+        """True if kernels that logs lack are tuned."""
+        return self.mode in ("max-autotune", "max-autotune-no-cudagraphs")
+
+    @property
+    def graphs(self) -> bool:
+        """True if kernels are launched as CUDA graphs, where they can be."""
+        return self.mode in ("reduce-overhead", "max-autotune")
 
     @staticmethod
     def of(mode: str | None, given: Mapping[str, object] | None) -> Options:

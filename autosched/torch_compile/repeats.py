@@ -88,7 +88,7 @@ class _Sequence:
             if len(found) < 3 or any(self._divides_results[at] for at in found):
                 continue
             streams = self._streams(found[0], found[1], found[2])
-            if 1 <= len(streams) <= _MOST_STREAMS:
+            if len(streams) <= _MOST_STREAMS and self._is_chain(streams, found[1], unit):
                 offers.append((len(streams), -self._freshness(streams, found[1]), -len(found), offset, found))
         return min(offers)[-1] if offers else []
 
@@ -100,6 +100,14 @@ class _Sequence:
     def _streams(self, first: int, border: int, end: int) -> list[int]:
         """The operators before a border whose results the layer behind it reads."""
         return [n for n in range(first, border) if any(border <= reader < end for reader in self._readers[n])]
+
+    def _is_chain(self, streams: Sequence[int], border: int, unit: int) -> bool:
+        """True where a layer computes such values from those of the layer before it: branches do not."""
+        reached = {reader for stream in streams for reader in self._readers[stream]}
+        for n in range(border, border + unit):
+            if n in reached:
+                reached.update(self._readers[n])
+        return any(stream + unit in reached for stream in streams)
 
     def _freshness(self, streams: Sequence[int], border: int) -> int:
         """Extent to which a kernel begins at a border anyway: 2 before products, 1 before other operators that are not

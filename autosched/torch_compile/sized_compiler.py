@@ -134,7 +134,9 @@ class _AtSizes:
             return kernels
         choices = {s.key: _choice(kernels.get(s.key)) for s, _ in divided.problems}
         parts = parts_of(divided, choices, Others())
-        call = partial(_of_tensors, composed(divided, [(part.segment, part.call) for part in parts]))
+        graphs, apart = self.compiler.options.graphs, self.compiler.kind != "inference"
+        whole = composed(divided, [(part.segment, part.call) for part in parts], graphs, apart)
+        call = partial(_of_tensors, whole)
         return self._why_slower(divided, kernels, call, inputs) or (call, reports_of(parts))
 
     def _kernels_of(self, traced: _TracedGraph, first: bool) -> dict[str, TracedKernel] | str:

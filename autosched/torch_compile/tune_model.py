@@ -96,9 +96,8 @@ class _Collector:
         """The compiler of one kind of graphs."""
 
         def collect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            for problem in traced_problems(
-                DividedGraph(graph, tuple(inputs), weights_of(inputs, kind)), kind, strict=False
-            ).values():
+            divided = DividedGraph(graph, tuple(inputs), weights_of(inputs, kind))
+            for problem in traced_problems(divided, kind, strict=False).values():
                 if isinstance(problem, TracedProblem):
                     self.problems.append(problem)
                 else:

@@ -14,6 +14,7 @@ that have none. Times are those of the processor: other processes do not count.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import re
@@ -23,19 +24,18 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
+from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
-from autosched.torch_compile.backend import by_graphs
-from autosched.torch_compile.graphs import traced_or_why
-from autosched.torch_compile.reports import Kind
-from autosched.tracing import TracedFunction
+from autosched.torch_compile import graph_compiler
+from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import target_named
 
@@ -51,7 +51,8 @@ class Row:
     """Outcome of a graph: "compiled", "no kernel", "crashed" or "timed out".
 
     `capture_s`: seconds of Dynamo and AOTAutograd; `trace_s`: until the graph is cut into kernels; `target_s`: for an
-    H200. `launches` and `kernels` are those on an H200.
+    H200. `segments` are different ones; `launches` and `kernels` those on an H200; `left`: operators that PyTorch
+    computes; `others`: reasons for which segments have no kernel.
     """
 
     name: str
@@ -60,32 +61,31 @@ class Row:
     capture_s: float = 0.0
     trace_s: float = 0.0
     target_s: float = 0.0
+    segments: int = 0
     launches: int = 0
     kernels: int = 0
     left: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
-class _Compiled(Exception):
+class _CompiledError(Exception):
     """The end of a call: the graph is compiled, and is not run."""
 
 
 @dataclass
-class _Cutter:
-    """Compilers for AOTAutograd that cut a graph, and end the call: seconds until then, and what it became."""
+class _Watch:
+    """In the place of `traced_problems`: the same, with the seconds before and during it; then the call ends."""
 
     began: float
     capture_s: float = 0.0
     trace_s: float = 0.0
-    traced: TracedFunction | str = "Dynamo captures no graph"
+    problems: tuple[TracedProblem | str, ...] = ()
 
-    def of(self, kind: Kind) -> Callable[..., Any]:
-        def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            self.capture_s = time.process_time() - self.began
-            self.traced = traced_or_why(graph, inputs, kind, strict=False)
-            self.trace_s = time.process_time() - self.began - self.capture_s
-            raise _Compiled
-
-        return compile_graph
+    def traced(self, *given: Any) -> dict[str, TracedProblem | str]:
+        self.capture_s = time.process_time() - self.began
+        self.problems = tuple(traced_problems(*given).values())
+        self.trace_s = time.process_time() - self.began - self.capture_s
+        raise _CompiledError
 
 
 def row_of(name: str, repository: Path) -> Row:
@@ -93,25 +93,25 @@ def row_of(name: str, repository: Path) -> Row:
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", DefectWarning)
     model, inputs = graph_of(repository, name)
-    cutter = _Cutter(time.process_time())
-    torch._dynamo.config.suppress_errors = False
-    with torch.no_grad():
-        try:
-            torch.compile(model, backend=by_graphs(cutter.of), fullgraph=True, dynamic=False)(*inputs)
-        except Exception as error:
-            if not isinstance(error.__cause__ or error, _Compiled) and "_Compiled" not in str(error):
-                return Row(name, "crashed", traceback.format_exc(limit=-3))
-    row = functools.partial(Row, name, capture_s=round(cutter.capture_s, 2), trace_s=round(cutter.trace_s, 2))
-    if isinstance(cutter.traced, str):
-        return row("no kernel", cutter.traced)
+    watch = _Watch(time.process_time())
+    graph_compiler.traced_problems = watch.traced  # type: ignore[assignment]
+    with torch.no_grad(), contextlib.suppress(_CompiledError, BackendCompilerFailed):
+        torch.compile(model, backend="autosched", fullgraph=True, dynamic=False)(*inputs)
+    row = functools.partial(Row, name, capture_s=round(watch.capture_s, 2), trace_s=round(watch.trace_s, 2))
+    found = [p for p in watch.problems if isinstance(p, TracedProblem)]
+    if not found:
+        return row("no kernel", "; ".join(map(str, watch.problems)))
     began = time.process_time()
-    there = cutter.traced.for_target(target_named("h200"))
+    target = target_named("h200")
+    there = [(p.traced.for_target(target), p.times) for p in found]
     return row(
         "compiled",
         target_s=round(time.process_time() - began, 2),
-        launches=len(there.launched),
-        kernels=len(there.workloads),
-        left=there.left_to_pytorch,
+        segments=len(watch.problems),
+        launches=sum(len(t.launched) * times for t, times in there),
+        kernels=len({w.key for t, _ in there for w in t.workloads}),
+        left=tuple(text for t, _ in there for text in t.left_to_pytorch),
+        others=tuple(p for p in watch.problems if isinstance(p, str)),
     )
 
 
@@ -167,18 +167,21 @@ def _caught(name: str, repository: Path) -> Row:
 
 def read(out: Path) -> list[Row]:
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    return [Row(**{**row, "left": tuple(row["left"])}) for row in rows]
+    return [Row(**{**row, "left": tuple(row["left"]), "others": tuple(row["others"])}) for row in rows]
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    yield f"{'capture':>8}{'trace':>8}{'H200':>8}{'launches':>9}{'kernels':>8}{'left':>5}"
+    yield f"{'capture':>8}{'trace':>8}{'H200':>8}{'segments':>9}{'launches':>9}{'kernels':>8}{'left':>5}"
     for row in rows:
         seconds = "".join(f"{s:8.1f}" for s in (row.capture_s, row.trace_s, row.target_s))
-        yield f"{seconds}{row.launches:9}{row.kernels:8}{len(row.left):5}  {row.name.removeprefix('samples/')}"
+        counts = f"{row.segments:9}{row.launches:9}{row.kernels:8}{len(row.left) + len(row.others):5}"
+        yield f"{seconds}{counts}  {row.name.removeprefix('samples/')}"
         if row.status != "compiled":
             yield f"{'':8}{row.status}: {row.reason}"
     yield ", ".join(f"{count} {status}" for status, count in Counter(row.status for row in rows).items())
-    for text, count in Counter(re.sub(r" \([^()]*:\d+\)", "", t) for row in rows for t in row.left).most_common():
+    for text, count in Counter(
+        re.sub(r" \([^()]*:\d+\)", "", t) for row in rows for t in (*row.left, *row.others)
+    ).most_common():
         yield f"{count:5} left: {text}"
 
 

@@ -59,8 +59,8 @@ _FAILED = ("failed", "crashed", "timed out")
 class Row:
     """Outcome of a test, and what calls the backend in it: check_model, or torch.compile by itself.
 
-    `graphs`: of the test; `ours`: those by kernels of autosched, which are so many `kernels`; `left`: operators that
-    these leave to PyTorch; `why`: reasons for which other graphs have none.
+    `graphs`: of the test; `ours`: those with kernels of autosched, which are so many `kernels`; `left`: operators that
+    these leave to PyTorch; `why`: reasons for which parts of graphs have none.
     """
 
     name: str
@@ -126,17 +126,16 @@ def tested(module: Any, name: str, options: argparse.Namespace) -> Row:
     texts = [text for _, text in (*result.failures, *result.errors)]
     reason = "; ".join(map(why_failed, texts))
     status = "failed" if texts else "skipped" if result.skipped or result.expectedFailures else "passed"
-    own = [r for r in reports if r.by == "autosched"]
     return Row(
         name,
         status,
         by=min(called, default=""),
         reason=reason or "; ".join(text for _, text in result.skipped),
         graphs=len(reports),
-        ours=len(own),
-        kernels=sum(r.kernels for r in own),
-        left=tuple(text for r in own for text in r.left),
-        why=tuple(r.why for r in reports if r.by != "autosched"),
+        ours=sum(r.kernels > 0 for r in reports),
+        kernels=sum(r.kernels for r in reports),
+        left=tuple(text for r in reports for text in r.left),
+        why=tuple(p.why for r in reports for p in r.parts if p.why),
     )
 
 

@@ -119,11 +119,11 @@ class _Translator:
         self._arguments, self._names, self._changing = names, captured.names, captured.places
         self._precision, self._static = captured.precision, captured.static
         given = iter(names)
-        needed = needed_nodes(captured.graph, allow_fallback)
+        self._needed = needed_nodes(captured.graph, allow_fallback)
         for node in captured.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 self._known[node] = self._placeholder(node, captured.constants.get(node.name), given)
-            elif node.op == "call_function" and node in needed:
+            elif node.op == "call_function" and node in self._needed:
                 self._known[node] = self._called(node)
             elif node.op == "output":
                 self.translation.outputs = [self._output(a) for a in node.args[0]]
@@ -179,8 +179,6 @@ class _Translator:
             made = self._known[several]
             if isinstance(made, _Unread):
                 return self._left_to_pytorch(node, made.reason, None)
-            if isinstance(place, int) and place >= len(made):
-                raise self._refused(several, f"no rule has its result {place}")
             self._constants.note(node, made[place])
             return made[place]
         if is_effect(node):
@@ -194,6 +192,7 @@ class _Translator:
         try:
             declared = results_of(node)
             made = self._translated(node, declared, *self._as_read(node))
+            self._check_complete(node, made)
             made = stored_in_parts(node, made) if isinstance(made, Joined) else made
             _check_made(made, declared)
             self._note_origin(made, node.name)
@@ -206,6 +205,12 @@ class _Translator:
             warnings.warn(f"{where(node)}: {why}; this is a defect of autosched", DefectWarning, stacklevel=2)
             return self._left_to_pytorch(node, why, error)
         return made
+
+    def _check_complete(self, node: fx.Node, made: Any) -> None:
+        """Raise UnsupportedError where a result is read that the rule does not make."""
+        read = [n.args[1] for n in node.users if n.target is operator.getitem and n in self._needed]
+        if missing := [place for place in read if isinstance(place, int) and place >= len(made)]:
+            raise UnsupportedError(f"no rule has its result {missing[0]}")
 
     def _left_to_pytorch(self, node: fx.Node, why: str, defect: Exception | None) -> Any:
         constant = self._in_memory(node)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import autosched
-from autosched.torch_compile import graphs, timing_parts
+from autosched.torch_compile import graph_compiler, graphs, timing_parts, tune_model
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
+from autosched.tracing import TracedFunction
 from autosched.tracing.translation.translate import DefectWarning
-from search_spaces import InputError
+from search_spaces import InputError, Target
 
 COMPILER = shutil.which("g++")
 
@@ -213,6 +214,25 @@ def test_a_model_is_tuned_once_and_then_compiled_without_a_search(tmp_path: Path
         made.sum().backward()
     assert [r.kind for r in reports] == (["forward", "backward"] if backward else ["inference"])
     assert {r.by for r in reports} == {"autosched"}
+
+
+def test_attention_is_tuned_as_it_is_compiled(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned, looked_up = set[str](), set[str]()
+
+    def no_search(problems: Any, target: Target, *_: Any, **__: Any) -> None:
+        tuned.update(w.key for traced, _ in problems for w in traced.for_target(target).workloads)
+
+    def no_record(traced: TracedFunction, target: Target, **__: Any) -> None:
+        looked_up.update(w.key for w in traced.for_target(target).workloads)
+        raise InputError("no record")
+
+    monkeypatch.setattr(tune_model, "tune_many", no_search)
+    monkeypatch.setattr(graph_compiler, "replay", no_record)
+    x = torch.ones(1, 2, 4, 8)
+    tune_model.tune_model(attention, x)
+    called, _ = compiled(attention, log=log)
+    called(x)
+    assert tuned == looked_up
 
 
 def test_a_model_without_a_kernel_cannot_be_tuned() -> None:

@@ -258,3 +258,22 @@ def test_function_transforms_of_a_compiled_model_are_right() -> None:
     called = compiled(model)
     check(torch.vmap(called), model)
     check(compiled(torch.vmap(model)), model)
+
+
+def test_a_graph_is_cut_as_outside_of_pytorchs_compiler() -> None:
+    reports: list[GraphReport] = []
+    # Within it a view that there is not raises another exception than outside.
+    check(compiled(lambda x: x.repeat(2, 3), reports), lambda x: x.repeat(2, 3))
+    assert [r.by for r in reports] == ["autosched"]
+
+
+def test_a_graph_with_constants_is_computed_by_kernels() -> None:
+    reports: list[GraphReport] = []
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + torch.tensor([1.0, 2.0]).repeat(4), torch.tensor([[3.0]]).exp()
+
+    called = compiled(model, reports)
+    for got, want in zip(called(X), model(X), strict=True):
+        torch.testing.assert_close(got, want)
+    assert [r.by for r in reports] == ["autosched"]
