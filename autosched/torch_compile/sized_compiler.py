@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,7 @@ from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
 from autosched.torch_compile.timing_parts import seconds_of_graph
 from autosched.tracing import TracedKernel
+from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import AutoschedError
 from tuning_logs.text import first_line
 
@@ -46,7 +48,7 @@ class SizedCompiler:
             why = "; ".join(filter(None, ("its sizes change", other.failed)))
             self.inform(GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),)))
         at_sizes = _AtSizes(self, graph, weights_of(inputs, self.kind), other)
-        return boxed(SizedGraph(SizePlaces.of(inputs), at_sizes, None if other is None else other.call))
+        return SizedGraph(SizePlaces.of(inputs), at_sizes, None if other is None else boxed(other.call))
 
     def inform(self, report: GraphReport) -> None:
         """Tell users of a report."""
@@ -75,14 +77,19 @@ class _AtSizes:
     other: Other | None
     begun: dict[Sizes, _TracedGraph] = field(default_factory=dict)
 
-    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Call | None:
+    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Boxed | None:
         """The graph at the sizes of these inputs by kernels that are faster than others; None where there are none.
 
         Raises:
             InputError: there are none, and `strict` refuses others.
         """
         compiler, count = self.compiler, operators_of(self.graph)
-        found = self._by_kernels(sizes, inputs, first)
+        try:
+            found = self._by_kernels(sizes, inputs, first)
+        except Exception as error:
+            # A user's model runs all the same.
+            found = f"{type(error).__name__}: {first_line(error)}"
+            warnings.warn(f"{compiler.kind} graph at {sizes}: {found}", DefectWarning, stacklevel=2)
         if not isinstance(found, str):
             call, parts = found
             compiler.inform(GraphReport(compiler.kind, parts, sizes))
@@ -106,6 +113,7 @@ class _AtSizes:
         try:
             trials = [trials_of_nearest(p.traced, p.target, log=options.log) for p in problems]
         except AutoschedError:
+            # Then there are no kernels.
             return None
         needed = [each for each in trials if each is not None]
         return partial(_each, needed) if needed else None
@@ -124,7 +132,7 @@ class _AtSizes:
 
     def _by_kernels(
         self, sizes: Sizes, inputs: Sequence[Any], first: bool
-    ) -> tuple[Call, tuple[PartReport, ...]] | str:
+    ) -> tuple[Boxed, tuple[PartReport, ...]] | str:
         """The graph by kernels alone, with reports of its parts; or the reason that others compute it."""
         found = self.begun.pop(sizes, None) or self._traced(inputs)
         if isinstance(found, str):
@@ -153,7 +161,7 @@ class _AtSizes:
         return {key: made for key, made in found.items() if isinstance(made, TracedKernel)}
 
     def _why_slower(
-        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel], call: Call, inputs: Sequence[Any]
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel], call: Boxed, inputs: Sequence[Any]
     ) -> str | None:
         """Reason that others compute the graph at these sizes: schedules of other sizes may be slow there."""
         if self.other is None:
@@ -163,7 +171,7 @@ class _AtSizes:
         def of_tensors(*tensors: Tensor) -> Sequence[Any]:
             return other(*_with_tensors(inputs, tensors))
 
-        calls: dict[Maker, Call] = {"autosched": call, by: of_tensors}
+        calls: dict[Maker, Call] = {"autosched": lambda *tensors: call(list(tensors)), by: of_tensors}
         seconds = seconds_of_graph(divided, kernels, calls)
         if isinstance(seconds, str):
             return f"the kernels cannot be timed: {seconds}"
@@ -192,8 +200,10 @@ def specialised(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphM
         return make_fx(lambda *given: graph(*_with_tensors(fake, given)))(*tensors), tensors
 
 
-def _of_tensors(call: Boxed, *inputs: Any) -> Sequence[Any]:
-    return call([x for x in inputs if isinstance(x, Tensor)])
+def _of_tensors(call: Boxed, inputs: list[Any]) -> Sequence[Any]:
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    inputs.clear()
+    return call(tensors)
 
 
 def _with_tensors(inputs: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:

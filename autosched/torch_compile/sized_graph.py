@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from autosched.kernels.static_tensors import is_captured
+from autosched.torch_compile.composition import Boxed
 from autosched.torch_compile.graphs import is_symbolic
-from autosched.torch_compile.others import Call
 
 _log = logging.getLogger(__name__)
 # Sizes that have kernels at a time: PyTorch compiles a function anew as often, if it knows of no sizes that change
@@ -38,7 +38,7 @@ class ByKernels(Protocol):
     def before(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Callable[[], None] | None:
         """Work that kernels at the sizes of these inputs need before, for another thread; None for none."""
 
-    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Call | None:
+    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Boxed | None:
         """The graph at the sizes of these inputs; None where there are no kernels."""
 
 
@@ -87,19 +87,21 @@ class SizePlaces:
 
 
 class SizedGraph:
-    """A graph with sizes that change, as a function of its inputs."""
+    """A graph with sizes that change, as a function of a list of its inputs, which it empties."""
 
-    def __init__(self, places: SizePlaces, by_kernels: ByKernels, otherwise: Call | None) -> None:
+    def __init__(self, places: SizePlaces, by_kernels: ByKernels, otherwise: Boxed | None) -> None:
         """`otherwise` takes inputs of any sizes; without it all sizes need kernels."""
         self._places, self._by_kernels, self._otherwise = places, by_kernels, otherwise
-        self._calls: dict[Sizes, Call] = {}
+        self._calls: dict[Sizes, Boxed] = {}
         self._refused: set[Sizes] = set()
         self._counts: dict[Sizes, int] = {}
         self._making = threading.Lock()
         self._begun: Sizes | None = None
         self._work = threading.Thread()
+        # AOTAutograd's convention; wrappers of PyTorch's copy what is in the instance.
+        self._boxed_call = True
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
         sizes = self._places.sizes(inputs)
         self._counts[sizes] = count = self._counts.get(sizes, 0) + 1
         call = self._calls.get(sizes)
@@ -109,7 +111,7 @@ class SizedGraph:
             self._forget_rare()
         call = call or self._otherwise
         assert call is not None
-        return call(*inputs)
+        return call(inputs)
 
     def _is_worth_kernels(self, sizes: Sizes, count: int, inputs: Sequence[Any]) -> bool:
         if self._otherwise is None:
@@ -120,7 +122,7 @@ class SizedGraph:
             return not self._calls or count > 1
         return count >= 2 * self._count(self._least_called())
 
-    def _made(self, sizes: Sizes, inputs: Sequence[Any]) -> Call | None:
+    def _made(self, sizes: Sizes, inputs: Sequence[Any]) -> Boxed | None:
         """The call for these sizes from now on; None while another thread works on one."""
         if self._work.is_alive() or not self._making.acquire(blocking=self._otherwise is None):
             return None

@@ -20,6 +20,7 @@ from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
+from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError
 
 COMPILER = shutil.which("g++")
@@ -142,6 +143,27 @@ def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.Mo
     assert "no successful record" in reports[-1].why
 
 
+def test_a_defect_costs_a_warning_and_the_kernels_only(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise ZeroDivisionError("of a rule")
+
+    called, reports = compiled(lambda x: x.exp() * 3, log=log)
+    monkeypatch.setattr(sized_compiler, "composed", failing)
+    monkeypatch.setattr(sized_compiler, "computes", lambda _: False)
+    with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule"):
+        torch.testing.assert_close(called(torch.ones(3)), torch.ones(3).exp() * 3)
+    assert made(reports) == [("eager", ()), ("eager", (3,))]
+
+
+def test_inputs_are_free_once_they_are_read() -> None:
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), Kernels(lambda _: False), lambda _: ["others"])
+    inputs: list[Any] = [3, torch.ones(3)]
+    boxed = sized_compiler._of_tensors
+    assert boxed(lambda tensors: [tensors.pop()], inputs)[0].shape == (3,)
+    assert inputs == []
+    assert graph._boxed_call
+
+
 def test_kernels_slower_than_others_are_not_used(model: nn.Module, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def seconds(divided: object, kernels: object, calls: dict[str, Callable[[Tensor], object]]) -> dict[str, float]:
         for call in calls.values():
@@ -209,14 +231,14 @@ class Kernels:
 
     def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Any:
         self.asked.append(sizes[0])
-        return None if self._refused(sizes[0]) else lambda _: ("kernels",)
+        return None if self._refused(sizes[0]) else lambda _: ["kernels"]
 
 
 def sized(refused: Callable[[int], bool] = lambda _: False) -> tuple[Callable[[int], str], list[int]]:
     """A function of a size that says who computes it, and the sizes for which kernels were looked for."""
     kernels = Kernels(refused)
-    graph = SizedGraph(SizePlaces((lambda given: given[0],)), kernels, lambda _: ("others",))
-    return lambda n: "".join(graph(n)), kernels.asked
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), kernels, lambda _: ["others"])
+    return lambda n: "".join(graph([n])), kernels.asked
 
 
 def test_sizes_that_grow_cost_a_few_traces_only() -> None:
