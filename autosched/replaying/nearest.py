@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -43,16 +43,49 @@ def nearest_kernels(
     return kernel
 
 
+def trials_of_nearest(
+    traced: TracedFunction, target: Target, *, log: str | os.PathLike[str] | None = None
+) -> Callable[[], None] | None:
+    """The trials that `nearest_kernels` needs, as a function that another thread may call meanwhile; None for none."""
+    paths = log_paths(log)
+    spaces_of = [s for w in traced.for_target(target).workloads if (s := _space_without_record(w, target, paths))]
+    tried = [(space, schedules) for space in spaces_of if (schedules := _nearest(space, paths))]
+    if len(tried) < len(spaces_of) or not tried:
+        # One of them has no kernel: the others need no trial.
+        return None
+
+    def make() -> None:
+        for space, schedules in tried:
+            first_use.first_right(space, schedules, _origin(target))
+
+    return make
+
+
 def _kernel(op: Workload, target: Target, paths: Sequence[Path]) -> Kernel:
     try:
         return load_kernel(find_best(op, target, paths, _POLICY), op)
     except InputError:
         space = spaces.build(op, target)
-        schedules = list(islice(dict.fromkeys(_schedules(space, paths)), _MOST_TRIED))
+        schedules = _nearest(space, paths)
         if not schedules:
             raise
-    origin = Provenance(generator_hash(), _POLICY, time.time(), 0, 0, environment(target))
-    return load_kernel(first_use.first_right(space, schedules, origin), op)
+    return load_kernel(first_use.first_right(space, schedules, _origin(target)), op)
+
+
+def _space_without_record(op: Workload, target: Target, paths: Sequence[Path]) -> SearchSpace | None:
+    try:
+        find_best(op, target, paths, _POLICY)
+    except InputError:
+        return spaces.build(op, target)
+    return None
+
+
+def _origin(target: Target) -> Provenance:
+    return Provenance(generator_hash(), _POLICY, time.time(), 0, 0, environment(target))
+
+
+def _nearest(space: SearchSpace, paths: Sequence[Path]) -> list[Schedule]:
+    return list(islice(dict.fromkeys(_schedules(space, paths)), _MOST_TRIED))
 
 
 def _schedules(space: SearchSpace, paths: Sequence[Path]) -> Iterator[Schedule]:

@@ -46,7 +46,7 @@ class GraphCompiler:
             InputError: it is not computed by kernels of autosched alone, and `strict` refuses that.
         """
         divided, others = DividedGraph(graph, tuple(inputs), weights_of(inputs, self.kind)), Others()
-        kernels = self.kernels(divided)
+        kernels = self.kernels(traced_problems(divided, self.kind, self.options.strict))
         choices = {s.key: self._choice(s, kernels[s.key], others) for s, _ in divided.problems}
         parts = parts_of(divided, choices, others)
         seconds: Mapping[Maker, float] = {}
@@ -57,9 +57,8 @@ class GraphCompiler:
         self.report(report)
         return self._composed(divided, parts)
 
-    def kernels(self, divided: DividedGraph) -> dict[str, TracedKernel | str]:
+    def kernels(self, problems: Mapping[str, TracedProblem | str]) -> dict[str, TracedKernel | str]:
         """For every distinct segment its kernels from the logs, or tuned now; or the reason that there are none."""
-        problems = traced_problems(divided, self.kind, self.options.strict)
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +13,21 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from autosched.replaying.nearest import nearest_kernels
+from autosched.replaying.nearest import nearest_kernels, trials_of_nearest
 from autosched.torch_compile.composition import Boxed, boxed, composed
 from autosched.torch_compile.graph_compiler import GraphCompiler, check_strict
 from autosched.torch_compile.graphs import computes, operators_of, weights_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Call, Other, by_others
 from autosched.torch_compile.parts import Choice, Others, parts_of, reports_of
+from autosched.torch_compile.problems import TracedProblem, traced_problems
 from autosched.torch_compile.reports import GraphReport, Kind, Maker, OnReport, PartReport
 from autosched.torch_compile.segments import DividedGraph
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
 from autosched.torch_compile.timing_parts import seconds_of_graph
 from autosched.tracing import TracedKernel
+from autosched.tracing.translation.translate import DefectWarning
+from search_spaces import AutoschedError
 from tuning_logs.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -44,7 +48,7 @@ class SizedCompiler:
             why = "; ".join(filter(None, ("its sizes change", other.failed)))
             self.inform(GraphReport(self.kind, (PartReport(operators_of(graph), other.by, why=why),)))
         at_sizes = _AtSizes(self, graph, weights_of(inputs, self.kind), other)
-        return boxed(SizedGraph(SizePlaces.of(inputs), at_sizes, None if other is None else other.call))
+        return SizedGraph(SizePlaces.of(inputs), at_sizes, None if other is None else boxed(other.call))
 
     def inform(self, report: GraphReport) -> None:
         """Tell users of a report."""
@@ -53,22 +57,39 @@ class SizedCompiler:
 
 
 @dataclass(frozen=True)
+class _TracedGraph:
+    """A graph at some sizes, in segments, and these cut into kernels (`traced_problems`)."""
+
+    divided: DividedGraph
+    problems: Mapping[str, TracedProblem | str]
+
+
+@dataclass(frozen=True)
 class _AtSizes:
-    """A graph by kernels at the sizes of calls; `other` computes it at any sizes, None where `strict` refuses that."""
+    """A graph by kernels at the sizes of calls; `other` computes it at any sizes, None where `strict` refuses that.
+
+    `begun`: the graph at sizes whose kernels are on trial.
+    """
 
     compiler: SizedCompiler
     graph: fx.GraphModule
     weights: frozenset[int]
     other: Other | None
+    begun: dict[Sizes, _TracedGraph] = field(default_factory=dict)
 
-    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Call | None:
+    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Boxed | None:
         """The graph at the sizes of these inputs by kernels that are faster than others; None where there are none.
 
         Raises:
             InputError: there are none, and `strict` refuses others.
         """
         compiler, count = self.compiler, operators_of(self.graph)
-        found = self._by_kernels(inputs, first)
+        try:
+            found = self._by_kernels(sizes, inputs, first)
+        except Exception as error:
+            # A user's model runs all the same.
+            found = f"{type(error).__name__}: {first_line(error)}"
+            warnings.warn(f"{compiler.kind} graph at {sizes}: {found}", DefectWarning, stacklevel=2)
         if not isinstance(found, str):
             call, parts = found
             compiler.inform(GraphReport(compiler.kind, parts, sizes))
@@ -78,8 +99,27 @@ class _AtSizes:
         compiler.inform(GraphReport(compiler.kind, (PartReport(count, self.other.by, why=found),), sizes))
         return None
 
-    def _by_kernels(self, inputs: Sequence[Any], first: bool) -> tuple[Call, tuple[PartReport, ...]] | str:
-        """The graph by kernels alone, with reports of its parts; or the reason that others compute it."""
+    def before(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Callable[[], None] | None:
+        """Trials of schedules of other sizes."""
+        options = self.compiler.options
+        if self.other is None or (first and options.tunes):
+            return None
+        found = self._traced(inputs)
+        if isinstance(found, str):
+            return None
+        self.begun.clear()
+        self.begun[sizes] = found
+        problems = [problem for problem in found.problems.values() if isinstance(problem, TracedProblem)]
+        try:
+            trials = [trials_of_nearest(p.traced, p.target, log=options.log) for p in problems]
+        except AutoschedError:
+            # Then there are no kernels.
+            return None
+        needed = [each for each in trials if each is not None]
+        return partial(_each, needed) if needed else None
+
+    def _traced(self, inputs: Sequence[Any]) -> _TracedGraph | str:
+        """The graph at the sizes of these inputs, or the reason that it cannot be had."""
         try:
             graph, tensors = specialised(self.graph, inputs)
         except Exception as error:
@@ -88,30 +128,40 @@ class _AtSizes:
         places = [n for n, x in enumerate(inputs) if isinstance(x, Tensor)]
         weights = frozenset(number for number, n in enumerate(places) if n in self.weights)
         divided = DividedGraph(graph, tuple(tensors), weights)
-        kernels = self._kernels_of(divided, first)
+        return _TracedGraph(divided, traced_problems(divided, self.compiler.kind, self.compiler.options.strict))
+
+    def _by_kernels(
+        self, sizes: Sizes, inputs: Sequence[Any], first: bool
+    ) -> tuple[Boxed, tuple[PartReport, ...]] | str:
+        """The graph by kernels alone, with reports of its parts; or the reason that others compute it."""
+        found = self.begun.pop(sizes, None) or self._traced(inputs)
+        if isinstance(found, str):
+            return found
+        divided, kernels = found.divided, self._kernels_of(found, first)
         if isinstance(kernels, str):
             return kernels
         choices = {s.key: _choice(kernels.get(s.key)) for s, _ in divided.problems}
         parts = parts_of(divided, choices, Others())
-        apart = self.compiler.kind != "inference"
-        call = partial(_of_tensors, composed(divided, [(part.segment, part.call) for part in parts], apart=apart))
+        graphs, apart = self.compiler.options.graphs, self.compiler.kind != "inference"
+        whole = composed(divided, [(part.segment, part.call) for part in parts], graphs, apart)
+        call = partial(_of_tensors, whole)
         return self._why_slower(divided, kernels, call, inputs) or (call, reports_of(parts))
 
-    def _kernels_of(self, divided: DividedGraph, first: bool) -> dict[str, TracedKernel] | str:
+    def _kernels_of(self, traced: _TracedGraph, first: bool) -> dict[str, TracedKernel] | str:
         """The kernels of all segments that compute something, or the reason that one has none."""
         kind, options, report = self.compiler.kind, self.compiler.options, self.compiler.report
         if not (first and options.tunes):
             options = replace(options, mode="default")
         loaded = GraphCompiler(kind, options, report, None if first and options.tunes else nearest_kernels)
-        found = loaded.kernels(divided)
-        computing = {s.key for s, _ in divided.problems if computes(s.module)}
+        found = loaded.kernels(traced.problems)
+        computing = {s.key for s, _ in traced.divided.problems if computes(s.module)}
         missing = [made for key, made in found.items() if isinstance(made, str) and key in computing]
         if missing:
             return missing[0]
         return {key: made for key, made in found.items() if isinstance(made, TracedKernel)}
 
     def _why_slower(
-        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel], call: Call, inputs: Sequence[Any]
+        self, divided: DividedGraph, kernels: Mapping[str, TracedKernel], call: Boxed, inputs: Sequence[Any]
     ) -> str | None:
         """Reason that others compute the graph at these sizes: schedules of other sizes may be slow there."""
         if self.other is None:
@@ -121,7 +171,7 @@ class _AtSizes:
         def of_tensors(*tensors: Tensor) -> Sequence[Any]:
             return other(*_with_tensors(inputs, tensors))
 
-        calls: dict[Maker, Call] = {"autosched": call, by: of_tensors}
+        calls: dict[Maker, Call] = {"autosched": lambda *tensors: call(list(tensors)), by: of_tensors}
         seconds = seconds_of_graph(divided, kernels, calls)
         if isinstance(seconds, str):
             return f"the kernels cannot be timed: {seconds}"
@@ -132,6 +182,11 @@ class _AtSizes:
 
 def _choice(kernel: TracedKernel | None) -> Choice:
     return Choice("eager", why="it computes nothing") if kernel is None else Choice("autosched", kernel)
+
+
+def _each(works: Sequence[Callable[[], None]]) -> None:
+    for work in works:
+        work()
 
 
 def specialised(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, list[Tensor]]:
@@ -145,8 +200,10 @@ def specialised(graph: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphM
         return make_fx(lambda *given: graph(*_with_tensors(fake, given)))(*tensors), tensors
 
 
-def _of_tensors(call: Boxed, *inputs: Any) -> Sequence[Any]:
-    return call([x for x in inputs if isinstance(x, Tensor)])
+def _of_tensors(call: Boxed, inputs: list[Any]) -> Sequence[Any]:
+    tensors = [x for x in inputs if isinstance(x, Tensor)]
+    inputs.clear()
+    return call(tensors)
 
 
 def _with_tensors(inputs: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:

@@ -4,12 +4,13 @@ Kernels have their sizes as constants: at other sizes a graph is traced and cut 
 few sizes have kernels at a time. The first size called gets them at once; others at their second call, as long as there
 is room, and then in the place of a size that was called half as often or less. Sizes that grow from call to call, as
 those of generated text, cost no more than the first few; and since the calls needed double, so does the time between
-traces.
+traces. Trials of kernels, which take the longest, are made meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -19,9 +20,10 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from autosched.kernels.static_tensors import is_captured
+from autosched.torch_compile.composition import Boxed
 from autosched.torch_compile.graphs import is_symbolic
-from autosched.torch_compile.others import Call
 
+_log = logging.getLogger(__name__)
 # Sizes that have kernels at a time: PyTorch compiles a function anew as often, if it knows of no sizes that change
 # (torch._dynamo.config.recompile_limit).
 _MOST = 8
@@ -31,9 +33,27 @@ Sizes = tuple[int, ...]
 
 
 class ByKernels(Protocol):
-    """The kernels of a graph at the sizes of these inputs, or None; `first`: it has none at any other sizes."""
+    """A graph by kernels, at some sizes. `first`: it has none at any other sizes."""
 
-    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Call | None: ...
+    def before(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Callable[[], None] | None:
+        """Work that kernels at the sizes of these inputs need before, for another thread; None for none."""
+
+    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Boxed | None:
+        """The graph at the sizes of these inputs; None where there are no kernels."""
+
+
+def started(work: Callable[[], None]) -> threading.Thread:
+    """A thread that does some work; an exception ends it, and is found again by who needs the work."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            _log.info("%s: %s", type(error).__name__, error)
+
+    thread = threading.Thread(target=run, name="autosched trials", daemon=True)
+    thread.start()
+    return thread
 
 
 @dataclass(frozen=True)
@@ -67,17 +87,21 @@ class SizePlaces:
 
 
 class SizedGraph:
-    """A graph with sizes that change, as a function of its inputs."""
+    """A graph with sizes that change, as a function of a list of its inputs, which it empties."""
 
-    def __init__(self, places: SizePlaces, by_kernels: ByKernels, otherwise: Call | None) -> None:
+    def __init__(self, places: SizePlaces, by_kernels: ByKernels, otherwise: Boxed | None) -> None:
         """`otherwise` takes inputs of any sizes; without it all sizes need kernels."""
         self._places, self._by_kernels, self._otherwise = places, by_kernels, otherwise
-        self._calls: dict[Sizes, Call] = {}
+        self._calls: dict[Sizes, Boxed] = {}
         self._refused: set[Sizes] = set()
         self._counts: dict[Sizes, int] = {}
         self._making = threading.Lock()
+        self._begun: Sizes | None = None
+        self._work = threading.Thread()
+        # AOTAutograd's convention; wrappers of PyTorch's copy what is in the instance.
+        self._boxed_call = True
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
         sizes = self._places.sizes(inputs)
         self._counts[sizes] = count = self._counts.get(sizes, 0) + 1
         call = self._calls.get(sizes)
@@ -87,7 +111,7 @@ class SizedGraph:
             self._forget_rare()
         call = call or self._otherwise
         assert call is not None
-        return call(*inputs)
+        return call(inputs)
 
     def _is_worth_kernels(self, sizes: Sizes, count: int, inputs: Sequence[Any]) -> bool:
         if self._otherwise is None:
@@ -98,15 +122,22 @@ class SizedGraph:
             return not self._calls or count > 1
         return count >= 2 * self._count(self._least_called())
 
-    def _made(self, sizes: Sizes, inputs: Sequence[Any]) -> Call | None:
-        """The call for these sizes from now on; None while another thread makes one."""
-        if not self._making.acquire(blocking=self._otherwise is None):
+    def _made(self, sizes: Sizes, inputs: Sequence[Any]) -> Boxed | None:
+        """The call for these sizes from now on; None while another thread works on one."""
+        if self._work.is_alive() or not self._making.acquire(blocking=self._otherwise is None):
             return None
         with contextlib.ExitStack() as stack:
             stack.callback(self._making.release)
             if sizes in self._calls:
                 return self._calls[sizes]
-            call = self._by_kernels(sizes, inputs, not self._calls)
+            first = not self._calls
+            if self._otherwise is not None and self._begun != sizes:
+                self._begun, work = sizes, self._by_kernels.before(sizes, inputs, first)
+                if work is not None:
+                    self._work = started(work)
+                if self._work.is_alive():
+                    return None
+            call = self._by_kernels(sizes, inputs, first)
             if call is None:
                 self._refused.add(sizes)
                 call = self._otherwise

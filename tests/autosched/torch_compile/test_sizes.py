@@ -6,6 +6,8 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -13,14 +15,16 @@ import torch
 from torch import Tensor, nn
 
 import autosched
-from autosched.torch_compile import problems, sized_compiler, sized_graph
+from autosched.torch_compile import sized_compiler, sized_graph, traced_cache
 from autosched.torch_compile.backend import backend_of
 from autosched.torch_compile.options import Options
 from autosched.torch_compile.reports import GraphReport
 from autosched.torch_compile.sized_graph import SizedGraph, SizePlaces, Sizes
+from autosched.tracing.translation.translate import DefectWarning
 from search_spaces import InputError
 
 COMPILER = shutil.which("g++")
+usual = sized_graph.started
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +36,17 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def kernels_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sized_compiler, "seconds_of_graph", lambda *_: {})
+
+
+@pytest.fixture(autouse=True)
+def trials_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials are made while the model waits."""
+
+    def done(work: Callable[[], None]) -> Thread:
+        work()
+        return Thread()
+
+    monkeypatch.setattr(sized_graph, "started", done)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +84,27 @@ def test_sizes_have_kernels_by_the_nearest_tuned_schedules(model: nn.Module, log
     assert "inference graph at 7 of 3 operators by autosched" in str(reports[-1])
 
 
+def test_others_compute_a_size_until_its_kernels_are_known_to_be_right(
+    model: nn.Module, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    called, reports = compiled(model, log=log)
+    go_on = Event()
+    monkeypatch.setattr(sized_graph, "started", lambda work: usual(lambda: go_on.wait() and work()))
+    monkeypatch.setattr(sized_compiler, "seconds_of_graph", lambda *_: {})
+    with torch.no_grad():
+        called(torch.randn(4, 8))
+        for _ in range(4):
+            x = torch.randn(9, 8)
+            torch.testing.assert_close(called(x), model(x))
+        assert made(reports)[-1] == ("autosched", (4,))
+        go_on.set()
+        for thread in (t for t in enumerate_threads() if t.name == "autosched trials"):
+            thread.join()
+        torch.testing.assert_close(called(x), model(x))
+    assert made(reports)[-1] == ("autosched", (9,))
+
+
 def test_weights_of_all_sizes_are_noticed_when_they_change(model: nn.Module, log: Path) -> None:
     called, reports = compiled(model, log=log, strict=True)
     with torch.no_grad():
@@ -95,8 +131,9 @@ def test_gradients_at_any_sizes_are_those_of_the_model(model: nn.Module, log: Pa
 
 def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[Any] = []
-    usual = problems.known_or_traced
-    monkeypatch.setattr(problems, "known_or_traced", lambda *given: traced.append(given) or usual(*given))
+    usual = traced_cache.traced_or_why
+    monkeypatch.setattr(traced_cache, "traced_or_why", lambda *given: traced.append(given) or usual(*given))
+    monkeypatch.setattr(traced_cache, "_read", lambda *_: None)
     called, reports = compiled(lambda x: x.cumsum(0).exp(), log=log)
     for n in (3, 5, 3, 5, 3, 5):
         x = torch.randn(n)
@@ -104,6 +141,27 @@ def test_sizes_without_records_are_traced_once(log: Path, monkeypatch: pytest.Mo
     assert len(traced) == 2
     assert made(reports) == [("eager", ()), ("eager", (3,)), ("eager", (5,))]
     assert "no successful record" in reports[-1].why
+
+
+def test_a_defect_costs_a_warning_and_the_kernels_only(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise ZeroDivisionError("of a rule")
+
+    called, reports = compiled(lambda x: x.exp() * 3, log=log)
+    monkeypatch.setattr(sized_compiler, "composed", failing)
+    monkeypatch.setattr(sized_compiler, "computes", lambda _: False)
+    with pytest.warns(DefectWarning, match="ZeroDivisionError: of a rule"):
+        torch.testing.assert_close(called(torch.ones(3)), torch.ones(3).exp() * 3)
+    assert made(reports) == [("eager", ()), ("eager", (3,))]
+
+
+def test_inputs_are_free_once_they_are_read() -> None:
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), Kernels(lambda _: False), lambda _: ["others"])
+    inputs: list[Any] = [3, torch.ones(3)]
+    boxed = sized_compiler._of_tensors
+    assert boxed(lambda tensors: [tensors.pop()], inputs)[0].shape == (3,)
+    assert inputs == []
+    assert graph._boxed_call
 
 
 def test_kernels_slower_than_others_are_not_used(model: nn.Module, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,16 +219,26 @@ def test_inductor_computes_sizes_without_kernels(tmp_path: Path, monkeypatch: py
     assert made(reports) == [("inductor", ()), ("inductor", (4,))]
 
 
+class Kernels:
+    """Kernels of sizes; `asked`: the sizes for which they were looked for."""
+
+    def __init__(self, refused: Callable[[int], bool]) -> None:
+        self.asked: list[int] = []
+        self._refused = refused
+
+    def before(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> None:
+        return None
+
+    def __call__(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Any:
+        self.asked.append(sizes[0])
+        return None if self._refused(sizes[0]) else lambda _: ["kernels"]
+
+
 def sized(refused: Callable[[int], bool] = lambda _: False) -> tuple[Callable[[int], str], list[int]]:
     """A function of a size that says who computes it, and the sizes for which kernels were looked for."""
-    asked: list[int] = []
-
-    def by_kernels(sizes: Sizes, inputs: Sequence[Any], first: bool) -> Any:
-        asked.append(sizes[0])
-        return None if refused(sizes[0]) else lambda _: "kernels"
-
-    graph = SizedGraph(SizePlaces((lambda given: given[0],)), by_kernels, lambda _: ("others",))
-    return lambda n: "".join(graph(n)), asked
+    kernels = Kernels(refused)
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), kernels, lambda _: ["others"])
+    return lambda n: "".join(graph([n])), kernels.asked
 
 
 def test_sizes_that_grow_cost_a_few_traces_only() -> None:
