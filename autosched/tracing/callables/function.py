@@ -53,7 +53,8 @@ class TracedFunction:
     a view of. `function` is the original, `captured` the digest of PyTorch's capture of it. `other_cuts`: other
     partitions into kernels; measurement decides which is faster. `again` partitions it anew, for a target. `written`:
     other effects of a call; `places`: slots of constants that change. `settings`: PyTorch's precision of products and
-    convolutions when it was traced; `by_library`: the same on the device, as kernels have it.
+    convolutions when it was traced; `by_library`: the same on the device, as kernels have it. `on_trust`: arguments of
+    positions that PyTorch does not check: others than it made itself lead it out of memory.
     """
 
     name: str
@@ -70,6 +71,7 @@ class TracedFunction:
     places: Mapping[Leaf, Slot] = field(default_factory=dict)
     settings: LibraryPrecision = field(default_factory=LibraryPrecision)
     by_library: LibraryPrecision = field(default_factory=LibraryPrecision)
+    on_trust: frozenset[str] = frozenset()
     _for_targets: dict[Target, TracedFunction] = field(default_factory=dict, init=False)
 
     def for_target(self, target: Target) -> TracedFunction:
@@ -283,6 +285,7 @@ def cut(
                 places={translation.leaf_of[node]: place for node, place in captured.places.items()},
                 settings=captured.settings,
                 by_library=captured.precision,
+                on_trust=frozenset(leaf.name for leaf in translation.on_trust),
             )
             for partition, steps in ways
         )

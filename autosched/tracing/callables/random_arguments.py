@@ -20,7 +20,7 @@ from search_spaces.workloads.workload import Tensor as TensorSpec
 
 def random_arguments(traced: TracedFunction, seed: int, device: str | torch.device = "cpu") -> list[Tensor]:
     """Arguments drawn as by `checking.random_inputs`; integers that are no indices are from -8 to 8, or from 1 to 8
-    where they are divisors.
+    where they are divisors; positions that PyTorch does not check are 0.
 
     Raises:
         OutOfMemoryError: they do not fit in memory.
@@ -30,6 +30,7 @@ def random_arguments(traced: TracedFunction, seed: int, device: str | torch.devi
     ranges = {t.name: drawn_range(t, SMALL_INTEGERS, sizes) for t in tensors}
     if any(random_integers.divides(s.assembled.workload) for s in traced.steps if s.assembled):
         ranges = {n: (max(first, 1), end) if first < 0 else (first, end) for n, (first, end) in ranges.items()}
+    ranges |= {t.name: (0, 1) for t in tensors if t.name in traced.on_trust}
     plain = iter(drawn(traced.label, tensors, seed, device, ranges))
     generator = torch.Generator(device=device).manual_seed(seed)
     return [next(plain) if _is_plain(a) else _drawn(a, generator) for a in traced.arguments]

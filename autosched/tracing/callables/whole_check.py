@@ -166,6 +166,8 @@ def _why_wrong(claim: Claim) -> str | None:
     """
     if _draws_random_numbers(claim):
         raise _UnjudgedError("it draws random numbers")
+    if claim.function.on_trust:
+        raise _UnjudgedError(f"PyTorch takes {', '.join(sorted(claim.function.on_trust))} on trust, as it made them")
     if any(part.written for part in claim.parts):
         raise _UnjudgedError("it changes its arguments or tensors it closes over, as a comparison would too")
     try:

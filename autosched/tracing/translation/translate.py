@@ -42,7 +42,7 @@ from autosched.tracing.translation.nodes import (
 from autosched.tracing.translation.parts_in_place import stored_in_parts
 from autosched.tracing.values.values import NUMBER, Fallback, FallbackOperation, Joined, Leaf, Value, values_in
 from search_spaces import InputError
-from search_spaces.workloads.dtypes import DTYPES
+from search_spaces.workloads.dtypes import DTYPES, is_integer
 
 # Arguments that operators take from memory, computed before: operands of products, and tables of gathers.
 _FROM_MEMORY = {
@@ -79,7 +79,7 @@ class Translation:
 
     `leaves`: its arguments and the constants that it uses; `outputs`: its results in order, and unchanged values that
     are no tensors; `effects`: calls without a result that may raise. `origins`: the operation that each value is part
-    of. `leaf_of`: the leaf of a node, by name.
+    of. `leaf_of`: the leaf of a node, by name. `on_trust`: leaves of positions that PyTorch does not check.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
@@ -87,6 +87,7 @@ class Translation:
     effects: list[Value] = field(default_factory=list)
     origins: dict[Value, str] = field(default_factory=dict)
     leaf_of: dict[str, Leaf] = field(default_factory=dict)
+    on_trust: set[Leaf] = field(default_factory=set)
 
 
 def translate(
@@ -187,6 +188,8 @@ class _Translator:
         if node.target is READ_NUMBER:
             # Useful as an index of a gather.
             return self._fallback(node, "a number that depends on data")
+        if operator_name(node)[0] in pooling_gradients.ON_TRUST:
+            self.translation.on_trust |= _integer_leaves(self._known[node.all_input_nodes[-1]])
         if node.name in self._left:
             return self._left_to_pytorch(node, "no kernel computes it", None)
         try:
@@ -356,3 +359,14 @@ def _check_made(made: Any, declared: Sequence[Result | None]) -> None:
         if isinstance(value, Value) and result is not None:
             got, wanted = (value.shape, value.dtype), (tuple(result.shape), result.dtype)
             assert got == wanted, f"it makes {got[1]}{list(got[0])}, expected {wanted[1]}{list(wanted[0])}"
+
+
+def _integer_leaves(made: Any) -> set[Leaf]:
+    """The integer arguments and constants that a value is computed from."""
+    rest, found = list(values_in(made)), set[Value]()
+    while rest:
+        value = rest.pop()
+        if value not in found:
+            found.add(value)
+            rest += value.operands
+    return {v for v in found if isinstance(v, Leaf) and v.dtype in DTYPES and is_integer(v.dtype)}

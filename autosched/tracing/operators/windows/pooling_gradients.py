@@ -286,3 +286,6 @@ RULES: Mapping[str, Callable[..., Any]] = {
     **{f"adaptive_max_pool{n}d_backward": _adaptive_max_pool(n) for n in (2, 3)},
     **dict.fromkeys([f"replication_pad{n}d_backward" for n in (1, 2, 3)], _replication_pad),
 }
+
+# Operators that take the positions of maxima on trust: their last argument. Of others PyTorch writes beyond the result.
+ON_TRUST = frozenset(name for name in RULES if "max_pool" in name)

@@ -264,6 +264,22 @@ def test_what_pytorch_refuses_for_random_inputs_is_not_compared() -> None:
         torch.testing.assert_close(kernel_of(function, positive, allow_fallback=True)(positive), function(positive))
 
 
+def test_pytorch_is_not_given_random_positions_that_it_does_not_check() -> None:
+    """It writes where they say, out of memory too."""
+    x = torch.randn(1, 2, 6, 8)
+    top, places = F.max_pool2d(x, 2, return_indices=True)
+
+    def gradient(g: Tensor, x: Tensor, places: Tensor) -> Tensor:
+        windows = [2, 2], [2, 2], [0, 0], [1, 1], False
+        return torch.ops.aten.max_pool2d_with_indices_backward(g, x, *windows, places.view(1, 2, 3, 4))
+
+    traced = trace(gradient, top, x, places)
+    kernel = loaded(traced, untuned_kernels(traced.workloads, CPU))
+    with pytest.warns(UncheckedWarning, match="PyTorch takes places on trust"):
+        torch.testing.assert_close(kernel(top, x, places), gradient(top, x, places))
+    assert not random_arguments(traced, 0)[2].any()
+
+
 def test_what_there_is_no_memory_for_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = kernel_of(difference, X, Y)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 20_000)
