@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from autosched.tuning.tuner import tune
 from search_spaces import AutoschedError, InputError
 
 _log = logging.getLogger(__name__)
+# Time of a search for which none is left: every kernel has its first batch of trials.
+_LEAST_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,22 @@ class GraphCompiler:
         with on_data(), warnings.catch_warnings():
             # Random numbers are in the report.
             warnings.simplefilter("ignore", UncheckedWarning)
-            return {key: p if isinstance(p, str) else self._kernel(p) for key, p in problems.items()}
+            shares = self._shares([p for p in problems.values() if isinstance(p, TracedProblem)])
+            return {key: p if isinstance(p, str) else self._kernel(p, shares) for key, p in problems.items()}
 
-    def _kernel(self, problem: TracedProblem) -> TracedKernel | str:
+    def _shares(self, problems: Sequence[TracedProblem]) -> Iterator[float | None]:
+        """The seconds of searching of each problem in turn: of those left, by its part of the kernels left."""
+        counts = [len({w.key for cut in p.traced.for_target(p.target).cuts for w in cut.workloads}) for p in problems]
+        begin = time.perf_counter()
+        for number, count in enumerate(counts):
+            left = None if self.options.seconds is None else self.options.seconds - (time.perf_counter() - begin)
+            yield None if left is None else max(left * count / sum(counts[number:]), _LEAST_S)
+
+    def _kernel(self, problem: TracedProblem, shares: Iterator[float | None]) -> TracedKernel | str:
         try:
             if self.options.tunes:
-                tuned = tune(problem.traced, problem.target, self.options.trials, log=self.options.log)
+                options, seconds = self.options, next(shares)
+                tuned = tune(problem.traced, problem.target, options.trials, seconds=seconds, log=options.log)
                 if any(r.ending == "interrupted" for r in tuned.results):
                     raise KeyboardInterrupt
             load = self.load or replay

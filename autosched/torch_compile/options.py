@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
 from autosched.tuning.searching.preparation import Trials, check_trials
+from autosched.tuning.searching.time_limit import check_seconds
 from search_spaces import InputError
 from search_spaces.errors import unknown_name
 
@@ -29,6 +30,7 @@ class Options:
     mode: Mode = "default"
     log: str | os.PathLike[str] | None = None
     trials: Trials = 64
+    seconds: float | None = 60.0
     strict: bool = False
 
     @property
@@ -54,22 +56,25 @@ class Options:
             "mode": str,
             "log": (str, os.PathLike, type(None)),
             "trials": (int, str),
+            "seconds": (int, float, type(None)),
             "strict": bool,
         }
         for name, value in chosen.items():
             if name not in kinds:
                 raise unknown_name("option of torch.compile", name, [f.name for f in fields(Options)])
-            if not isinstance(value, kinds[name]) or (name == "trials" and isinstance(value, bool)):
+            if not isinstance(value, kinds[name]) or (name in ("trials", "seconds") and isinstance(value, bool)):
                 raise InputError(f"option {name}={value!r} is {type(value).__name__}; expected {_text(kinds[name])}")
         found = {f.name: chosen.get(f.name, getattr(usual, f.name)) for f in fields(Options)}
         if found["mode"] not in MODES:
             raise unknown_name("mode", str(found["mode"]), MODES)
         check_trials(found["trials"])
+        check_seconds(found["seconds"])
         # Their types were checked above.
         return Options(
             mode=found["mode"],
             log=cast(str | os.PathLike[str] | None, found["log"]),
             trials=cast(Trials, found["trials"]),
+            seconds=cast(float | None, found["seconds"]),
             strict=cast(bool, found["strict"]),
         )
 
