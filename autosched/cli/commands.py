@@ -123,8 +123,10 @@ def tune_command(
     """
     from autosched.tuning.searching.preparation import prepare
     from autosched.tuning.searching.sources import Sources
+    from autosched.tuning.searching.time_limit import check_seconds
     from autosched.tuning.tuner import run
 
+    check_seconds(seconds)
     out = console()
     op = workload(operator, sizes)
     device = chosen_target(target, threads) if threads is not None else target
@@ -132,7 +134,6 @@ def tune_command(
         op,
         device,
         chosen_trials(trials),
-        seconds=seconds,
         strategy=strategy,
         cost_model=cost_model,
         seed=seed,
@@ -144,7 +145,7 @@ def tune_command(
     say(out, *search.space.remarks)
     try:
         with progress_display(out) as search.on_progress:
-            result = run(search)
+            result = run(search, seconds=seconds)
     except KeyboardInterrupt:
         say(out, f"stopped; every trial that had ended is in {search.log.path}")
         raise typer.Exit(INTERRUPTED) from None
