@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from autosched.backends.backend import Place
 from autosched.planning.arena import Lifetime, arranged
-from autosched.planning.steps import Call, Launch, Layout, Place, Slot, Step
+from autosched.planning.steps import Call, Launch, Layout, Slot, Step
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from autosched.backends.backend import Place
 from autosched.kernels.prepared_constants import PreparedConstants
 from autosched.machine.torch_internals import current_stream
 from autosched.planning.layout import PlacedStep
-from autosched.planning.steps import Place
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 import autosched.planning.runs as runs_module
 from autosched.backends.backend import Batch, BatchLauncher, PlacedLaunch
 from autosched.machine.torch_internals import allocator
-from autosched.planning import Call, Launch, Layout, Plan, Slot, Step, called
+from autosched.planning import Call, Launch, Layout, Plan, Slot, Step
 from autosched.planning.graphs import GraphMemory
 from search_spaces import OutOfMemoryError
 
@@ -100,6 +100,16 @@ def adding(sizes: Sequence[int], reads: Sequence[int], write: int, batched: bool
     if launcher is not None:
         launcher.kernel = kernel
     return Launch(kernel, tuple((n, 0) for n in reads), (write,))
+
+
+def called(function: Callable[..., Sequence[Any]], reads: Sequence[int], writes: Sequence[int]) -> Call:
+    """A call of a function of some slots' tensors that returns those of others."""
+
+    def run(tensors: list[Any]) -> None:
+        for slot, made in zip(writes, function(*(tensors[n] for n in reads)), strict=True):
+            tensors[slot] = made
+
+    return Call(run, tuple(reads), tuple(writes))
 
 
 def run(plan: Plan, *given: Tensor) -> list[Any]:
