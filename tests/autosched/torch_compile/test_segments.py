@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, mixing: Tensor) -> Tensor:
         y = self.norm(x) if self.norm_first else x
         y = x + mixing @ self.down(F.gelu(self.up(y)))
-        return y if self.norm_first else self.norm(y)
+        made: Tensor = y if self.norm_first else self.norm(y)
+        return made
 
 
 class Model(nn.Module):
@@ -50,7 +52,8 @@ class Model(nn.Module):
         x, mixing = self.embedding(words), torch.arange(36.0).view(6, 6) / 100
         for layer in self.layers:
             x = layer(x, mixing)
-        return self.head(x)
+        made: Tensor = self.head(x)
+        return made
 
 
 WORDS = torch.arange(6)
@@ -126,7 +129,7 @@ def test_neither_branches_nor_pointwise_chains_are_layers(function: Callable[[Te
 
 
 def test_layers_with_other_numbers_are_other_problems() -> None:
-    layers = nn.ModuleList(Layer(norm_first=True) for _ in range(6)).requires_grad_(False)
+    layers = [Layer(norm_first=True).requires_grad_(False) for _ in range(6)]
     for layer in layers[3:]:
         layer.norm.eps = 0.1
 
@@ -193,7 +196,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     return where
 
 
-def compiled(model: nn.Module, **options: Any) -> GraphReport:
+def compiled(model: Callable[..., Any], **options: Any) -> GraphReport:
     """The report of the model's graph, whose results are as PyTorch's."""
     torch.compiler.reset()
     reports: list[GraphReport] = []
@@ -263,6 +266,23 @@ def test_the_fastest_maker_of_every_segment_and_of_the_whole_is_chosen(
     report = compiled(Model(), log=mine, mode="max-autotune", trials=1)
     assert next(answers, None) is None
     assert makers(report) == expected
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_integers_that_may_be_no_index_are_0_while_makers_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interleaved(runs: dict[str, partial[object]], *_: object) -> dict[str, list[float]]:
+        integers = [x for run in runs.values() for x in run.args if not x.is_floating_point()]
+        assert len(integers) == len(runs)
+        assert all(x.eq(0).all() for x in integers)
+        # PyTorch raises for divisors of 0.
+        assert list(runs)[-1] == "autosched"
+        return {name: [1.0] for name in runs}
+
+    monkeypatch.setattr(timing_parts, "interleaved", interleaved)
+    report = compiled(lambda n: torch.ones(6) * n, log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
+    assert dict(report.parts[0].seconds) == {"autosched": 1.0, "inductor": 1.0, "eager": 1.0}
 
 
 def test_reports_name_makers_and_times() -> None:
