@@ -96,7 +96,7 @@ class SizedGraph:
         self._refused: set[Sizes] = set()
         self._counts: dict[Sizes, int] = {}
         self._making = threading.Lock()
-        self._begun: Sizes | None = None
+        self._begun: set[Sizes] = set()
         self._work = threading.Thread()
         # AOTAutograd's convention; wrappers of PyTorch's copy what is in the instance.
         self._boxed_call = True
@@ -131,8 +131,9 @@ class SizedGraph:
             if sizes in self._calls:
                 return self._calls[sizes]
             first = not self._calls
-            if self._otherwise is not None and self._begun != sizes:
-                self._begun, work = sizes, self._by_kernels.before(sizes, inputs, first)
+            if self._otherwise is not None and sizes not in self._begun:
+                self._begun.add(sizes)
+                work = self._by_kernels.before(sizes, inputs, first)
                 if work is not None:
                     self._work = started(work)
                 if self._work.is_alive():

@@ -249,6 +249,27 @@ def test_sizes_that_grow_cost_a_few_traces_only() -> None:
     assert len(asked) == sized_graph._MOST
 
 
+def test_sizes_whose_calls_alternate_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Work(Thread):
+        """Work that is done by the next call."""
+
+        asked = 0
+
+        def is_alive(self) -> bool:
+            self.asked += 1
+            return self.asked == 1
+
+    class Tried(Kernels):
+        def before(self, sizes: Sizes, inputs: Sequence[Any], first: bool) -> Any:
+            return lambda: None
+
+    monkeypatch.setattr(sized_graph, "started", lambda _: Work())
+    kernels = Tried(lambda _: False)
+    graph = SizedGraph(SizePlaces((lambda given: given[0],)), kernels, lambda _: ["others"])
+    assert [graph([n]) for n in (5, 7) * 4][-2:] == [["kernels"]] * 2
+    assert kernels.asked == [5, 7]
+
+
 def test_sizes_called_most_have_kernels() -> None:
     call, asked = sized()
     for n in range(40):
