@@ -408,9 +408,9 @@ def test_what_ships_is_replayed_without_tuning(path: Path) -> None:
     best = TuningLog(path).best(records[0].workload, records[0].target)
     assert best is not None
     assert Reproduction().why_stale(best) is None
-    assert find_best(best.workload, target_named("h200"), [path]) == best
+    assert find_best(best.workload, target_named(path.parent.name), [path]) == best
     fastest = sorted(records, key=lambda r: r.measurement.latency_s)[:16]
-    sampled = fastest[:: max(1, len(fastest) // 8)]
+    sampled = fastest[:: max(1, len(fastest) // 4)]
     assert sum(map(Reproduction().is_exact, sampled)) >= 0.9 * len(sampled)
 
 

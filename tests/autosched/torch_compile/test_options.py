@@ -13,9 +13,8 @@ from search_spaces import InputError
 def test_a_mode_or_options_say_what_to_do() -> None:
     assert Options.of(None, None) == Options()
     assert Options.of("max-autotune", None).tunes
-    assert Options.of(None, {"mode": "max-autotune", "trials": 3, "log": "a.jsonl", "strict": True}) == Options(
-        "max-autotune", "a.jsonl", 3, True
-    )
+    given = {"mode": "max-autotune", "trials": 3, "seconds": 5.0, "log": "a.jsonl", "strict": True}
+    assert Options.of(None, given) == Options("max-autotune", "a.jsonl", 3, 5.0, True)
 
 
 @pytest.mark.parametrize(
