@@ -14,7 +14,7 @@ def test_a_mode_or_options_say_what_to_do() -> None:
     assert Options.of(None, None) == Options()
     assert Options.of("max-autotune", None).tunes
     assert Options.of(None, {"mode": "max-autotune", "trials": 3, "log": "a.jsonl", "strict": True}) == Options(
-        "max-autotune", "a.jsonl", 3, True
+        "max-autotune", "a.jsonl", 3, strict=True
     )
 
 
