@@ -70,7 +70,7 @@ class GraphCompiler:
 
     def _shares(self, problems: Sequence[TracedProblem]) -> Iterator[float | None]:
         """The seconds of searching of each problem in turn: of those left, by its part of the kernels left."""
-        counts = [len({w.key for cut in p.traced.for_target(p.target).cuts for w in cut.workloads}) for p in problems]
+        counts = list(map(_kernels_of, problems))
         begin = time.perf_counter()
         for number, count in enumerate(counts):
             left = None if self.options.seconds is None else self.options.seconds - (time.perf_counter() - begin)
@@ -129,6 +129,15 @@ class GraphCompiler:
         # In training, what the forward graph keeps is free when a part of the backward graph has read it.
         apart = self.kind != "inference"
         return composed(divided, [(p.segment, p.call) for p in parts], self.options.graphs, apart)
+
+
+def _kernels_of(problem: TracedProblem) -> int:
+    """The number of different kernels of all cuts of a segment; 1 where it has no schedules, as its search says."""
+    try:
+        cuts = problem.traced.for_target(problem.target).cuts
+    except InputError:
+        return 1
+    return len({w.key for cut in cuts for w in cut.workloads})
 
 
 def _fastest(kernel: TracedKernel | None, seconds: Mapping[Maker, float]) -> Choice:

@@ -23,6 +23,8 @@ from autosched.torch_compile.options import Options
 from autosched.torch_compile.others import Other
 from autosched.torch_compile.reports import GraphReport, Kind, PartReport
 from autosched.torch_compile.segments import DividedGraph
+from autosched.tracing import TracedFunction
+from search_spaces import InputError
 
 
 class Layer(nn.Module):
@@ -283,6 +285,16 @@ def test_integers_that_may_be_no_index_are_0_while_makers_are_timed(
     monkeypatch.setattr(timing_parts, "interleaved", interleaved)
     report = compiled(lambda n: torch.ones(6) * n, log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
     assert dict(report.parts[0].seconds) == {"autosched": 1.0, "inductor": 1.0, "eager": 1.0}
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_segments_without_a_schedule_on_the_target_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise InputError("no schedule")
+
+    monkeypatch.setattr(TracedFunction, "for_target", none)
+    report = compiled(Model(), log=str(tmp_path / "log.jsonl"), mode="max-autotune", trials=1)
+    assert (makers(report), report.why) == ([(1, "inductor")], "no schedule")
 
 
 def test_reports_name_makers_and_times() -> None:
