@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autosched.machine.torch_internals import at_addresses, version_of
+from autosched.machine.torch_internals import at_addresses, identity_of, version_of
 
 
 class Taking(Protocol):
@@ -43,13 +43,15 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What tensors were when they were seen. The references note when a tensor, or its memory, is freed.
+    """What tensors were when they were seen.
 
-    `versions`: the sum of their version counters, which only rise.
+    `identities`: the addresses of PyTorch's objects, which no others get as long as these are referred to. Of the
+    `references`, those to memory note when it is freed. There are none of Python's to tensors: PyTorch does not swap
+    tensors that have some (`torch.utils.swap_tensors`). `versions`: the sum of the version counters, which only rise.
     """
 
     seen: Seen
-    ids: list[int]
+    identities: list[int]
     addresses: list[int]
     numbers: list[int]
     versions: int
@@ -75,21 +77,28 @@ class StaticTensors:
             InputError: one is not as expected; OutOfMemoryError: there is no memory for a copy.
         """
         kept = self._kept
-        if kept is not None and _is_unchanged(tensors, kept):
-            return kept.seen
+        if kept is not None and _are_same(tensors, kept):
+            versions = sum(map(version_of, tensors))
+            if versions == kept.versions:
+                return kept.seen
+            if not kept.seen.copies:
+                # Where they are has not changed.
+                self._kept = kept = replace(kept, seen=replace(kept.seen), versions=versions)
+                return kept.seen
         for argument, tensor in zip(self._arguments, tensors, strict=True):
             argument.check(tensor)
         if any(t.is_inference() for t in tensors):
             # They have no version counter.
             return self._now(tensors)
         # Before they are read: what changes meanwhile is read again.
-        ids, addresses, versions = [*map(id, tensors)], [t.data_ptr() for t in tensors], sum(map(version_of, tensors))
-        owners = (owner for t in tensors for owner in (t, t.untyped_storage()))
-        references = tuple(weakref.ref(owner, self._forget) for owner in owners)
+        identities, versions = [*map(identity_of, tensors)], sum(map(version_of, tensors))
+        addresses, numbers = [t.data_ptr() for t in tensors], [*range(len(tensors))]
+        memory = [weakref.ref(t.untyped_storage(), self._forget) for t in tensors]
+        references = (*memory, *map(torch._C._WeakTensorRef, tensors))  # type: ignore[attr-defined]
         seen = self._now(tensors)
         # A CUDA graph is to copy what it reads at every replay.
         if not (seen.copies and is_captured(tensors[0].device)):
-            self._kept = _Kept(seen, ids, addresses, [*range(len(tensors))], versions, references)
+            self._kept = _Kept(seen, identities, addresses, numbers, versions, references)
         return seen
 
     def _now(self, tensors: list[Tensor]) -> Seen:
@@ -108,15 +117,8 @@ def is_captured(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _is_unchanged(tensors: list[Tensor], kept: _Kept) -> bool:
+def _are_same(tensors: list[Tensor], kept: _Kept) -> bool:
+    """True for the same tensors in the same memory, which need no other check."""
     if (kept.seen.trained and torch.is_grad_enabled()) or (kept.seen.copies and is_captured(tensors[0].device)):
         return False
-    try:
-        return (
-            [*map(id, tensors)] == kept.ids
-            and sum(map(version_of, tensors)) == kept.versions
-            and at_addresses(tensors, kept.addresses, kept.numbers)
-        )
-    except RuntimeError:
-        # Tensors without data have no address.
-        return False
+    return [*map(identity_of, tensors)] == kept.identities and at_addresses(tensors, kept.addresses, kept.numbers)

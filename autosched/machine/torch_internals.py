@@ -36,6 +36,8 @@ at_addresses: Callable[[list[Tensor], list[int], list[int]], bool] = getattr(
 )
 # The version counter of a tensor; RuntimeError for one without. Faster than by a Python function.
 version_of: Callable[[Tensor], int] = operator.attrgetter("_version")
+# The address of PyTorch's object of a tensor.
+identity_of: Callable[[Tensor], int] = operator.attrgetter("_cdata")
 
 
 def allocator(

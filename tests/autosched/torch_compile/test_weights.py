@@ -125,6 +125,17 @@ def test_a_step_of_an_optimizer_changes_weights(compiled: Compiled, fused: bool)
         optimizer.step()
 
 
+def test_weights_that_change_before_every_call_are_prepared_as_often(compiled: Compiled, prepared: list[int]) -> None:
+    model, x = layer(), torch.randn(24, 56)
+    called, _ = compiled(model)
+    called(x)
+    prepared.clear()
+    for count in range(1, 5):
+        model.weight.mul_(1.1)
+        torch.testing.assert_close(called(x), model(x), **CLOSE)
+        assert len(prepared) == count
+
+
 def test_modules_may_share_weights(compiled: Compiled) -> None:
     first, second, x = layer(), layer(), torch.randn(24, 56)
     second.weight = first.weight
